@@ -2,8 +2,8 @@
 # install.sh: build cni-multi and install it where container runtimes look for CNI plugins.
 #
 #   ./install.sh                   build a static release binary and install it into /opt/cni/bin
-#   ./install.sh --demo            build it and show what it does, in namespaces: it needs no root and
-#                                  leaves nothing
+#   ./install.sh --demo            show what it does, in namespaces, with a build of its own that is made in a minute or
+#                                  two: it needs no root and leaves nothing
 #   ./install.sh --build           only build it, and print where it is
 #   ./install.sh --manual DIR      write pages of the manual, and completions of bash, zsh and fish,
 #                                  below DIR, such as /usr/local/share
@@ -135,8 +135,12 @@ cargo_build() {
     --manifest-path "$here/Cargo.toml" >&2
 }
 
+cargo_of_builder() { if [ -n "$cargo_user" ]; then as_sudo_user "$user_bin/cargo" "$@"; else cargo "$@"; fi; }
+
+rustc_of_builder() { if [ -n "$cargo_user" ]; then as_sudo_user "$user_bin/rustc" "$@"; else rustc "$@"; fi; }
+
 target_directory() {
-  cargo metadata --no-deps --format-version 1 --manifest-path "$here/Cargo.toml" |
+  cargo_of_builder metadata --no-deps --format-version 1 --manifest-path "$here/Cargo.toml" |
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
 
@@ -179,6 +183,30 @@ build_as_user() {
   [ -f "$binary" ] || die "user $cargo_user built no $binary"
 }
 
+# The demonstration's own build, of the profile `demo`: not optimised, for this machine alone, and without the store of
+# cluster-local, whose TLS takes a sixth of the time.
+build_demo() {
+  say "Building cni-multi for the demonstration: about a minute and a half on two processors." \
+    "It leaves out cluster-local's etcd; sudo ./install.sh builds the whole." >&2
+  report_time &
+  reporter=$!
+  host=$(rustc_of_builder -vV | sed -n 's/^host: //p')
+  cargo_of_builder build --locked --profile demo --no-default-features --bin cni-multi --target "$host" \
+    --manifest-path "$here/Cargo.toml" >&2 || binary=none
+  kill $reporter
+  [ -z "$binary" ] || die "cargo could not build cni-multi for $host"
+  binary=$(target_directory)/$host/demo/cni-multi
+}
+
+# cargo says nothing while it compiles its last crate. The pipe that stderr may be is not kept open by sleep.
+report_time() {
+  waited=0
+  while sleep 8 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+    waited=$((waited + 8))
+    say "  $waited s: compiling" >&2
+  done
+}
+
 # The caller's flags may not go with ours.
 advice() {
   [ -z "${RUSTFLAGS:-}" ] ||
@@ -191,9 +219,10 @@ bundled_binary() { [ -f "$here/Cargo.toml" ] || [ ! -f "$here/bin/cni-multi" ] |
 take_or_build_binary() {
   binary=${binary:-$(bundled_binary)}
   check_machine
-  case $binary in
-    '') build ;;
-    */*) ;;
+  case $action:$binary in
+    demo:) build_demo ;;
+    *:) build ;;
+    *:*/*) ;;
     *) binary=./$binary ;;
   esac
   [ -f "$binary" ] || die "$binary is not a file"

@@ -4,8 +4,10 @@
 mod machine;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use self::machine::{Machine, write_rustc};
 use crate::install::place::write_script;
@@ -435,6 +437,38 @@ fn tests_with_sudo_are_sent_back_to_the_user() {
     let said = "This machine lacks: cargo for root: only bob has it\nRun the command again without sudo.\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
     assert_eq!(output.status.code(), Some(1));
+}
+
+// --- the demonstration's build ---
+
+#[test]
+fn the_demo_has_a_build_of_its_own_by_the_user_with_cargo() {
+    for machine in [Machine::new("apt-get"), called_by_sudo()] {
+        let output =
+            machine.command("/bin/dash").args(DEMO).env("SUDO_USER", "bob").output().unwrap();
+        assert!(machine.built_demo().exists(), "{output:?}");
+        assert!(!machine.built().exists(), "{output:?}");
+    }
+}
+
+/// cargo prints nothing while it compiles the last crate.
+#[test]
+fn the_demo_s_build_prints_a_line_at_once_and_then_every_eight_seconds() {
+    let machine = Machine::new("apt-get");
+    machine.link("sleep");
+    machine.fake("cargo", "[ $1 != build ] || { sleep 10; exit 1; }");
+    let mut command = machine.command("/bin/dash");
+    let mut demo = command.args(DEMO).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    let lines = BufReader::new(demo.stderr.take().unwrap()).lines();
+    let said: Vec<(u64, String)> =
+        lines.map(|line| (began.elapsed().as_secs(), line.unwrap())).collect();
+    assert!(!demo.wait().unwrap().success());
+    let begins = |at: usize, text: &str| said[at].1.starts_with(text);
+    assert!(begins(0, "Building cni-multi") && said[0].0 <= 2, "{said:?}");
+    assert!(begins(1, "  8 s: compiling") && said[1].0 <= 10, "{said:?}");
+    assert!(begins(2, "install.sh: cargo could not build"), "{said:?}");
+    assert!(said[2].0 <= 14, "the pipe was kept open: {said:?}");
 }
 
 // --- namespaces ---

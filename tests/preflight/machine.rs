@@ -63,16 +63,17 @@ impl Machine {
     pub fn add_cargo(&self, dir: &Path) {
         fs::create_dir_all(dir).unwrap();
         let target = self.target.display();
-        let built = format!("{target}/x86_64-unknown-linux-gnu/release");
+        let built = format!("{target}/x86_64-unknown-linux-gnu");
         write_script(
             &dir.join("cargo"),
             &format!(
                 "case $1 in
                 metadata) echo '{{\"target_directory\":\"{target}\"}}' ;;
                 build)
-                  mkdir -p '{built}'
-                  printf '#!/bin/sh\\necho bridge\\n' >'{built}/cni-multi'
-                  chmod 755 '{built}/cni-multi' ;;
+                  case \"$*\" in *'--profile demo'*) dir='{built}/demo' ;; *) dir='{built}/release' ;; esac
+                  mkdir -p \"$dir\"
+                  printf '#!/bin/sh\\necho bridge\\n' >\"$dir/cni-multi\"
+                  chmod 755 \"$dir/cni-multi\" ;;
                 esac"
             ),
         );
@@ -82,6 +83,10 @@ impl Machine {
 
     pub fn built(&self) -> PathBuf {
         self.target.join("x86_64-unknown-linux-gnu/release/cni-multi")
+    }
+
+    pub fn built_demo(&self) -> PathBuf {
+        self.target.join("x86_64-unknown-linux-gnu/demo/cni-multi")
     }
 
     /// The machine's own program.

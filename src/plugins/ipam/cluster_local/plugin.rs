@@ -10,7 +10,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::plugin::leases::LeaseStore;
-use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
+#[cfg(feature = "cluster")]
+use crate::plugin::OperatorCommand;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::steps::allocation::advice;
 use crate::steps::allocation::files::{Place, check, release, repairing};

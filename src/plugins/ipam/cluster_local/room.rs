@@ -56,6 +56,7 @@ impl Disjoint {
     }
 
     /// Adds the block that [`unclaimed_around`] finds beside these.
+    #[cfg(any(feature = "cluster", test))]
     pub fn claim_around(&mut self, pool: &Pool, ip: IpAddr) -> Option<Block> {
         let found = free_around(pool, ip, &|block| !self.meets(block))?;
         self.0.insert(found);
