@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Other kernels, in the virtual machine: the self-test under each of them, for CI, and the plugins' tests, for the table
+# Other kernels, in the virtual machine: the self-test under each of them, for CI, and the plugins' tests, for the figures
 # of docs/install.md.
 # Sourced by tests/run, which sets `logs`, `target` and `vm`.
 

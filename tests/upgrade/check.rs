@@ -1,37 +1,36 @@
-//! CHECK and DEL by one peer of the other's attachments. The tables of docs/upgrade.md list each
-//! CHECK that fails, with its message: every row is tried.
+//! CHECK and DEL by one peer of the other's attachments. `our_check.txt` and `reference_check.txt`
+//! list each CHECK that fails: the plugin, the keys in addition to its usual configuration, the code
+//! and the message. docs/upgrade.md sums them up.
 
 use serde_json::{Value, json};
 
-use crate::docs::{Page, code_spans};
 use crate::support::attachment::{Attachment, not_compared, reference_with, with};
 use crate::support::call::{Call, Peer};
 use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 use crate::support::networks::vrf::has_vrf;
 
-const UPGRADE: &str = "From the reference to cni-multi";
-const ROLLBACK: &str = "From cni-multi back to the reference";
+const OUR_CHECK: &str = include_str!("our_check.txt");
+const REFERENCE_CHECK: &str = include_str!("reference_check.txt");
 
 /// A plugin with links that some kernels lack.
 const OF_MODULE: &str = "vrf";
 
-/// A row of the page: one attachment, and the error of its CHECK.
+/// One attachment, and the error of its CHECK.
 struct Row {
-    plugin: String,
-    /// The keys in addition to the plugin's usual configuration.
+    plugin: &'static str,
     keys: Value,
     code: u64,
-    msg: String,
+    msg: &'static str,
 }
 
-fn rows(chapter: &str) -> Vec<Row> {
-    let row = |cells: Vec<String>| {
-        let of = |cell: usize| code_spans(&cells[cell]).concat();
-        let keys = serde_json::from_str(&of(1)).unwrap_or_else(|e| panic!("{}: {e}", cells[1]));
-        Row { plugin: of(0), keys, code: cells[2].parse().unwrap(), msg: of(3) }
+fn rows(table: &'static str) -> Vec<Row> {
+    let row = |line: &'static str| {
+        let cells: Vec<&str> = line.splitn(4, " | ").collect();
+        let keys = serde_json::from_str(cells[1]).unwrap_or_else(|e| panic!("{line}: {e}"));
+        Row { plugin: cells[0], keys, code: cells[2].parse().unwrap(), msg: cells[3] }
     };
-    Page::read("docs/upgrade.md").rows(Some(chapter)).into_iter().map(row).collect()
+    table.lines().map(row).collect()
 }
 
 impl Row {
@@ -50,7 +49,7 @@ impl Row {
     /// attachment and its result, or the main plugin's for a chained one.
     fn attach<'a>(&self, lab: &'a Lab, network: &Value, from: &Peer) -> (Attachment<'a>, Value) {
         let container = lab.container();
-        let usual = match self.plugin.as_str() {
+        let usual = match self.plugin {
             "bridge" => json!({}),
             "ptp" => json!({"type": "ptp", "bridge": null}),
             "host-device" => {
@@ -112,19 +111,19 @@ fn lab() -> Lab {
 }
 
 #[test]
-fn the_reference_s_check_fails_where_the_page_says_so() {
+fn the_reference_s_check_fails_where_the_table_says_so() {
     let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
     let lab = lab();
-    let rows = rows(ROLLBACK);
+    let rows = rows(REFERENCE_CHECK);
     assert!(rows.len() >= 6);
     rows.iter().for_each(|row| row.assert_is_so(&lab, &network(), &Peer::Ours, &reference));
 }
 
 #[test]
-fn our_check_fails_where_the_page_says_so() {
+fn our_check_fails_where_the_table_says_so() {
     let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
     let lab = lab();
-    let rows = rows(UPGRADE);
+    let rows = rows(OUR_CHECK);
     assert!(rows.len() >= 20);
     for row in rows.iter().filter(|row| row.plugin != OF_MODULE) {
         row.assert_is_so(&lab, &network_of_one_family(), &reference, &Peer::Ours);
@@ -132,13 +131,13 @@ fn our_check_fails_where_the_page_says_so() {
 }
 
 #[test]
-fn our_check_fails_on_vrf_where_the_page_says_so() {
+fn our_check_fails_on_vrf_where_the_table_says_so() {
     let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
     let lab = lab();
     if !has_vrf(&lab.container()) {
         return;
     }
-    for row in rows(UPGRADE).iter().filter(|row| row.plugin == OF_MODULE) {
+    for row in rows(OUR_CHECK).iter().filter(|row| row.plugin == OF_MODULE) {
         row.assert_is_so(&lab, &network_of_one_family(), &reference, &Peer::Ours);
     }
 }
