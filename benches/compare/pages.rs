@@ -83,6 +83,7 @@ impl Part {
         match self {
             Part::Calls => vec![
                 ("calls", tables::calls(book)),
+                ("run", report.run_table()),
                 ("left", tables::left(book)),
                 ("sizes", report.size_table()),
                 ("budgets", report.budget_table()),
@@ -109,11 +110,11 @@ impl Part {
         if shown.is_empty() {
             return Ok(None);
         }
-        let (before, after) = match self {
-            Part::Calls => (report.preamble().join("  \n"), format!("\n{}", report.closing())),
-            _ => (report.machine.clone(), String::new()),
-        };
-        Ok(Some(format!("{before}\n\n{}{after}", piped(&shown))))
+        let mut text = format!("{}\n\n{}", report.machine, piped(&shown));
+        if self == Part::Calls {
+            text += &format!("\n{}", report.closing());
+        }
+        Ok(Some(text))
     }
 
     /// The rows and columns that decide, of the first of its tables.

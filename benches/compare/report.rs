@@ -1,7 +1,5 @@
 //! The report, as text, Markdown and JSON.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::budget::Budget;
@@ -32,27 +30,24 @@ pub struct Report<'a> {
 
 impl Report<'_> {
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for line in self.preamble() {
-            let _ = writeln!(out, "{line}"); // writing to a String cannot fail
-        }
-        out + "\n"
-            + &self.all_tables().map(|table| aligned(&table)).collect::<Vec<_>>().join("\n")
-            + "\n"
-            + &self.closing()
-            + "\n"
+        self.with_closing(aligned)
     }
 
     /// Everything, for a file of its own.
     pub fn markdown(&self) -> String {
-        let tables = self.all_tables().map(|table| piped(&table)).collect::<Vec<_>>().join("\n");
-        format!("{}\n\n{tables}\n{}\n", self.preamble().join("  \n"), self.closing())
+        self.with_closing(piped)
+    }
+
+    fn with_closing(&self, text: fn(&[Vec<String>]) -> String) -> String {
+        let tables: Vec<String> = self.all_tables().map(|table| text(&table)).collect();
+        format!("{}\n{}\n", tables.join("\n"), self.closing())
     }
 
     /// The tables that have rows.
     fn all_tables(&self) -> impl Iterator<Item = Table> {
         let book = self.book;
         let tables = [
+            self.run_table(),
             tables::calls(book),
             tables::left(book),
             tables::packets(book),
@@ -114,15 +109,18 @@ impl Report<'_> {
     }
 
     /// What was measured, and on which machine.
-    pub fn preamble(&self) -> Vec<String> {
-        let runs =
-            format!("{}, {} runs of each case and side, alternating", self.machine, self.runs);
-        let mut lines = vec![runs, format!("ours: {}", self.ours)];
-        lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
-        if !self.left_out.is_empty() {
-            lines.push(format!("left out: {}", self.left_out_names().join(", ")));
-        }
-        lines
+    pub fn run_table(&self) -> Table {
+        let runs = self.runs.to_string();
+        let mut rows = vec![
+            ["machine", &self.machine],
+            ["runs of each case and side", &runs],
+            ["ours", &self.ours],
+        ];
+        rows.extend(self.reference.as_ref().map(|reference| ["reference", reference]));
+        let left_out = self.left_out_names();
+        rows.extend(left_out.iter().map(|group| ["left out", group]));
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        tables::with_headings(&["what", "value"], rows)
     }
 
     fn left_out_names(&self) -> Vec<String> {
