@@ -18,6 +18,7 @@
 
 pub mod coverage;
 mod diagrams;
+mod evidence;
 mod figures;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use self::coverage::{is_test, packages_script};
+use self::evidence::Table;
 use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
@@ -276,8 +278,7 @@ fn a_page_of_a_plugin_has_all_chapters() {
 /// Every plugin was swept, and no sweep left anything.
 #[test]
 fn the_table_of_kills_names_every_plugin() {
-    let rows = Page::read("docs/reliability.md").rows(Some("Kill sweep"));
-    let kills: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() == 5).collect();
+    let kills = Table::read("kills").rows;
     for [name, ..] in plugins() {
         for operation in ["ADD", "DEL"] {
             // A row of an IPAM plugin may be part of another plugin's row.
@@ -285,8 +286,8 @@ fn the_table_of_kills_names_every_plugin() {
                 row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name)
             };
             assert!(
-                kills.iter().any(|row| is_swept(row)),
-                "docs/reliability.md has no row of {name} {operation}"
+                kills.iter().any(is_swept),
+                "docs/evidence/kills.csv has no row of {name} {operation}"
             );
         }
     }
@@ -297,19 +298,18 @@ fn the_table_of_kills_names_every_plugin() {
 #[test]
 fn the_tables_of_sweeps_have_the_order_of_the_subjects() {
     let subjects = subject::all();
-    let killed = ["macvlan with dhcp", "dhcp daemon", "ipam daemon", "all"];
-    let failed = ["macvlan with dhcp", "dhcp daemon", "ipam daemon", "all"];
-    for (chapter, others) in [("Kill sweep", &killed[..]), ("Error sweep", &failed)] {
+    for name in ["kills", "errors"] {
         let subjects = subjects.iter().map(|subject| subject.name);
-        let expected: Vec<&str> = subjects.chain(others.iter().copied()).collect();
-        let rows = Page::read("docs/reliability.md").rows(Some(chapter));
+        let expected: Vec<&str> =
+            subjects.chain(["macvlan with dhcp", "dhcp daemon", "ipam daemon"]).collect();
+        let rows = Table::read(name).rows;
         let mut networks: Vec<&str> = vec![];
-        for row in rows.iter().filter(|row| row.len() == 5) {
+        for row in &rows {
             if !networks.contains(&row[0].as_str()) {
                 networks.push(&row[0]);
             }
         }
-        assert_eq!(networks, expected, "{chapter}");
+        assert_eq!(networks, expected, "{name}");
     }
 }
 

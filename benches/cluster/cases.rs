@@ -21,8 +21,11 @@ pub struct Size {
     pub seconds: u64,
 }
 
-/// A case, which returns its figure.
-pub type Case = fn(&Size) -> String;
+/// What a figure is of, its unit and its value.
+pub type Figure = (&'static str, &'static str, String);
+
+/// A case, which returns its figures.
+pub type Case = fn(&Size) -> Vec<Figure>;
 
 /// The names of all cases.
 pub const CASES: [(&str, Case); 5] = [
@@ -56,12 +59,12 @@ fn conf(ranges: Value, size: &str) -> Value {
 }
 
 /// Addresses in plenty: a /16.
-fn plenty(size: &Size) -> String {
+fn plenty(size: &Size) -> Vec<Figure> {
     attach_all(size, conf(json!({"subnet": "10.1.0.0/16"}), "auto"))
 }
 
 /// As many addresses as pods.
-fn exact(size: &Size) -> String {
+fn exact(size: &Size) -> Vec<Figure> {
     let last = u32::from(std::net::Ipv4Addr::new(10, 1, 0, 1)) + size.pods as u32;
     let last = std::net::Ipv4Addr::from(last).to_string();
     let range = json!({"subnet": "10.1.0.0/16", "rangeStart": "10.1.0.2", "rangeEnd": last});
@@ -69,7 +72,7 @@ fn exact(size: &Size) -> String {
 }
 
 /// Attaches pods on all machines at once.
-fn attach_all(size: &Size, conf: Value) -> String {
+fn attach_all(size: &Size, conf: Value) -> Vec<Figure> {
     let cluster = Cluster::of(size.nodes);
     let each = size.pods / cluster.nodes.len();
     let (addresses, failures) = (Mutex::new(BTreeSet::new()), Mutex::new(vec![]));
@@ -98,16 +101,16 @@ fn attach_all(size: &Size, conf: Value) -> String {
     let (addresses, failures) = (addresses.into_inner().unwrap(), failures.into_inner().unwrap());
     let mut times = times.into_inner().unwrap();
     times.sort_unstable();
-    format!(
-        "{} pods on {} nodes in {took:.1?}: {} addresses, {}; ADD p50 {:.1?}, p99 {:.0?}, longest {:.0?}",
-        times.len(),
-        cluster.nodes.len(),
-        addresses.len(),
+    vec![
+        ("pods", "", times.len().to_string()),
+        ("nodes", "", cluster.nodes.len().to_string()),
+        ("duration", "s", format!("{:.1}", took.as_secs_f64())),
+        ("addresses", "", addresses.len().to_string()),
         failed(&failures),
-        times[times.len() / 2],
-        times[times.len() * 99 / 100],
-        times[times.len() - 1],
-    )
+        ("ADD p50", "ms", milliseconds(times[times.len() / 2])),
+        ("ADD p99", "ms", milliseconds(times[times.len() * 99 / 100])),
+        ("ADD longest", "ms", milliseconds(times[times.len() - 1])),
+    ]
 }
 
 fn note(outcome: &Outcome, addresses: &Mutex<BTreeSet<String>>, failures: &Mutex<Vec<String>>) {
@@ -119,7 +122,7 @@ fn note(outcome: &Outcome, addresses: &Mutex<BTreeSet<String>>, failures: &Mutex
 }
 
 /// Each ADD claims a block of one address.
-fn claims(size: &Size) -> String {
+fn claims(size: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(size.claimers);
     let conf = conf(json!({"subnet": "10.1.0.0/16"}), "/32");
     let (addresses, failures) = (Mutex::new(BTreeSet::new()), Mutex::new(vec![]));
@@ -137,22 +140,26 @@ fn claims(size: &Size) -> String {
         }
     });
     let took = began.elapsed();
-    format!(
-        "{:.0} claims per second by {} nodes, {}",
-        addresses.into_inner().unwrap().len() as f64 / took.as_secs_f64(),
-        cluster.nodes.len(),
-        failed(&failures.into_inner().unwrap())
-    )
+    let rate = addresses.into_inner().unwrap().len() as f64 / took.as_secs_f64();
+    vec![
+        ("nodes", "", cluster.nodes.len().to_string()),
+        ("claims", "per second", format!("{rate:.0}")),
+        failed(&failures.into_inner().unwrap()),
+    ]
 }
 
-/// How many ADDs failed, and the error of the first.
-fn failed(failures: &[String]) -> String {
-    let first = failures.first().map(|text| format!("; the first: {text}")).unwrap_or_default();
-    format!("{} failures{first}", failures.len())
+/// How many ADDs failed. The error of the first goes to stderr.
+fn failed(failures: &[String]) -> Figure {
+    failures.iter().take(1).for_each(|text| eprintln!("the first failure: {text}"));
+    ("failures", "", failures.len().to_string())
+}
+
+fn milliseconds(took: Duration) -> String {
+    format!("{:.0}", took.as_secs_f64() * 1e3)
 }
 
 /// The only free address is in a block of another machine.
-fn starving(_: &Size) -> String {
+fn starving(_: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(2);
     let [rich, poor] = [&cluster.nodes[0], &cluster.nodes[1]];
     let conf = conf(json!({"subnet": "10.1.0.0/26"}), "/29");
@@ -168,11 +175,12 @@ fn starving(_: &Size) -> String {
         })
         .collect();
     times.sort_unstable();
-    format!("reached after {:.0?} (p50), {:.0?} at the longest of 15", times[7], times[14])
+    let [half, longest] = [times[7], times[14]].map(milliseconds);
+    vec![("reached after p50 of 15", "ms", half), ("reached after longest of 15", "ms", longest)]
 }
 
 /// ADD of a machine without a cluster, beside that of host-local, in turns.
-fn add(_: &Size) -> String {
+fn add(_: &Size) -> Vec<Figure> {
     let scratch = Scratch::new();
     let call = |plugin: &str, id: usize| {
         let ipam = json!({"type": plugin, "dataDir": scratch.join(plugin),
@@ -193,5 +201,10 @@ fn add(_: &Size) -> String {
     times.iter_mut().for_each(|times| times.sort_unstable());
     let [ours, other] = times.map(|times| times[times.len() / 2]);
     let ratio = ours.as_secs_f64() / other.as_secs_f64();
-    format!("{ours:.2?}, {ratio:.2} × host-local's {other:.2?} (p50 of 200)")
+    let [ours, other] = [ours, other].map(|took| format!("{:.2}", took.as_secs_f64() * 1e3));
+    vec![
+        ("cluster-local p50 of 200", "ms", ours),
+        ("host-local p50 of 200", "ms", other),
+        ("ratio", "", format!("{ratio:.2}")),
+    ]
 }

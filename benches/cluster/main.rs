@@ -3,8 +3,9 @@
 //! has the last free address; ADD beside host-local's.
 //!
 //! `cargo bench --bench cluster -- [--nodes N] [--pods N] [--seconds N] [CASE...]`, as root or under
-//! `unshare -Urnm`, with etcd-server and etcd-client installed. `CNI_MULTI` names another binary than
-//! the one that cargo has built. Machines are namespaces of this one.
+//! `unshare -Urnm`, prints the table of docs/evidence/cluster.csv. It needs etcd-server and
+//! etcd-client. `CNI_MULTI` names another binary than the one that cargo has built. Machines are
+//! namespaces of this one.
 
 #![allow(clippy::print_stdout)] // the user reads stdout
 #![allow(clippy::unwrap_used)] // a figure of a run that failed is none
@@ -31,10 +32,12 @@ fn main() {
             _ => only.push(word),
         }
     }
-    println!("| case | figure |\n|---|---|");
+    println!("case,figure,unit,value");
     for (name, case) in CASES {
         if only.is_empty() || only.iter().any(|word| word == name) {
-            println!("| {name} | {} |", case(&size));
+            for (figure, unit, value) in case(&size) {
+                println!("{name},{figure},{unit},{value}");
+            }
         }
     }
 }

@@ -296,7 +296,7 @@ fn write_files(options: &Options, bench: &Bench, report: &Report) -> Result<()> 
         Some(page) if pages::has_figures(page) => {
             pages::write_figures(page, options, bench, report)?;
         }
-        Some(path) => write(path, report.whole_markdown())?,
+        Some(path) => write(path, report.markdown())?,
         None => {}
     }
     let readme = options.readme.as_ref();

@@ -13,7 +13,8 @@ usage: cargo bench --bench compare -- [OPTION…]
   --runs N           timed runs of each case and side (default 60; five times that where a run takes 2 ms)
   --json FILE        write every figure as JSON
   --markdown FILE    write the tables as Markdown. In a page with marks, such as docs/performance.md, replace the
-                     parts whose groups run; a FILE without marks must not exist yet
+                     parts whose groups run, and write their whole tables as CSV into `evidence` beside it; a FILE
+                     without marks must not exist yet
   --readme FILE      write the README's six figures between its marks
   --instructions     also count instructions (perf stat, else valgrind)
   --guard            few cases, and limits that a regression exceeds and noise does not: exit status 1 if one did

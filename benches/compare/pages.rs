@@ -1,18 +1,21 @@
-//! The pages that figures are written into: docs/performance.md and the README.
+//! The pages that figures are written into, docs/performance.md and the README, and the tables
+//! below `evidence` beside the first: a page has the rows that decide.
 
 use std::path::Path;
 
 use crate::Result;
 use crate::cases::Bench;
+use crate::names;
 use crate::options::Options;
-use crate::report::Report;
+use crate::report::{Report, piped};
 use crate::summary;
+use crate::tables::{self, Table};
 
 /// A part of a page that this program writes, between two lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The costs of calls, and the budgets.
-    Figures,
+    /// The costs of calls, what is left, sizes, and the budgets.
+    Calls,
     /// The six figures of the README.
     Summary,
     Packets,
@@ -26,7 +29,7 @@ pub enum Part {
 }
 
 const PARTS: [Part; 7] = [
-    Part::Figures,
+    Part::Calls,
     Part::Summary,
     Part::Packets,
     Part::FastPath,
@@ -38,12 +41,12 @@ const PARTS: [Part; 7] = [
 impl Part {
     fn name(self) -> &'static str {
         match self {
-            Part::Figures => "figures",
-            Part::Summary => "summary",
+            Part::Calls => "calls",
+            Part::Summary => "six figures",
             Part::Packets => "packets",
-            Part::FastPath => "fast path",
+            Part::FastPath => "packets with fastPath",
             Part::Crowds => "crowds",
-            Part::Density => "density",
+            Part::Density => "full hosts",
             Part::Links => "links",
         }
     }
@@ -52,7 +55,7 @@ impl Part {
     /// are in no other part.
     fn groups(self) -> &'static [&'static str] {
         match self {
-            Part::Figures | Part::Summary => {
+            Part::Calls | Part::Summary => {
                 &["chain", "host-local", "connections", "leaks-after-kill"]
             }
             Part::Packets => &["packets", "packets-nftables", "packets-netavark"],
@@ -67,33 +70,109 @@ impl Part {
     fn is_measured(self, options: &Options) -> bool {
         let wanted = self.groups().iter().all(|group| options.wants(group));
         let is_in_another = match self {
-            Part::Links => Part::Figures.is_measured(options),
+            Part::Links => Part::Calls.is_measured(options),
             Part::FastPath => Part::Packets.is_measured(options),
-            Part::Figures | Part::Summary | Part::Packets | Part::Crowds | Part::Density => false,
+            Part::Calls | Part::Summary | Part::Packets | Part::Crowds | Part::Density => false,
         };
         wanted && !is_in_another
     }
 
-    /// `None` if the machine could not measure it.
+    /// Its whole tables, by the names of their files; a table without rows was not measured.
+    fn evidence(self, report: &Report) -> Vec<(&'static str, Table)> {
+        let book = report.book;
+        match self {
+            Part::Calls => vec![
+                ("calls", tables::calls(book)),
+                ("run", report.run_table()),
+                ("left", tables::left(book)),
+                ("sizes", report.size_table()),
+                ("budgets", report.budget_table()),
+            ],
+            Part::Summary => vec![],
+            Part::Packets => vec![("packets", tables::packets(book))],
+            Part::FastPath => vec![("packets-fast-path", tables::packets(book))],
+            Part::Crowds => vec![("crowds", tables::crowds(book))],
+            Part::Density => vec![
+                ("density", tables::density(book, report.densities)),
+                ("memory", tables::memory(book)),
+            ],
+            Part::Links => vec![("links", tables::calls(book))],
+        }
+    }
+
+    /// What the page has of it: the rows that decide. `None` if the machine could not measure it.
     fn content(self, bench: &Bench, report: &Report) -> Result<Option<String>> {
-        Ok(match self {
-            Part::Figures => Some(report.markdown()),
-            Part::Summary => Some(summary::table(bench, report)?),
-            Part::Packets | Part::FastPath => report.packets(),
-            Part::Crowds => report.crowds(),
-            Part::Density => report.density(),
-            Part::Links => report.costs(),
-        })
+        if self == Part::Summary {
+            return summary::table(bench, report).map(Some);
+        }
+        let table = self.evidence(report).swap_remove(0).1;
+        let shown = self.excerpt(&table);
+        if shown.is_empty() {
+            return Ok(None);
+        }
+        let mut text = format!("{}\n\n{}", report.machine, piped(&shown));
+        if self == Part::Calls {
+            text += &format!("\n{}", report.closing());
+        }
+        Ok(Some(text))
+    }
+
+    /// The rows and columns that decide, of the first of its tables.
+    fn excerpt(self, table: &Table) -> Table {
+        let hosts = table.iter().filter_map(|row| containers(&row[0]));
+        let most = hosts.max();
+        let [port, outside] = [&names::TO_PORT, &names::TO_OUTSIDE];
+        let packets = ["host with", "traffic", "unit", "ours", "reference", "time ratio"];
+        let of_full_host = |traffic: &[&str], row: &[String]| {
+            containers(&row[0]) == most && traffic.contains(&&*row[1])
+        };
+        match self {
+            Part::Calls => tables::excerpt(
+                table,
+                &[
+                    "case",
+                    "operation",
+                    "ours ms",
+                    "reference ms",
+                    "floor ms",
+                    "wall ratio",
+                    "CPU ratio",
+                ],
+                |row| DECIDING.contains(&(&*row[0], &*row[1])),
+            ),
+            Part::Summary => vec![],
+            Part::Packets => tables::excerpt(table, &packets, |row| {
+                of_full_host(&[port.connections, port.datagrams], row)
+            }),
+            Part::FastPath => tables::excerpt(table, &packets, |row| {
+                let ways = [port, outside].map(|way| [way.datagrams, way.stream]);
+                of_full_host(&ways.concat(), row)
+            }),
+            Part::Crowds => tables::excerpt(
+                table,
+                &[
+                    "crowd",
+                    "operation",
+                    "ours p50 ms",
+                    "reference p50 ms",
+                    "ours per second",
+                    "reference per second",
+                    "rate ratio",
+                ],
+                |row| row[0].ends_with("20 at a time"),
+            ),
+            Part::Density => table.clone(),
+            Part::Links => tables::excerpt(
+                table,
+                &["case", "operation", "ours ms", "reference ms", "wall ratio", "CPU ratio"],
+                |row| row[1] == "ADD",
+            ),
+        }
     }
 
     /// The lines around it.
     fn marks(self) -> [String; 2] {
-        let name = self.name();
-        let options = if self == Part::Summary { "--markdown and --readme" } else { "--markdown" };
-        [
-            format!("<!-- benches: {name}, by {options} -->"),
-            format!("<!-- benches: end of the {name} -->"),
-        ]
+        [format!("<!-- generated: {} -->", self.name()), "<!-- end of generated -->".to_owned()]
     }
 
     /// The page's text with this content between the marks; an error if it does not have them.
@@ -109,9 +188,23 @@ impl Part {
     }
 }
 
+/// The calls that the page shows beside the six figures.
+const DECIDING: [(&str, &str); 5] = [
+    (names::VERSION, ""),
+    (names::BRIDGE, "ADD"),
+    (names::CHAIN, "ADD"),
+    (names::CHAIN, "DEL"),
+    (names::CNITOOL, "DEL"),
+];
+
+/// The number of containers that the name of a case begins with.
+fn containers(case: &str) -> Option<usize> {
+    case.split(' ').next()?.parse().ok()
+}
+
 /// Whether this file is a page with marks for the figures.
 pub fn has_figures(page: &Path) -> bool {
-    let [begin, _] = Part::Figures.marks();
+    let [begin, _] = Part::Calls.marks();
     std::fs::read_to_string(page).is_ok_and(|text| text.contains(&begin))
 }
 
@@ -140,8 +233,14 @@ pub fn check(options: &Options) -> Result<()> {
     }
 }
 
-/// Writes the measured parts into docs/performance.md.
+/// Writes the measured parts into docs/performance.md, and their whole tables beside it.
 pub fn write_figures(page: &Path, options: &Options, bench: &Bench, report: &Report) -> Result<()> {
+    let evidence = page.with_file_name("evidence");
+    std::fs::create_dir_all(&evidence).map_err(|e| format!("create {evidence:?}: {e}"))?;
+    let tables = measured_parts(options).into_iter().flat_map(|part| part.evidence(report));
+    for (name, table) in tables.filter(|(_, table)| !table.is_empty()) {
+        write(&evidence.join(name).with_extension("csv"), tables::csv(&table))?;
+    }
     let contents = measured_parts(options).into_iter().filter_map(|part| {
         let content = part.content(bench, report).transpose()?;
         Some(content.map(|content| (part, content)))

@@ -1,11 +1,8 @@
 //! The report, as text, Markdown and JSON.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::budget::Budget;
-use crate::host_state::Left;
 use crate::names::Side;
 use crate::schedule::{Book, Measured, Row};
 use crate::size::Size;
@@ -31,83 +28,33 @@ pub struct Report<'a> {
     pub budgets: Vec<Budget>,
 }
 
-const COST_HEADINGS: [&str; 10] = [
-    "case",
-    "ours p50 (p10)",
-    "reference p50 (p10)",
-    "floor p50",
-    "wall",
-    "CPU",
-    "faults ours / ref / floor",
-    "RSS MiB ours / ref",
-    "processes ours / ref",
-    "threads ours / ref",
-];
-const BUDGET_HEADINGS: [&str; 4] = ["budget", "limit", "measured", ""];
-
 impl Report<'_> {
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for line in self.preamble() {
-            let _ = writeln!(out, "{line}"); // writing to a String cannot fail
-        }
-        out + "\n"
-            + &self.all_tables().map(|table| aligned(&table)).collect::<Vec<_>>().join("\n")
-            + "\n"
-            + &self.closing()
-            + "\n"
-    }
-
-    /// The costs of calls, and the budgets.
-    pub fn markdown(&self) -> String {
-        let tables = [self.cost_table(), self.budget_table()];
-        self.in_markdown(tables) + "\n" + &self.closing() + "\n"
+        self.with_closing(aligned)
     }
 
     /// Everything, for a file of its own.
-    pub fn whole_markdown(&self) -> String {
-        self.in_markdown(self.all_tables()) + "\n" + &self.closing() + "\n"
+    pub fn markdown(&self) -> String {
+        self.with_closing(piped)
     }
 
-    /// A part of the page with these tables; `None` if nothing of it was measured.
-    fn part(&self, tables: impl IntoIterator<Item = Table>) -> Option<String> {
-        let tables: Vec<Table> = tables.into_iter().filter(|table| !table.is_empty()).collect();
-        (!tables.is_empty()).then(|| format!("{}\n\n{}", self.machine, joined(tables)))
-    }
-
-    /// The costs of calls alone.
-    pub fn costs(&self) -> Option<String> {
-        self.part([self.cost_table()])
-    }
-
-    /// The table of packets alone.
-    pub fn packets(&self) -> Option<String> {
-        self.part([tables::packets(self.book)])
-    }
-
-    /// The table of crowds alone.
-    pub fn crowds(&self) -> Option<String> {
-        self.part([tables::crowds(self.book)])
-    }
-
-    /// The tables of full hosts alone.
-    pub fn density(&self) -> Option<String> {
-        self.part([tables::density(self.book, self.densities), tables::memory(self.book)])
-    }
-
-    fn in_markdown(&self, tables: impl IntoIterator<Item = Table>) -> String {
-        format!("{}\n\n{}", self.preamble().join("  \n"), joined(tables))
+    fn with_closing(&self, text: fn(&[Vec<String>]) -> String) -> String {
+        let tables: Vec<String> = self.all_tables().map(|table| text(&table)).collect();
+        format!("{}\n{}\n", tables.join("\n"), self.closing())
     }
 
     /// The tables that have rows.
     fn all_tables(&self) -> impl Iterator<Item = Table> {
         let book = self.book;
         let tables = [
-            self.cost_table(),
+            self.run_table(),
+            tables::calls(book),
+            tables::left(book),
             tables::packets(book),
             tables::crowds(book),
             tables::density(book, self.densities),
             tables::memory(book),
+            self.size_table(),
             self.budget_table(),
         ];
         tables.into_iter().filter(|table| !table.is_empty())
@@ -136,7 +83,7 @@ impl Report<'_> {
     }
 
     /// The last line: which budgets are met.
-    fn closing(&self) -> String {
+    pub fn closing(&self) -> String {
         let named = |verdict: &str| -> Vec<&str> {
             self.budgets
                 .iter()
@@ -161,95 +108,46 @@ impl Report<'_> {
         )
     }
 
-    fn preamble(&self) -> Vec<String> {
-        let runs =
-            format!("{}, {} runs of each case and side, alternating", self.machine, self.runs);
-        let mut lines = vec![runs, format!("ours: {}", self.ours)];
-        lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
-        if !self.left_out.is_empty() {
-            lines.push(format!("left out: {}", self.left_out_names().join(", ")));
-        }
-        for (side, size) in &self.sizes {
-            lines.push(format!(
-                "size, {}: {} bytes for {} plugins",
-                side.name(),
-                size.bytes,
-                size.plugins
-            ));
-        }
-        lines
+    /// What was measured, and on which machine.
+    pub fn run_table(&self) -> Table {
+        let runs = self.runs.to_string();
+        let mut rows = vec![
+            ["machine", &self.machine],
+            ["runs of each case and side", &runs],
+            ["ours", &self.ours],
+        ];
+        rows.extend(self.reference.as_ref().map(|reference| ["reference", reference]));
+        let left_out = self.left_out_names();
+        rows.extend(left_out.iter().map(|group| ["left out", group]));
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        tables::with_headings(&["what", "value"], rows)
     }
 
     fn left_out_names(&self) -> Vec<String> {
         self.left_out.iter().map(|LeftOut { group, lack }| format!("{group} ({lack})")).collect()
     }
 
-    /// The costs of calls: of all rows that have no table of their own.
-    fn cost_table(&self) -> Table {
-        let calls = self.book.rows.iter().filter(|row| !tables::have(self.book, row));
-        let calls: Vec<&Row> = calls.collect();
-        if calls.is_empty() {
-            return vec![];
-        }
-        let of = |row: &&Row| self.book.sides(row).into_iter().flatten();
-        let instructions = calls.iter().flat_map(of).any(|cell| cell.instructions.is_some());
-        let mut headings: Vec<String> = COST_HEADINGS.iter().map(ToString::to_string).collect();
-        headings.extend(instructions.then(|| "instructions ours / ref / floor".to_owned()));
-        let mut rows = vec![headings];
-        rows.extend(calls.into_iter().map(|row| self.cost_row(row, instructions)));
-        rows
+    pub fn size_table(&self) -> Table {
+        let row = |(side, size): &(Side, Size)| {
+            vec![side.name().to_owned(), size.bytes.to_string(), size.plugins.to_string()]
+        };
+        let rows = self.sizes.iter().map(row).collect();
+        tables::with_headings(&["side", "bytes", "plugins"], rows)
     }
 
-    fn cost_row(&self, row: &Row, instructions: bool) -> Vec<String> {
-        let [ours, reference, floor] = self.book.sides(row);
-        let pair = |figure: &dyn Fn(&Measured) -> Option<String>| {
-            let one =
-                |cell: Option<&Measured>| cell.and_then(figure).unwrap_or_else(|| "–".to_owned());
-            format!("{} / {}", one(ours), one(reference))
-        };
-        let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
-            ours.and_then(figure)
-                .zip(reference.and_then(figure).filter(|figure| *figure > 0.0)) // some cases start no process
-                .map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
-        };
-        let mut cells = vec![
-            title(row),
-            ours.map_or("–".to_owned(), main_figure),
-            reference.map_or("–".to_owned(), main_figure),
-            floor.and_then(|m| m.wall(0.5)).map_or("–".to_owned(), milliseconds),
-            ratio(&|m| m.wall(0.5)),
-            ratio(&|m| m.cpu(0.5)),
-            format!(
-                "{} / {}",
-                pair(&|m| m.faults().map(|faults| format!("{faults:.0}"))),
-                floor.and_then(Measured::faults).map_or("–".to_owned(), |f| format!("{f:.0}")),
-            ),
-            #[allow(clippy::cast_precision_loss)] // sizes of processes
-            pair(&|m| m.trace.map(|trace| format!("{:.1}", trace.peak_kib as f64 / 1024.0))),
-            pair(&|m| m.trace.map(|trace| trace.processes.to_string())),
-            pair(&|m| m.trace.map(|trace| trace.threads.to_string())),
-        ];
-        if instructions {
-            let count = |m: &Measured| m.instructions.map(|count| count.to_string());
-            let floor = floor.and_then(count).unwrap_or_else(|| "–".to_owned());
-            cells.push(format!("{} / {floor}", pair(&count)));
-        }
-        cells
-    }
-
-    fn budget_table(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![BUDGET_HEADINGS.iter().map(ToString::to_string).collect()];
-        for budget in &self.budgets {
-            let figure = |value: f64| format!("{value:.2} {}", budget.unit).trim_end().to_owned();
-            let measured = budget.measured.map_or("–".to_owned(), figure);
-            rows.push(vec![
+    pub fn budget_table(&self) -> Table {
+        let figure = |value: f64| format!("{value:.2}");
+        let row = |budget: &Budget| {
+            vec![
                 budget.name.clone(),
                 figure(budget.limit),
-                measured,
+                budget.unit.to_owned(),
+                budget.measured.map(figure).unwrap_or_default(),
                 budget.verdict().to_owned(),
-            ]);
-        }
-        rows
+            ]
+        };
+        let rows = self.budgets.iter().map(row).collect();
+        tables::with_headings(&["budget", "limit", "unit", "measured", "verdict"], rows)
     }
 
     fn json_row(&self, row: &Row) -> Value {
@@ -278,44 +176,6 @@ impl Report<'_> {
     }
 }
 
-pub fn title((case, operation): &Row) -> String {
-    format!("{case} {operation}").trim_end().to_owned()
-}
-
-/// What is left where that was counted, else the times.
-fn main_figure(measured: &Measured) -> String {
-    measured.left.as_ref().map_or_else(|| both_times(measured), left_behind)
-}
-
-/// The number of things, and how many of each kind.
-fn left_behind(left: &Left) -> String {
-    let kinds: Vec<String> = left.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    let total = left.values().sum::<usize>();
-    if kinds.is_empty() {
-        format!("{total} left")
-    } else {
-        format!("{total} left ({})", kinds.join(", "))
-    }
-}
-
-fn both_times(measured: &Measured) -> String {
-    let text = |portion| measured.wall(portion).map_or("–".to_owned(), milliseconds);
-    let failed = if measured.failures > 0 {
-        format!(", {} failed", measured.failures)
-    } else {
-        String::new()
-    };
-    format!("{} ({}){failed}", text(0.5), text(0.1))
-}
-
-pub fn milliseconds(microseconds: f64) -> String {
-    if microseconds >= 100_000.0 {
-        format!("{:.0} ms", microseconds / 1e3)
-    } else {
-        format!("{:.2} ms", microseconds / 1e3)
-    }
-}
-
 /// Columns padded to the same width.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -328,10 +188,6 @@ fn aligned(rows: &[Vec<String>]) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
-}
-
-fn joined(tables: impl IntoIterator<Item = Table>) -> String {
-    tables.into_iter().map(|table| piped(&table)).collect::<Vec<_>>().join("\n")
 }
 
 /// A Markdown table.

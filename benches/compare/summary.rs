@@ -3,8 +3,9 @@
 use crate::Result;
 use crate::cases::Bench;
 use crate::names::{self, Side};
-use crate::report::{Report, milliseconds, piped};
+use crate::report::{Report, piped};
 use crate::schedule::Measured;
+use crate::tables;
 
 /// Reads a figure of one side from a report, which may lack it.
 type Read = Box<dyn Fn(&Report, Side) -> Option<String>>;
@@ -76,6 +77,10 @@ fn cell(
 ) -> Figure {
     let read = move |report: &Report, side| figure(report.book.get(&case, operation, side)?);
     Figure { label, read: Box::new(read) }
+}
+
+fn milliseconds(microseconds: f64) -> String {
+    format!("{} ms", tables::milliseconds(microseconds))
 }
 
 #[allow(clippy::cast_precision_loss)] // sizes of files

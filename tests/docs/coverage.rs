@@ -217,15 +217,6 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
     assert_covers(&page, "differences");
 }
 
-/// Every attack that has a test is in the page, and every attack of the page has a test.
-#[test]
-fn attacks_of_the_page_and_hostile_tests_correspond() {
-    let page = Page::read("docs/security-tests.md");
-    let is_whole = |row: &Vec<String>| row.iter().all(|cell| !cell.is_empty());
-    assert!(page.rows(None).iter().all(is_whole));
-    assert_covers(&page, "hostile");
-}
-
 #[test]
 fn what_upgrade_says_is_tested_has_its_tests() {
     let page = Page::read("docs/upgrade.md");

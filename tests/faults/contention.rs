@@ -1,7 +1,7 @@
 //! Contention: hundreds of containers at once, a host with thousands of links under constant
 //! change, and locks held by other processes. Concurrent ADDs on a small scale are in `parallel`.
 //!
-//! `CNI_LONG` runs the cases at the size given in docs/reliability.md.
+//! `CNI_LONG` runs the cases at the size of the tables in docs/evidence.
 
 mod churn;
 mod crowd;

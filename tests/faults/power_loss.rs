@@ -18,22 +18,24 @@ mod kept;
 mod losses;
 mod recording;
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::losses::{Depth, State};
 use self::recording::Recording;
+use super::table::{form, tell};
 use crate::support::call::Outcome;
+use crate::support::extent::is_long;
 
 /// The depth of the long form, or the usual depth.
 fn depth(usually: Depth) -> Depth {
-    if std::env::var_os("CNI_LONG").is_some() { Depth::All } else { usually }
+    if is_long() { Depth::All } else { usually }
 }
 
 /// An error says what is wrong after a state.
 type Verdict = Result<(), String>;
 
-/// Tries every state, using `places` in parallel. Prints and returns the row of the table in
-/// docs/reliability.md.
+/// Tries every state, using `places` in parallel. Tells and returns the row of the table.
 #[track_caller]
 fn sweep<P: Send>(
     store: &str,
@@ -64,24 +66,20 @@ fn sweep<P: Send>(
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     let changes = recording.changes.len();
-    let row = format!(
-        "| {store} | {operation} | {changes} | {} | {} | {} |",
-        counts[0],
-        counts[1],
-        failures.len()
-    );
-    eprintln!("{row}");
+    let cells: [&dyn Display; 7] =
+        [&form(), &store, &operation, &changes, &counts[0], &counts[1], &failures.len()];
+    let row = tell("power-loss", &cells);
     assert!(failures.is_empty(), "{row}\n{}", failures[..failures.len().min(8)].join("\n"));
     row
 }
 
-/// The page has the figures of the ordinary form.
+/// The table has the figures of the ordinary form.
 #[track_caller]
-fn assert_is_in_the_page(row: &str) {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reliability.md"))
-        .unwrap();
-    let is_ordinary = depth(Depth::Usual) == Depth::Usual;
-    assert!(!is_ordinary || page.contains(row), "docs/reliability.md has another row than\n{row}");
+fn assert_is_evidence(row: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/power-loss.csv");
+    let table = std::fs::read_to_string(path).unwrap();
+    let is_there = is_long() || table.lines().any(|line| line == row);
+    assert!(is_there, "docs/evidence/power-loss.csv has another row than\n{row}");
 }
 
 /// Requires that a call succeeded.

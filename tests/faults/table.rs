@@ -1,9 +1,12 @@
-//! The rows of the fault tables in docs/reliability.md.
+//! The rows of the tables in docs/evidence.
 
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// One row. `tests/faults/run` replaces the page's row of the same network and operation with it.
+use crate::support::extent::is_long;
+
+/// A row of the sweeps of kills and errors.
 pub struct Row<'a> {
     pub network: &'a str,
     /// The plugin or `net`, and the command.
@@ -17,14 +20,30 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Writes the row to stderr and to the file named by `CNI_FAULT_TABLE`.
-    pub fn tell(&self) {
+    pub fn tell(&self, table: &str) {
         let Row { network, operation, calls, points, failures } = self;
-        let line = format!("| {network} | {operation} | {calls} | {points} | {failures} |");
-        eprintln!("{line}");
-        if let Some(table) = std::env::var_os("CNI_FAULT_TABLE") {
-            let mut file = OpenOptions::new().create(true).append(true).open(table).unwrap();
-            writeln!(file, "{line}").unwrap();
-        }
+        tell(table, &[network, operation, calls, points, failures]);
     }
+}
+
+/// Writes the row to stderr and to the table's file in the directory named by `CNI_EVIDENCE`, from
+/// which `tests/faults/run` takes it. Returns it.
+pub fn tell(table: &str, cells: &[&dyn Display]) -> String {
+    let cell = |cell: &&dyn Display| match cell.to_string() {
+        text if text.contains(',') => format!("\"{text}\""),
+        text => text,
+    };
+    let line = cells.iter().map(cell).collect::<Vec<_>>().join(",");
+    eprintln!("{line}");
+    if let Some(dir) = std::env::var_os("CNI_EVIDENCE") {
+        let path = std::path::Path::new(&dir).join(table).with_extension("csv");
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap(); // one write: tests run in parallel
+    }
+    line
+}
+
+/// The form of the tests, in tables that have rows of both.
+pub fn form() -> &'static str {
+    if is_long() { "long" } else { "ordinary" }
 }

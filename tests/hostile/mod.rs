@@ -1,5 +1,5 @@
 //! Hostile input in names, configurations, results, streams and directories. docs/security-tests.md
-//! lists the attacks, and the test for each.
+//! lists the attacks.
 
 mod cves;
 mod lying_prev_result;

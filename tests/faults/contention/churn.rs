@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::growth::populate;
 use super::networks::{Kernel, Member};
 use super::{in_turns, long_or_short};
+use crate::faults::table::{form, tell};
 use crate::support::attachment::for_ours;
 use crate::support::dhcp::Process;
 use crate::support::netns::Lab;
@@ -130,13 +131,18 @@ fn no_add_or_del_fails_where_everything_changes() {
         })
         .concat();
         let adds: usize = (0..attachments).map(|number| members[0].network(number).1.0.len()).sum();
-        let (took, rounds) = (started.elapsed().as_secs_f64(), churn.rounds());
+        let (took, rounds) = (started.elapsed().as_secs_f64().round() as usize, churn.rounds());
         churn.end();
-        eprintln!(
-            "FIGURES churn: {attachments} attachments, {adds} ADDs of plugins and as many DELs, on a host with {links} links in {took:.0} s, \
-             {} failures; meanwhile {rounds:?}",
-            failures.len()
-        );
+        let figures = [
+            ("links", links),
+            ("attachments", attachments),
+            ("ADDs of plugins", adds),
+            ("seconds", took),
+            ("failures", failures.len()),
+        ];
+        for (what, number) in figures.into_iter().chain(rounds.iter().copied()) {
+            tell("churn", &[&form(), &what, &number]);
+        }
         assert!(rounds.iter().all(|(_, rounds)| *rounds > 0), "{rounds:?}");
         assert!(
             failures.is_empty(),

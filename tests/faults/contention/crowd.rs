@@ -2,11 +2,13 @@
 //! firewall rules.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Chain, in_turns, long_or_short};
+use crate::faults::table::tell;
 use crate::support::attachment::{for_ours, for_reference, ips, with};
 use crate::support::netns::{Container, Lab, UPLINK};
 use crate::support::networks::firewall::{DROPPING, firewall};
@@ -106,21 +108,23 @@ fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
 
         let started = Instant::now();
         assert_eq!(crowd.del(&results), vec![Ok(()); size]);
-        tell(backend, "ours", size, [(added, 0, 0), (started.elapsed(), 0, 0)]);
+        tell_crowd(backend, "ours", size, [(added, 0), (started.elapsed(), 0)], 0);
         before.assert_unchanged("the crowd");
     });
 }
 
-/// Prints the figures of ADD and DEL: duration, failures, and addresses assigned twice.
-fn tell(backend: &str, whose: &str, size: usize, [add, del]: [(Duration, usize, usize); 2]) {
-    eprintln!(
-        "FIGURES crowd {backend} {whose}: {size} at {AT_A_TIME} a time: ADD {:.1} s, {} failed, {} double; DEL {:.1} s, {} failed",
-        add.0.as_secs_f64(),
-        add.1,
-        add.2,
-        del.0.as_secs_f64(),
-        del.1,
-    );
+/// Tells the figures of ADD and DEL: duration and failures, then addresses assigned twice.
+fn tell_crowd(
+    backend: &str,
+    whose: &str,
+    size: usize,
+    [add, del]: [(Duration, usize); 2],
+    double: usize,
+) {
+    let [added, deleted] = [add, del].map(|(took, _)| format!("{:.1}", took.as_secs_f64()));
+    let figures: [&dyn Display; 5] = [&added, &add.1, &deleted, &del.1, &double];
+    let crowd: [&dyn Display; 4] = [&whose, &backend, &size, &AT_A_TIME];
+    tell("contention", &[&crowd[..], &figures].concat());
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn hundreds_with_iptables_are_served_and_leave_nothing() {
     all_are_served_and_nothing_is_left("iptables", long_or_short(200, 40));
 }
 
-/// Prints figures for the page. The reference's behaviour is not asserted.
+/// Tells figures for the table. The reference's behaviour is not asserted.
 #[test]
 fn the_reference_s_figures_are_printed() {
     let Some(size) = long_or_short(Some(200), None) else { return };
@@ -156,12 +160,8 @@ fn the_reference_s_figures_are_printed() {
             let errors: Vec<&String> =
                 deleted.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
             errors.iter().take(3).for_each(|error| eprintln!("{error}"));
-            tell(
-                backend,
-                "reference",
-                size,
-                [(added, failed.len(), double), (started.elapsed(), errors.len(), 0)],
-            );
+            let figures = [(added, failed.len()), (started.elapsed(), errors.len())];
+            tell_crowd(backend, "reference", size, figures, double);
         });
     }
 }

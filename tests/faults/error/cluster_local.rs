@@ -48,7 +48,7 @@ fn sweep(during: During) {
     assert_none(&found);
     assert!(tried > 0, "nothing has failed");
     Row { network: "ipam daemon", operation: during.words(), calls, points: tried, failures: 0 }
-        .tell();
+        .tell("errors");
 }
 
 test_each_phase!(sweep);

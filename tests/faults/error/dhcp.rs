@@ -81,7 +81,7 @@ fn sweep_of_daemon(during: During) {
             points: tried,
             failures: 0,
         }
-        .tell();
+        .tell("errors");
     });
 }
 

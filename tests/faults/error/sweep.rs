@@ -88,7 +88,7 @@ impl<'a> Sweep<'a> {
             points: self.tried - tried_before,
             failures: self.found.len(),
         }
-        .tell();
+        .tell("errors");
     }
 
     /// What the contract allows to be left. tuning, host-device and bond report once what the kernel

@@ -27,7 +27,8 @@ fn sweep(during: During) {
         }
     }
     assert!(points > 0, "it was not killed");
-    Row { network: "ipam daemon", operation: during.words(), calls, points, failures: 0 }.tell();
+    Row { network: "ipam daemon", operation: during.words(), calls, points, failures: 0 }
+        .tell("kills");
 }
 
 test_each_phase!(sweep);

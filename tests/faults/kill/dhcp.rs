@@ -43,7 +43,7 @@ fn sweep_of_daemon(during: During) {
         }
         assert!(points > 0, "it was not killed");
         Row { network: "dhcp daemon", operation: during.words(), calls, points, failures: 0 }
-            .tell();
+            .tell("kills");
     });
 }
 

@@ -110,8 +110,7 @@ struct Sweep<'a> {
     turn: usize,
 }
 
-/// Runs the whole sweep of a subject. Its rows of the table go to stderr and to the file named by
-/// `CNI_FAULT_TABLE`.
+/// Runs the whole sweep of a subject, and tells its rows of the table.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
     // The kernel keeps some state in a namespace: the addresses of `lo` after its first start, and
@@ -145,7 +144,7 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
             let calls = sweep.operation(step, operation);
             let operation = format!("{} {operation}", sweep.life.step_name(step));
             let (network, points) = (subject.name, sweep.points);
-            Row { network, operation: &operation, calls, points, failures: 0 }.tell();
+            Row { network, operation: &operation, calls, points, failures: 0 }.tell("kills");
             assert!(sweep.points > 0, "{operation} was not killed");
             sweep.points = 0;
         }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
-use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
+use super::{Verdict, assert_is_evidence, depth, require, succeeds, sweep};
 use crate::support::call::{Call, binary, farm};
 use crate::support::scratch::Scratch;
 
@@ -102,6 +102,6 @@ fn net_add_and_net_del_leave_a_cache_that_can_be_used() {
             vec![Site::new(), Site::new()],
             |site, state, _| try_state(site, state),
         );
-        assert_is_in_the_page(&row);
+        assert_is_evidence(&row);
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use super::losses::{Depth, State};
 use super::recording::Beside;
 use crate::faults::cluster_local::{DATA, During, Site};
+use crate::faults::table::{form, tell};
 use crate::support::extent::is_long;
 use crate::support::tracer::{Stop, Then};
 
@@ -129,7 +130,7 @@ fn sweep(during: During) {
         chosen.len()
     );
     // The kill sweep tries the disks after a kill.
-    eprintln!("| ipam daemon | {} | {changes} | - | {tried} | 0 |", during.words());
+    tell("power-loss", &[&form(), &"ipam daemon", &during.words(), &changes, &"", &tried, &0]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
-use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
+use super::{Verdict, assert_is_evidence, depth, require, succeeds, sweep};
 use crate::support::attachment::ips;
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::scratch::Scratch;
@@ -217,7 +217,7 @@ fn try_operation(plugin: &'static str, operation: &Operation) {
                 false => try_state(store, state, &[], &[A, B, C]),
             },
         );
-    assert_is_in_the_page(&row);
+    assert_is_evidence(&row);
 }
 
 fn nothing(_: &Store) {}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
-use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
+use super::{Verdict, assert_is_evidence, depth, require, succeeds, sweep};
 use crate::support::attachment::{Attachment, skip, with};
 use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab};
@@ -135,7 +135,7 @@ fn backups_of_tuning_are_no_hindrance() {
     let conf = tuning(with(&every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})));
     let keeper =
         Keeper { name: "tuning", conf, main: Some(network()), device: None, spares_torn: true };
-    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_evidence(row));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn records_of_sbr_are_no_hindrance() {
         device: None,
         spares_torn: false,
     };
-    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_evidence(row));
 }
 
 #[test]
@@ -192,5 +192,5 @@ fn records_of_host_device_are_no_hindrance() {
     let conf = with(&host_device::layer_two(), json!({"name": "net1", "cniVersion": "1.1.0"}));
     let keeper =
         Keeper { name: "host-device", conf, main: None, device: Some(DEVICE), spares_torn: false };
-    try_keeper(&lab, &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+    try_keeper(&lab, &keeper).iter().for_each(|row| assert_is_evidence(row));
 }
