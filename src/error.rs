@@ -23,46 +23,83 @@ mod mistake;
 /// The result type of nearly every function in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error code. The specification reserves 0 to 99; ours begin at 100 and are listed in
-/// docs/errors.md.
+/// An error code. The specification reserves 0 to 99; ours begin at 100. The comment of each is its
+/// row in docs/errors.md: the cause, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u32);
 
 impl Code {
-    /// The plugin does not support the configuration's `cniVersion`.
+    /// No plugin supports `cniVersion`, or it is too old for the command: CHECK and GET need 0.4.0,
+    /// GC and STATUS 1.1.0.
+    ///
+    /// Correct `cniVersion`, or install a newer cni-multi.
     pub const INCOMPATIBLE_VERSION: Code = Code(1);
-    /// The container is unknown: the runtime need not clean up.
+    /// GET: the attachment is unknown.
+    ///
+    /// Nothing: there is nothing to clean up.
     pub const UNKNOWN_CONTAINER: Code = Code(3);
-    /// An environment variable is missing or invalid; the message names it.
+    /// A variable such as `CNI_IFNAME` is missing or wrong, or `CNI_NETNS` cannot be opened.
+    ///
+    /// Inspect the runtime; the message names the variable.
     pub const INVALID_ENVIRONMENT: Code = Code(4);
-    /// A file or a stream could not be read or written.
+    /// A file could not be read or written, such as a lease of host-local.
+    ///
+    /// Check permissions, space and read-only mounts.
     pub const IO: Code = Code(5);
-    /// JSON, or a version, could not be decoded.
+    /// The configuration or `prevResult` is not JSON, or a value has the wrong type.
+    ///
+    /// Correct the value at the path in the message.
     pub const DECODE: Code = Code(6);
-    /// The configuration decodes but is invalid.
+    /// The configuration decodes, and is invalid.
+    ///
+    /// Correct the value at the path in the message.
     pub const INVALID_CONFIG: Code = Code(7);
-    /// The namespace cannot be used: the plugin's own, or not a namespace. The library's code, not
-    /// the specification's.
+    /// `CNI_NETNS` is the plugin's own namespace, or DEL may not open it; nothing has changed.
+    ///
+    /// Inspect the runtime. Tests can set `CNI_NETNS_OVERRIDE=1`.
     pub const INVALID_NETNS: Code = Code(8);
-    /// A temporary condition prevents the operation.
+    /// A condition that passes, such as a lock that another process holds.
+    ///
+    /// Retry; `details` names the owner of a lock if it is known.
     pub const TRY_AGAIN: Code = Code(11);
-    /// STATUS: ADD cannot be served.
+    /// STATUS: no ADD can be served.
+    ///
+    /// Provide what `msg` says is missing.
     pub const NOT_AVAILABLE: Code = Code(50);
-    /// STATUS: ADD cannot be served and attached containers may have limited connectivity.
+    /// STATUS of an IPAM plugin of another vendor: attached containers may be impaired too.
+    ///
+    /// See that plugin.
     pub const LIMITED_CONNECTIVITY: Code = Code(51);
     /// The kernel refused an operation.
+    ///
+    /// `details` names a missing module, with its `modprobe`, or a missing capability.
     pub const KERNEL: Code = Code(100);
-    /// No address is free, or the requested one is not.
+    /// No address is free, the requested one is not, or the IPAM plugin returned none.
+    ///
+    /// Free the leases of gone containers with `cni-multi net gc`; `cni-multi ipam ls` lists all.
+    /// Else enlarge the range, or request another address.
     pub const ADDRESS_UNAVAILABLE: Code = Code(101);
-    /// An object of that name or value exists and is not ours to change.
+    /// Something of that name or value has another owner: an interface, an address, a port, a lease
+    /// of the same attachment.
+    ///
+    /// Remove it, or choose another name; `details` names it, and for a lease the DEL that frees
+    /// it.
     pub const CONFLICT: Code = Code(102);
     /// CHECK found a difference.
+    ///
+    /// Run `cni-multi net sync`, or detach and attach again.
     pub const CHECK_FAILED: Code = Code(103);
-    /// A delegated plugin could not be found or run, or answered with no error object.
+    /// A delegated plugin was not found, could not be run, or failed without an error object.
+    ///
+    /// Check `ipam.type` and the directories in `msg`.
     pub const DELEGATE: Code = Code(104);
-    /// A program of the host that the configuration asks for is missing or failed.
+    /// A host program that the configuration requires is missing or failed, such as iptables.
+    ///
+    /// Install it, or remove the key.
     pub const HOST_PROGRAM: Code = Code(105);
-    /// A bug in cni-multi.
+    /// A bug of cni-multi; its changes have been undone.
+    ///
+    /// Report it with `msg`.
     pub const BUG: Code = Code(106);
 }
 

@@ -16,19 +16,20 @@
 //! `ip link add` creates it. Such pages have separate tests, which skip where the kernel lacks the
 //! link; the virtual machine runs them then. `needs program dnsmasq` is a program of the host.
 
-pub mod coverage;
 mod diagrams;
 mod evidence;
 mod figures;
+mod named_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::coverage::{is_test, packages_script};
 use self::evidence::Table;
+use self::named_tests::{is_test, packages_script};
 use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
@@ -92,6 +93,22 @@ impl Page {
         );
         paths.sort();
         paths.iter().map(|path| Page::read(path)).collect()
+    }
+
+    /// Compares what stands between the markers of this name with a text, or writes it there.
+    pub fn assert_generated(&self, name: &str, text: &str) {
+        let begin = format!("<!-- generated: {name} -->\n");
+        let parts = self.text.split_once(&begin).and_then(|(before, rest)| {
+            let (found, after) = rest.split_once("<!-- end of generated -->\n")?;
+            Some((before, found, after))
+        });
+        let (before, found, after) =
+            parts.unwrap_or_else(|| panic!("{} has no {begin}", self.path));
+        if std::env::var_os("CNI_BLESS").is_some() {
+            let page = [before, &begin, text, "<!-- end of generated -->\n", after].concat();
+            return fs::write(root().join(&self.path), page).unwrap();
+        }
+        assert_eq!(found, text, "{}: CNI_BLESS=1 writes it", self.path);
     }
 
     pub fn blocks(&self) -> Vec<Block> {
@@ -388,17 +405,28 @@ fn the_versions_are_those_of_the_code() {
     );
 }
 
+/// The comment of a code is the cause, an empty line, and what to do.
 #[test]
 fn the_error_codes_are_those_of_the_code() {
     let source = fs::read_to_string(root().join("src/error.rs")).unwrap();
-    let code =
-        |line: &str| line.split_once(": Code = Code(")?.1.split_once(')')?.0.parse::<u32>().ok();
-    let expected: BTreeSet<u32> = source.lines().filter_map(code).collect();
-    let page = Page::read("docs/errors.md");
-    let documented: Vec<u32> =
-        page.rows(Some("Codes")).iter().map(|row| row[0].parse().unwrap()).collect();
-    assert!(documented.is_sorted(), "{documented:?}");
-    assert_eq!(documented.into_iter().collect::<BTreeSet<_>>(), expected);
+    let mut table = "| code | cause | what to do |\n|---|---|---|\n".to_owned();
+    let mut comment: Vec<&str> = vec![];
+    for line in source.lines().map(str::trim) {
+        let number = line.split_once(": Code = Code(").map(|(_, rest)| rest.trim_end_matches(");"));
+        match (line.strip_prefix("///"), number) {
+            (Some(text), _) => comment.push(text.trim()),
+            (None, Some(number)) => {
+                let text = comment.join(" ");
+                let (cause, remedy) = text.split_once("  ").expect(line);
+                writeln!(table, "| {number} | {cause} | {remedy} |").unwrap();
+            }
+            (None, None) => (),
+        }
+        if !line.starts_with("///") {
+            comment.clear();
+        }
+    }
+    Page::read("docs/errors.md").assert_generated("codes", &table);
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn fifty_adds_and_dels_on_one_bridge_do_not_disturb_each_other() {
     });
 }
 
+/// The reference may create `<bridge>.<vlan>` twice, and then one ADD fails.
 #[test]
 fn first_adds_on_a_fresh_host_make_one_bridge() {
     for_each_peer("bridge", |lab| {

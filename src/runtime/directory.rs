@@ -218,6 +218,7 @@ mod tests {
         );
     }
 
+    /// cnitool waits for a FIFO, and reads a file of any size.
     #[test]
     fn what_is_no_file_is_not_waited_for() {
         let dir = Scratch::new();

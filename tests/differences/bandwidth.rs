@@ -1,4 +1,4 @@
-//! Tests chapter "bandwidth" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of bandwidth from the reference.
 
 use serde_json::json;
 
@@ -74,7 +74,8 @@ fn two_interfaces_of_a_container_can_be_limited() {
     limits_differ(observe, OK, FAILED);
 }
 
-/// An existing ingress qdisc makes the last step of ADD fail.
+/// An existing ingress qdisc makes the last step of ADD fail. The reference leaves the queues and
+/// the ifb.
 #[test]
 fn an_add_of_limits_that_fails_leaves_nothing() {
     let observe = |lab: &Lab| {
@@ -110,7 +111,7 @@ fn no_prev_result_is_no_crash_of_bandwidth() {
     limits_differ(observe, FAILED, 2);
 }
 
-/// The ifb only hands frames on.
+/// The ifb only hands frames on. In the reference the kernel gives it a link-local address.
 #[test]
 fn the_ifb_has_no_address() {
     let observe = |lab: &Lab| {
@@ -121,7 +122,7 @@ fn the_ifb_has_no_address() {
     limits_differ(observe, 0, 1);
 }
 
-/// The kernel knows the host's end, whatever prevResult says.
+/// The kernel knows the host's end, whatever prevResult says. The reference refuses such a result.
 #[test]
 fn limits_need_no_interfaces_in_prev_result() {
     let observe = |lab: &Lab| {

@@ -1,4 +1,4 @@
-//! Tests chapter "bridge" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of bridge from the reference.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 use crate::support::traffic::assert_pings;
 
-/// A port hands its frames to the bridge, and nobody can reach an address that it has.
+/// A port hands its frames to the bridge, and nobody can reach an address that it has. In the
+/// reference the kernel gives it a link-local one.
 #[test]
 fn the_host_s_end_has_no_address() {
     let observe = |lab: &Lab| {

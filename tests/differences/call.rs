@@ -1,4 +1,4 @@
-//! Tests chapter "The call" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of every call from the reference.
 
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ fn error_codes_tell_what_kind_of_error_it_is() {
 }
 
 /// A namespace that cannot be opened is an error in CNI_NETNS, found before an address is
-/// allocated.
+/// allocated. The reference answers 999, and ptp takes an address first.
 #[test]
 fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     for plugin in ["bridge", "ptp", "loopback"] {

@@ -1,4 +1,4 @@
-//! Tests chapter "DEL and GC" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of DEL and GC from the reference.
 
 use serde_json::json;
 
@@ -69,7 +69,8 @@ fn del_takes_a_configuration_that_does_not_decode() {
     differs("bridge", observe, (OK, false), (FAILED, true));
 }
 
-/// A late DEL: the namespace already has an interface of that name from another attachment.
+/// A late DEL: the namespace already has an interface of that name from another attachment. The
+/// reference removes it.
 #[test]
 fn del_spares_the_interface_of_another_attachment() {
     for plugin in ["bridge", "ptp"] {

@@ -1,4 +1,4 @@
-//! Tests chapter "dhcp" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of dhcp from the reference.
 
 use serde_json::{Value, json};
 
@@ -85,6 +85,7 @@ fn check_of_a_lease_asks_no_server() {
     differs_in_dhcp(json!({}), observe, (FAILED, 1), (OK, 2));
 }
 
+/// The reference's STATUS always succeeds.
 #[test]
 fn status_asks_for_the_dhcp_daemon() {
     let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
@@ -96,7 +97,8 @@ fn status_asks_for_the_dhcp_daemon() {
     differs_in_dhcp(json!({}), observe, FAILED, OK);
 }
 
-/// A bridge port vanishes with the namespace of its peer.
+/// A bridge port vanishes with the namespace of its peer. The reference's daemon keeps the
+/// namespace open in a thread as long as the lease.
 #[test]
 fn the_dhcp_daemon_keeps_no_namespace_alive() {
     let observe = |lab: &Lab| {
@@ -132,6 +134,7 @@ fn an_expired_lease_takes_the_address_and_not_the_link() {
     differs_in_dhcp(json!({"lease": 3, "t1": 1, "t2": 2}), observe, (true, true), (false, true));
 }
 
+/// The reference broadcasts it. RFC 2131, 4.4.5, asks for unicast to the server.
 #[test]
 fn a_renewal_is_unicast() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
@@ -141,6 +144,7 @@ fn a_renewal_is_unicast() {
     differs_in_dhcp(renewed_soon(), observe, json!("unicast"), json!("broadcast"));
 }
 
+/// The reference's daemon does not start where a dead one has left its socket.
 #[test]
 fn a_socket_of_a_dead_daemon_is_replaced() {
     let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
@@ -161,6 +165,8 @@ fn the_dhcp_socket_is_root_s_only() {
     differs_in_dhcp(json!({}), observe, "600\n".to_owned(), "755\n".to_owned());
 }
 
+/// The reference's flag has had no effect since 1.6.0. An ipvlan without an address receives no
+/// unicast answer.
 #[test]
 fn the_flag_broadcast_has_an_effect() {
     let observe = |lab: &Lab| {
@@ -173,7 +179,8 @@ fn the_flag_broadcast_has_an_effect() {
     differs("dhcp", observe, json!(0x8000), json!(0));
 }
 
-/// RFC 2132 has address classes and does not mention host bits, which the kernel refuses.
+/// RFC 2132 has address classes and does not mention host bits, which the kernel refuses. The
+/// reference's ADD fails.
 #[test]
 fn a_static_route_of_option_33_has_no_host_bits() {
     let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
@@ -206,7 +213,8 @@ fn an_address_that_another_machine_has_is_declined() {
     differs_in_dhcp(json!({}), observe, json!("10.60.0.51/24"), json!("10.60.0.50/24"));
 }
 
-/// The interface would have to change its address, and the runtime would not be informed.
+/// The interface would have to change its address, and the runtime would not be informed. The
+/// reference accepts the offer while the container keeps the old address, which another may get.
 #[test]
 fn a_lease_of_another_address_is_none() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
@@ -220,6 +228,7 @@ fn a_lease_of_another_address_is_none() {
     differs_in_dhcp(json!({"lease": 8, "t1": 1, "t2": 2}), observe, 0, 1);
 }
 
+/// The reference knows these options by number only.
 #[test]
 fn options_of_routes_and_names_have_names() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {

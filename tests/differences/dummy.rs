@@ -1,4 +1,4 @@
-//! Tests chapter "dummy" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of dummy from the reference.
 
 use serde_json::{Value, json};
 

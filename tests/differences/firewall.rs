@@ -1,4 +1,4 @@
-//! Tests chapter "firewall" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of firewall from the reference.
 
 use super::{FAILED, OK, differs};
 use crate::support::netns::Lab;

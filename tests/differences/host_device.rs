@@ -1,4 +1,4 @@
-//! Tests chapter "host-device" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of host-device from the reference.
 
 use serde_json::{Value, json};
 
@@ -28,6 +28,7 @@ fn a_device_comes_back_as_it_was() {
     differs("host-device", observe, (true, true, 3), (false, false, 0));
 }
 
+/// The reference gives the device back. A late DEL must not change another network's attachment.
 #[test]
 fn del_of_another_network_leaves_the_device_in_the_container() {
     let observe = |lab: &Lab| {

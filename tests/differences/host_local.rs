@@ -1,4 +1,4 @@
-//! Tests chapter "host-local" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of host-local from the reference.
 
 use serde_json::json;
 

@@ -1,5 +1,4 @@
-//! Tests chapter "Links, addresses and routes" of docs/differences.md: deliberate differences from
-//! the reference.
+//! Deliberate differences of links, addresses and routes from the reference.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Tests chapter "loopback" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of loopback from the reference.
 
 use serde_json::json;
 

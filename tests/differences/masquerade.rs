@@ -1,4 +1,4 @@
-//! Tests chapter "Masquerading" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of masquerading from the reference.
 
 use serde_json::json;
 
@@ -21,6 +21,7 @@ fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
     );
 }
 
+/// The reference leaves the rules of the first ADD's addresses, which another container may get.
 #[test]
 fn add_removes_iptables_rules_of_an_earlier_add_without_del() {
     differs("bridge", masquerade::add_takes_the_rules_of_a_lost_one_with_it, true, false);
@@ -107,7 +108,7 @@ fn neighbours_in_a_second_subnet_see_the_container_s_address() {
 }
 
 /// Two networks with the same subnet give one address to two containers. The set has one element
-/// for it, and it belongs to the last container.
+/// for it, and it belongs to the last container. The reference has a rule for each.
 #[test]
 fn an_address_in_two_networks_is_masqueraded_for_the_last() {
     let conf = |network: &str, bridge: &str| {

@@ -1,9 +1,8 @@
-//! Deliberate differences from the reference plugins 1.9.1. docs/differences.md has the reasons,
-//! and a chapter for each file here.
+//! Deliberate differences from the reference plugins 1.9.1. docs/differences.md has those that a
+//! user meets; the comment of each test says what the reference does.
 //!
 //! Each test is one difference: it makes the same observation on both sides and asserts what each
-//! of them does. So the page cannot promise what ours does not do, and a row that a newer reference
-//! makes untrue is found.
+//! of them does, so it fails when a newer reference behaves as ours.
 
 mod bandwidth;
 mod bridge;

@@ -1,4 +1,4 @@
-//! Tests chapter "portmap" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of portmap from the reference.
 
 use serde_json::{Value, json};
 
@@ -154,6 +154,8 @@ fn masq_all_is_for_nftables_too() {
     differs("portmap", observe, "10.10.0.1".to_owned(), "198.51.100.2".to_owned());
 }
 
+/// The reference passes the missing protocol to a program, which fails. The convention's default is
+/// TCP.
 #[test]
 fn a_mapping_without_a_protocol_is_of_tcp() {
     for backend in portmap::BACKENDS {
@@ -161,6 +163,7 @@ fn a_mapping_without_a_protocol_is_of_tcp() {
     }
 }
 
+/// In the reference capitals work with iptables, and are a syntax error with nftables.
 #[test]
 fn a_protocol_may_have_any_case() {
     differs("portmap", |lab| add_mapping(lab, "nftables", json!({"protocol": "TCP"})), OK, FAILED);
@@ -219,6 +222,7 @@ fn a_mark_is_not_taken_for_nftables() {
     );
 }
 
+/// The reference adds the rules again with nftables.
 #[test]
 fn a_repeated_add_of_portmap_adds_nothing() {
     let observe = |lab: &Lab| {

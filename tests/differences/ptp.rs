@@ -1,4 +1,4 @@
-//! Tests chapter "ptp" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of ptp from the reference.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn ptp_never_has_its_subnet_on_the_link() {
     differs("ptp", observe, true, false);
 }
 
-/// ptp announces a reused address, as bridge does.
+/// ptp announces a reused address, as bridge does. The reference's ptp does not.
 #[test]
 fn ptp_tells_neighbours_of_a_new_container() {
     let observe = |lab: &Lab| {

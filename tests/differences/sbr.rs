@@ -1,4 +1,4 @@
-//! Tests chapter "sbr" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of sbr from the reference.
 
 use serde_json::json;
 
@@ -42,6 +42,7 @@ fn a_second_add_of_sbr_is_refused() {
     differs("sbr", observe, (FAILED, 2), (OK, 4));
 }
 
+/// The reference removes them from main.
 #[test]
 fn sbr_leaves_link_local_routes_in_main() {
     let observe = |lab: &Lab| {
@@ -77,6 +78,7 @@ fn sbr_loses_no_route() {
     differs("sbr", observe, [true, true], [false, false]);
 }
 
+/// The reference's CHECK always succeeds.
 #[test]
 fn check_of_sbr_looks_at_rules_and_routes() {
     let observe = |lab: &Lab| {

@@ -1,5 +1,4 @@
-//! Tests chapter "macvlan, ipvlan and vlan" of docs/differences.md: deliberate differences from the
-//! reference.
+//! Deliberate differences of macvlan, ipvlan and vlan from the reference.
 
 use serde_json::json;
 
@@ -62,6 +61,8 @@ fn dns_of_ipam_is_in_the_result() {
     }
 }
 
+/// The reference sets neither arp_notify nor ndisc_notify for vlan, so neighbours go on using the
+/// old hardware address of a reused address.
 #[test]
 fn vlan_tells_neighbours_of_a_new_container() {
     let observe = |lab: &Lab| {
@@ -89,6 +90,7 @@ fn a_default_route_of_several_next_hops_tells_the_master() {
     }
 }
 
+/// The reference does not validate the `mtu` of an ipvlan, and the master carries no larger one.
 #[test]
 fn ipvlan_takes_no_mtu_that_its_master_has_not() {
     for mtu in [1501, -100] {
@@ -132,6 +134,8 @@ fn del_spares_an_interface_of_another_kind() {
     }
 }
 
+/// Without `master` the reference's CHECK of ipvlan fails, and that of macvlan does without a
+/// default route. The link is still on its master.
 #[test]
 fn check_of_stacked_links_needs_no_master() {
     for kind in [&MACVLAN, &IPVLAN] {
@@ -149,6 +153,7 @@ fn check_of_stacked_links_needs_no_master() {
     }
 }
 
+/// The reference does not look at the link's master.
 #[test]
 fn check_compares_the_master_of_stacked_links() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
@@ -156,6 +161,7 @@ fn check_compares_the_master_of_stacked_links() {
     }
 }
 
+/// The reference succeeds. A runtime asks before it starts containers.
 #[test]
 fn status_of_stacked_links_asks_for_the_master() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {

@@ -1,4 +1,4 @@
-//! Tests chapter "static" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of static from the reference.
 
 use serde_json::json;
 

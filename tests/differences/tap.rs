@@ -1,4 +1,4 @@
-//! Tests chapter "tap" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of tap from the reference.
 
 use serde_json::json;
 

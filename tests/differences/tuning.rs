@@ -1,4 +1,4 @@
-//! Tests chapter "tuning" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of tuning from the reference.
 
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
     differs("tuning", observe, (FAILED, FAILED), (OK, OK));
 }
 
+/// The reference does not validate a pattern after one that matches.
 #[test]
 fn a_pattern_that_is_none_allows_nothing() {
     let observe = |lab: &Lab| {
@@ -66,7 +67,8 @@ fn a_sysctl_of_a_link_with_a_dot_is_found() {
     differs("tuning", observe, OK, FAILED);
 }
 
-/// A pod that may choose the name of its interface must not reach the settings of all links.
+/// A pod that may choose the name of its interface must not reach the settings of all links. In the
+/// reference it does.
 #[test]
 fn ifname_is_never_all_links() {
     let observe = |lab: &Lab| {
@@ -77,6 +79,7 @@ fn ifname_is_never_all_links() {
     differs("tuning", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
 }
 
+/// The reference leaves its changes.
 #[test]
 fn a_failed_tuning_leaves_nothing() {
     let observe = |lab: &Lab| {
@@ -100,7 +103,8 @@ fn a_repeated_tuning_keeps_the_first_backup() {
     differs("tuning", observe, json!(1500), json!(1400));
 }
 
-/// A stale backup would be restored for the next container with that ID.
+/// A stale backup would be restored for the next container with that ID. In the reference the
+/// backup stays for ever.
 #[test]
 fn the_backup_goes_with_the_namespace() {
     let observe = |lab: &Lab| {
@@ -129,6 +133,7 @@ fn del_of_another_network_does_not_restore() {
     differs("tuning", observe, json!(1400), json!(1500));
 }
 
+/// The reference ignores errors of DEL.
 #[test]
 fn del_reports_what_it_cannot_restore() {
     let observe = |lab: &Lab| {
@@ -169,6 +174,7 @@ fn promisc_false_is_off() {
     differs("tuning", observe, (OK, OK), (FAILED, FAILED));
 }
 
+/// The reference compares text.
 #[test]
 fn check_of_a_list_of_numbers_succeeds() {
     let observe = |lab: &Lab| {
@@ -180,6 +186,7 @@ fn check_of_a_list_of_numbers_succeeds() {
     differs("tuning", observe, OK, FAILED);
 }
 
+/// The reference compares text.
 #[test]
 fn check_of_a_mac_in_capitals_succeeds() {
     let observe = |lab: &Lab| {
@@ -190,6 +197,7 @@ fn check_of_a_mac_in_capitals_succeeds() {
     differs("tuning", observe, OK, FAILED);
 }
 
+/// The reference's result has the old one, on which the next plugin relies.
 #[test]
 fn the_result_of_tuning_tells_the_mtu() {
     let observe =
@@ -197,6 +205,7 @@ fn the_result_of_tuning_tells_the_mtu() {
     differs("tuning", observe, json!(1400), Value::Null);
 }
 
+/// The reference gives the container's `mac` to it as well.
 #[test]
 fn the_host_s_interface_in_the_result_is_left_alone() {
     let observe = |lab: &Lab| {
@@ -224,6 +233,8 @@ fn the_backup_is_never_written_through_a_link() {
     differs("tuning", observe, ("700".to_owned(), true), ("600".to_owned(), false));
 }
 
+/// The reference resolves it below the runtime's working directory, which may be another one at
+/// DEL.
 #[test]
 fn a_relative_data_dir_is_refused() {
     // Entering a mount namespace changes the directory to its root, so this is the lab's own /run.
@@ -233,7 +244,8 @@ fn a_relative_data_dir_is_refused() {
     differs("tuning", observe, FAILED, OK);
 }
 
-/// A path in /proc may soon be that of another process.
+/// A path in /proc may soon be that of another process. The reference restores in the namespace
+/// that has the path now.
 #[test]
 fn tuning_is_restored_in_its_own_namespace_only() {
     let observe = |lab: &Lab| {
@@ -246,7 +258,8 @@ fn tuning_is_restored_in_its_own_namespace_only() {
     differs("tuning", observe, json!(1450), json!(1500));
 }
 
-/// The backup of `a_b` with `c` has the same file name as that of `a` with `b_c`.
+/// The backup of `a_b` with `c` has the same file name as that of `a` with `b_c`. The reference's
+/// second ADD overwrites the file, so DEL restores wrong values.
 #[test]
 fn a_backup_of_the_same_name_is_not_overwritten() {
     let observe = |lab: &Lab| {

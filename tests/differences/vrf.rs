@@ -1,4 +1,4 @@
-//! Tests chapter "vrf" of docs/differences.md: deliberate differences from the reference.
+//! Deliberate differences of vrf from the reference.
 
 use serde_json::{Value, json};
 
@@ -43,6 +43,7 @@ fn a_vrf_of_others_stays_after_del() {
     differs_in_vrf(json!({}), observe, true, false);
 }
 
+/// The reference reports an error, and the VRF stays.
 #[test]
 fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
     let observe = |container: &Container, member: &Chained<'_>| {
@@ -93,6 +94,7 @@ fn vrf_loses_no_address_and_no_route() {
     differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
 }
 
+/// The reference compares only the interface's VRF.
 #[test]
 fn check_of_vrf_looks_at_routes() {
     let observe = |container: &Container, member: &Chained<'_>| {

@@ -155,7 +155,8 @@ fn gc_without_configuration_spares_a_network_with_gc_disabled() {
     assert!(!site.has("DEL-a.stdin"));
 }
 
-/// A symbolic link, a FIFO or a directory may belong to a living container.
+/// A symbolic link, a FIFO or a directory may belong to a living container. cnitool waits for a
+/// FIFO, and ignores the rest.
 #[test]
 fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let site = Site::with_lab();

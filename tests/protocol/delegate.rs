@@ -552,6 +552,8 @@ fn busy_program_is_tried_again(peer: &Peer) {
 
 const ALREADY_STARTED: &str = "netplugin failed with no error message: exec: already started";
 
+/// The reference retries once, which fails with "exec: already started" and code 0. An upgrade of
+/// the program takes a moment.
 fn busy_program_is_no_success(peer: &Peer) {
     let scripts = Scripts::new();
     let path = scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));

@@ -37,6 +37,7 @@ fn required(peer: &Peer) -> Vec<(&'static str, &'static [&'static str])> {
     required
 }
 
+/// The reference requires CNI_PATH as well, although only a delegate needs it.
 fn each_required_variable_is_named_when_missing(peer: &Peer) {
     for plugin in PLUGINS {
         for (command, variables) in required(peer) {

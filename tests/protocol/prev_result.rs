@@ -48,6 +48,7 @@ fn the_address(result: &Value) -> &Value {
     if result["ip4"].is_object() { &result["ip4"]["ip"] } else { &result["ips"][0]["address"] }
 }
 
+/// As in the reference: its meaning is unknown.
 fn previous_result_of_another_family_is_refused(peer: &Peer) {
     if !has_user_namespaces() {
         return;

@@ -19,6 +19,7 @@ peers! {
     ten_megabytes_are_read,
 }
 
+/// As in the reference: reading could wait for ever.
 fn version_never_reads_stdin(peer: &Peer) {
     for plugin in PLUGINS {
         with_silent_stdin(&Call::new(peer, plugin, "VERSION", "")).ok();

@@ -59,7 +59,8 @@ fn del_does_without_a_cache_that_cannot_be_read() {
     }
 }
 
-/// `a-b` and `c` make the same file name as `a` and `b-c`.
+/// `a-b` and `c` make the same file name as `a` and `b-c`. cnitool replaces and removes the other's
+/// record.
 #[test]
 fn del_leaves_the_record_of_another_attachment_alone() {
     let host = Host::new("1.0.0");

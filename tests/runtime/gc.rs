@@ -168,6 +168,7 @@ fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
     assert_eq!(host.cached_names().len(), 3);
 }
 
+/// cnitool ignores such records.
 #[test]
 fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
     let host = Host::new("1.1.0");

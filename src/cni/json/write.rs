@@ -226,6 +226,7 @@ mod tests {
         assert_eq!(Value::parse(expected.as_bytes()).unwrap(), value);
     }
 
+    /// As in the reference, so results are the same to the byte.
     #[test]
     fn strings_and_keys_are_escaped_like_go() {
         let text = "<a>&\u{2028}\u{2029}\0\u{1}\u{8}\u{c}\n\r\t\u{1f}\u{7f}\"\\/é";
@@ -252,6 +253,7 @@ mod tests {
         }
     }
 
+    /// cnitool rounds integers beyond 2^53.
     #[test]
     fn integers_are_exact() {
         for number in

@@ -486,6 +486,7 @@ fn dns_comes_from_the_resolv_conf_that_is_named() {
     });
 }
 
+/// As in the reference: the operator chooses.
 #[test]
 fn another_data_directory_is_used() {
     for_each_peer("host-local", |lab| {
@@ -497,6 +498,7 @@ fn another_data_directory_is_used() {
     });
 }
 
+/// The reference takes the lock for each range set, and ignores a failure.
 #[test]
 fn a_directory_that_cannot_be_written_fails_add_and_is_named() {
     for_each_peer("host-local", |lab| {

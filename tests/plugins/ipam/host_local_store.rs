@@ -173,6 +173,8 @@ fn both_at_once_give_no_address_twice() {
     assert_eq!(data.leases(), 0);
 }
 
+/// Such a lease without a container is possible in the reference too: only the runtime knows which
+/// containers live.
 #[test]
 fn a_plugin_killed_at_any_moment_leaves_a_store_that_works() {
     let data = DataDir::new("killed");

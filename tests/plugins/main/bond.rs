@@ -151,7 +151,9 @@ fn modes() -> Vec<(Value, Value)> {
     ]
 }
 
-/// Two links have one hardware address: the second gets another one, and its own back.
+/// Two links have one hardware address: the second gets another one, and its own back. The original
+/// refuses a link whose MTU is below 1500 without `mtu`, and lacks the keys `primary`, `lacpRate`,
+/// `adSelect`, `minLinks`, `arpInterval` and `arpIpTargets`.
 #[test]
 fn every_mode_bonds_links_of_the_same_address() {
     for_ours("bond", |lab| {

@@ -202,6 +202,7 @@ fn macs_of_container_and_bridge_stay_when_others_come_and_go() {
     });
 }
 
+/// As in the reference; `details` names the address in the way.
 #[test]
 fn force_address_replaces_what_conflicts() {
     struct Case {

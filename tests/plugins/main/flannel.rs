@@ -60,6 +60,7 @@ fn chained<'l>(
     rest.iter().map(|plugin| lab.attach(container, &with(plugin, of_list.clone()))).collect()
 }
 
+/// The original starts the delegate as a process of its own.
 #[test]
 fn the_lists_of_kube_flannel_and_k3s_are_served() {
     for_ours("flannel", |lab| {
@@ -137,7 +138,8 @@ fn del_cleans_up_what_the_original_attached() {
     });
 }
 
-/// As after a power failure, or without the file.
+/// As after a power failure, or without the file. The original's DEL fails with a wrong
+/// configuration, and does nothing without the kept one.
 #[test]
 fn del_needs_no_kept_configuration() {
     for_ours("flannel", |lab| {
@@ -183,6 +185,7 @@ fn the_configuration_stays_until_the_delegate_has_succeeded() {
     });
 }
 
+/// The original crashes on a name without `=`.
 #[test]
 fn a_file_that_does_not_serve_is_an_error_and_status_says_so() {
     for_ours("flannel", |lab| {
@@ -275,6 +278,7 @@ fn a_stale_file_is_noticed_by_the_link_of_flanneld() {
     });
 }
 
+/// In the original the second interface takes the file of the first.
 #[test]
 fn each_interface_has_a_file_of_its_own_until_del_or_gc() {
     for_ours("flannel", |lab| {

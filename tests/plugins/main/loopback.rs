@@ -45,6 +45,7 @@ fn add_brings_lo_up_and_its_addresses_answer() {
     });
 }
 
+/// As in the reference, but only in the attachment's own namespace.
 #[test]
 fn del_sets_lo_down() {
     for_each_peer("loopback", |lab| {

@@ -257,6 +257,7 @@ fn the_queue_of_broadcasts_is_as_long_as_asked_for() {
     });
 }
 
+/// The reference does not compare `bcqueuelen`.
 #[test]
 fn check_finds_another_length_of_the_queue() {
     MACVLAN.for_ours(|lab| {

@@ -39,6 +39,7 @@ fn the_contract_of_main_plugins_is_kept() {
     contract(&MainPlugin { name: "ovs", conf: conf(), prepare: node });
 }
 
+/// The original's CHECK crashes on a trunk with one VLAN.
 #[test]
 fn each_mode_of_vlans_is_a_row_and_del_removes_it() {
     let trunk = json!([{"id": 30}, {"minID": 20, "maxID": 22}]);
@@ -71,6 +72,8 @@ fn each_mode_of_vlans_is_a_row_and_del_removes_it() {
     });
 }
 
+/// The original's `external_ids` lack container and network, and a path of a namespace may be used
+/// again.
 #[test]
 fn the_rows_have_what_the_configuration_says() {
     on_a_node(|lab| {
@@ -110,6 +113,7 @@ fn the_rows_have_what_the_configuration_says() {
     });
 }
 
+/// The original sends gratuitous ARP instead.
 #[test]
 fn the_hardware_address_is_that_of_the_ip_address() {
     on_a_node(|lab| {
@@ -155,6 +159,7 @@ fn every_version_gets_a_result_of_its_shape() {
     on_a_node(|lab| assert_speaks_every_version(lab, &network));
 }
 
+/// The original ignores `dns` and the capability `mac`.
 #[test]
 fn the_parts_that_main_plugins_share_are_as_theirs() {
     on_a_node(|lab| {
@@ -168,6 +173,8 @@ fn the_parts_that_main_plugins_share_are_as_theirs() {
     });
 }
 
+/// The original leaves numbers out of range to the database, passes over half of a range, and
+/// leaves the veth pair.
 #[test]
 fn a_failed_add_leaves_nothing() {
     let cases = [
@@ -198,7 +205,8 @@ fn a_failed_add_leaves_nothing() {
     });
 }
 
-/// A row of another owner may have any name.
+/// A row of another owner may have any name. The original's ADD deletes every port with an error,
+/// of any pod. Their ADD may be at work.
 #[test]
 fn ports_of_others_are_never_touched() {
     on_a_node(|lab| {
@@ -225,7 +233,8 @@ fn ports_of_others_are_never_touched() {
     });
 }
 
-/// A database outlives a restart of the host, and an ADD may be killed.
+/// A database outlives a restart of the host, and an ADD may be killed. The original fails, or the
+/// rows stay. The database outlives a restart.
 #[test]
 fn ports_that_an_earlier_add_has_left_are_replaced() {
     on_a_node(|lab| {
@@ -250,6 +259,7 @@ fn ports_that_an_earlier_add_has_left_are_replaced() {
     });
 }
 
+/// The original's CHECK needs the file.
 #[test]
 fn del_needs_no_kept_file() {
     on_a_node(|lab| {
@@ -321,6 +331,7 @@ fn the_flat_file_gives_what_the_configuration_leaves_out() {
     });
 }
 
+/// The original's STATUS and GC succeed and do nothing.
 #[test]
 fn status_asks_the_database_for_the_bridge() {
     on_a_node(|lab| {

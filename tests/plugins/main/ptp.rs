@@ -160,6 +160,7 @@ fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
     for_each_peer("ptp", |lab| assert_dns_of_network_or_ipam(lab, &fixed));
 }
 
+/// The reference compares neither the host's end nor masquerading.
 #[test]
 fn check_finds_what_has_changed() {
     let route = Break::new("default route removed", "ip route del default", "0.0.0.0/0");

@@ -392,7 +392,8 @@ fn no_program_is_started() {
     });
 }
 
-/// Concurrent ADDs for one port: exactly one gets it.
+/// Concurrent ADDs for one port: exactly one gets it. In the reference both of two ADDs succeed
+/// with iptables, and one port is reached.
 #[test]
 fn one_of_eight_simultaneous_adds_gets_the_port() {
     for_ours_with_each_backend(|lab, backend| {

@@ -102,6 +102,7 @@ fn a_deleted_route_leaves_result_and_kernel_alike() {
     });
 }
 
+/// The original's result then has no routes, though those of other tables stay in the kernel.
 #[test]
 fn a_flush_keeps_what_leads_to_the_links_subnets() {
     for_ours("route-override", |lab| {
@@ -212,6 +213,8 @@ fn a_route_that_is_there_is_no_error_and_another_is() {
     });
 }
 
+/// The original looks routes up: it cannot miss a removed one beside a default route, and compares
+/// only the gateway of an added one.
 #[test]
 fn check_compares_exact_routes() {
     for_ours("route-override", |lab| {

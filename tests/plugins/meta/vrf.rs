@@ -213,6 +213,7 @@ fn a_table_is_the_configured_one_or_free() {
     });
 }
 
+/// In the reference two ADDs may choose one table, or fail.
 #[test]
 fn parallel_adds_share_a_vrf_or_get_separate_tables() {
     const COUNT: u8 = 6;

@@ -63,6 +63,7 @@ const EXAMPLE_0_2_0: &str = r#"{
     "dns": {}
 }"#;
 
+/// The documents require `version` up to 0.4.0, and have none from 1.0.0 on.
 #[test]
 fn one_result_prints_as_documented_in_each_shape() {
     for text in [EXAMPLE_1_1_0, EXAMPLE_0_4_0, EXAMPLE_0_2_0] {

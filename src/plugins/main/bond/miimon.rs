@@ -85,6 +85,7 @@ mod tests {
     use crate::cni::decode;
     use crate::cni::json::Value;
 
+    /// The original's decoder refuses a number.
     #[test]
     fn a_number_counts_with_and_without_quotes() {
         let read = |json: &str| {

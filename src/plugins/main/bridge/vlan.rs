@@ -91,6 +91,8 @@ mod tests {
         plan(&conf).iter().map(|vlans| (vlans.first, vlans.last, vlans.flags)).collect()
     }
 
+    /// The reference lets `vlanTrunk` make the VLAN of `vlan` tagged, and sends a message for each
+    /// VLAN, not for each range.
     #[test]
     fn plans_are_sorted_ranges_with_the_native_vlan_first() {
         use VlanFlags::{NativeUntagged, Tagged};

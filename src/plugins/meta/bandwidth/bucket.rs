@@ -250,6 +250,8 @@ mod tests {
         }
     }
 
+    /// The reference's number wraps around: 300 seconds become 25. The kernel's maximum is 274
+    /// seconds.
     #[test]
     fn a_long_burst_does_not_become_a_short_one() {
         let limit = Limit { rate: 1_000_000, burst: 2_147_483_640, ..Limit::default() };

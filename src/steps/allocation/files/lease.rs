@@ -145,6 +145,8 @@ mod tests {
         assert_eq!(to_text(&Owner::new(" dummy ", "eth0")), "dummy\r\neth0");
     }
 
+    /// In the reference `last_reserved_ip.N`, or a container id that is an address, may count as a
+    /// lease.
     #[test]
     fn only_the_usual_text_of_an_address_names_a_lease() {
         let dir = Scratch::new();

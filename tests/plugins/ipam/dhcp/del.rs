@@ -135,6 +135,7 @@ fn del_takes_any_configuration_that_says_where_the_daemon_is() {
 
 // --- GC ---
 
+/// The reference's GC has no effect.
 #[test]
 fn gc_releases_what_is_not_listed() {
     for_ours("dhcp", |lab| {

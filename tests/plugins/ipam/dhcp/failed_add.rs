@@ -165,7 +165,8 @@ fn there_is_a_socket_and_no_daemon() {
     });
 }
 
-/// The runtime kills the plugin after a timeout: the daemon releases the lease.
+/// The runtime kills the plugin after a timeout: the daemon releases the lease. The reference's
+/// daemon goes on, and keeps it.
 #[test]
 fn the_plugin_is_killed_while_it_waits() {
     for_ours("dhcp", |lab| {

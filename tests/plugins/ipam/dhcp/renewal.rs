@@ -242,7 +242,8 @@ fn a_refused_renewal_and_only_another_address() {
 }
 
 /// The lease is over and the address may belong to another host. If the server grants the same
-/// address again, the routes are restored too.
+/// address again, the routes are restored too. In the reference CHECK and ADD of such a lease wait
+/// for ever.
 #[test]
 fn an_expired_lease_takes_its_address_along_and_may_come_back() {
     for_ours("dhcp", |lab| {
@@ -277,7 +278,8 @@ fn a_lease_without_end_is_never_renewed() {
     });
 }
 
-/// RFC 2131, 4.4.5: T1 defaults to half of the lease and T2 to seven eighths.
+/// RFC 2131, 4.4.5: T1 defaults to half of the lease and T2 to seven eighths. The reference uses
+/// such times as they are, and renews constantly or too late.
 #[test]
 fn times_that_make_no_sense_are_the_usual_ones() {
     for times in

@@ -119,7 +119,8 @@ fn a_mistake_is_named_with_its_place_and_what_was_expected() {
     });
 }
 
-/// A configuration that has become wrong, or is none, does not keep a container from ending.
+/// A configuration that has become wrong, or is none, does not keep a container from ending. The
+/// original's DEL fails.
 #[test]
 fn del_needs_no_valid_configuration() {
     for_ours("bond", |lab| {
@@ -132,7 +133,8 @@ fn del_needs_no_valid_configuration() {
 
 const MOVING: &str = "failed to move the links ([map[name:port0] map[name:port1]]) in container network namespace, error: ";
 
-/// Nothing of these needs a bond.
+/// Nothing of these needs a bond. The original moves a link out of its bridge, and compares the MTU
+/// of a virtual function with that of the physical one.
 #[test]
 fn links_that_cannot_be_bonded_are_refused_before_any_change() {
     for_ours("bond", |lab| {
@@ -183,7 +185,8 @@ fn links_that_cannot_be_bonded_are_refused_before_any_change() {
     });
 }
 
-/// The IPAM plugin refuses after ADD has moved the links and created the bond.
+/// The IPAM plugin refuses after ADD has moved the links and created the bond. The original leaves
+/// the links in the container.
 #[test]
 fn what_fails_late_is_undone() {
     for_ours_with_ports(|lab| {

@@ -12,6 +12,7 @@ fn records(lab: &Lab) -> String {
     lab.host.sh("find /run/cni/bond /run/cni/bond-links -type f 2>/dev/null; true")
 }
 
+/// The original leaves renamed links in the container.
 #[test]
 fn links_return_without_the_configuration_under_any_name() {
     for_ours_with_ports(|lab| {

@@ -6,6 +6,7 @@ use crate::support::attachment::{for_each_peer, with};
 use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::networks::bridge::{conf, dual_stack};
 
+/// The reference compares no gateway, VLAN, hairpin mode, isolation, masquerading or `macspoofchk`.
 #[test]
 fn check_finds_what_has_changed() {
     const PORT: &str = "$(ip -br link show master br0 | cut -d@ -f1)";

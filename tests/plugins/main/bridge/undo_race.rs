@@ -118,6 +118,7 @@ fn assert_undo_disturbs_no_other_add(prepare: &str) {
     });
 }
 
+/// In the reference the bridge always stays.
 #[test]
 fn undo_takes_no_bridge_from_an_add_that_joined() {
     assert_undo_disturbs_no_other_add("true");

@@ -149,6 +149,7 @@ fn hiding_places() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
+/// The reference reports an error, and releases an address that the container still uses.
 #[test]
 fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
     for_ours("host-device", |lab| {
@@ -270,7 +271,8 @@ fn device_that_came_back_by_itself_is_known_by_what_it_is() {
     });
 }
 
-/// Container IDs and paths are reused: a path does not identify a namespace.
+/// Container IDs and paths are reused: a path does not identify a namespace. The reference takes
+/// the other container's device.
 #[test]
 fn path_of_another_container_gives_nothing_away() {
     for_ours("host-device", |lab| {
@@ -319,7 +321,7 @@ fn path_of_another_container_gives_nothing_away() {
 }
 
 /// Without a record every attribute may come from the container, so a link that the container can
-/// have created stays there.
+/// have created stays there. The reference moves it to the host.
 #[test]
 fn del_without_a_record_leaves_the_container_its_own_links() {
     for_ours("host-device", |lab| {

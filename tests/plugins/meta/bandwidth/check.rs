@@ -55,6 +55,7 @@ const BREAKS: [(&str, &str, &str, bool); 12] = [
     ),
 ];
 
+/// The reference compares neither the filters nor the ifb's state, and finds no missing queue.
 #[test]
 fn check_finds_what_has_changed() {
     for (what, script, names, reference_sees) in BREAKS {

@@ -332,7 +332,8 @@ fn an_add_that_fails_at_any_message_leaves_nothing() {
     });
 }
 
-/// STATUS probes tbf with its first message and ifb with its second.
+/// STATUS probes tbf with its first message and ifb with its second. The reference's STATUS always
+/// succeeds.
 #[test]
 fn status_says_what_the_kernel_lacks() {
     for_able_ours(|lab| {

@@ -63,6 +63,7 @@ fn our_del_without_netns_removes_limits_of_the_reference() {
     });
 }
 
+/// Ours leaves out the second action of the reference's filter, which no packet reaches.
 #[test]
 fn the_reference_checks_and_removes_what_ours_made() {
     with_reference(|reference| handed_over(&Peer::Ours, reference, |_, _, _| ()));
@@ -147,6 +148,7 @@ fn del_of_another_interface_leaves_the_reference_s_ifb() {
     });
 }
 
+/// The reference has no GC. Nothing uses an ifb whose veth pair is gone.
 #[test]
 fn gc_removes_the_ifbs_that_the_reference_left() {
     with_reference(|reference| {

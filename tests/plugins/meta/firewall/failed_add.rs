@@ -86,6 +86,7 @@ fn assert_refused(lab: &Lab, case: &Case) {
     }
 }
 
+/// The reference writes special characters into rules: `br+` is every bridge with that prefix.
 #[test]
 fn add_fails_and_nothing_has_changed() {
     for case in cases() {
@@ -166,7 +167,7 @@ fn what_was_done_before_a_program_failed_is_undone() {
 }
 
 /// iptables-legacy fails after the rules of iptables-nft are set. Existing chains and their jumps
-/// stay.
+/// stay. The reference leaves its changes.
 #[test]
 fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
     for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
@@ -258,6 +259,7 @@ fn isolation_without_nf_tables_is_an_error() {
     });
 }
 
+/// The reference's STATUS always succeeds.
 #[test]
 fn status_says_what_is_missing() {
     for_ours("firewall", |lab| {

@@ -294,7 +294,7 @@ fn del_of_a_zone_that_is_gone_is_done() {
 }
 
 /// ADD falls back to another backend and reports it. DEL of an address that was never in a zone
-/// does not ask firewalld.
+/// does not ask firewalld. The reference waits for ever.
 #[test]
 fn a_bus_that_does_not_answer_is_reported_in_time() {
     for_ours("firewall", |lab| {

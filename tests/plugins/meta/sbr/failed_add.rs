@@ -64,6 +64,7 @@ fn late_cases() -> Vec<(Value, Case)> {
     ]
 }
 
+/// The reference leaves rules and tables.
 #[test]
 fn add_fails_and_nothing_has_changed() {
     for (network, case) in cases().into_iter().map(|case| (second(), case)).chain(late_cases()) {

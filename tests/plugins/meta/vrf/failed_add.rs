@@ -115,6 +115,7 @@ fn mistakes_are_found_before_anything_is_done() {
     }
 }
 
+/// The reference leaves the VRF.
 #[test]
 fn add_fails_and_nothing_has_changed() {
     for case in refusals() {

@@ -156,6 +156,7 @@ pub fn give_back(
 mod tests {
     use super::*;
 
+    /// The reference truncates the id: two interfaces may be one client.
     #[test]
     fn long_names_are_told_apart() {
         let name = |ifname: &str| {
