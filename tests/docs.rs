@@ -266,7 +266,7 @@ fn the_readme_lists_the_plugins_that_the_binary_lists() {
             None => expected.push([kind, link]),
         }
     }
-    assert_eq!(Page::read("README.md").rows(Some("Plugins")), expected);
+    assert_eq!(Page::read("README.md").rows(Some("What is inside")), expected);
 }
 
 #[test]
@@ -274,7 +274,8 @@ fn the_readme_begins_with_two_commands_that_are_there() {
     use std::os::unix::fs::PermissionsExt as _;
     let first = &Page::read("README.md").blocks()[0];
     let commands: Vec<&str> = first.text.lines().collect();
-    assert_eq!((first.line, commands.as_slice()), (3, &["./install.sh --demo", "./tests/run"][..]));
+    assert_eq!(commands, ["./install.sh --demo", "./tests/run"]);
+    assert!(first.line < 12, "they are on the first screen, not in line {}", first.line);
     for command in commands {
         let file = root().join(command.split(' ').next().unwrap());
         assert_ne!(fs::metadata(file).unwrap().permissions().mode() & 0o111, 0, "{command}");
