@@ -1,8 +1,14 @@
 //! Files in a directory that others may write to: never follow a symlink unless the caller asks for
 //! it, never block on a FIFO, and never read more than such a file can legitimately hold.
+//!
+//! Opening a device can have an effect: the host's watchdog begins to count. Only root makes device
+//! nodes, and a container with the default capabilities is root. In directories that only the
+//! host's root writes, which are those of our own files, [`read`] opens and looks then; elsewhere a
+//! file is looked at first.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -13,40 +19,49 @@ use nix::sys::stat::Mode;
 /// The flags with which every file of ours is opened.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
+/// The flags with which a file is found without opening it.
+const SIGHT: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+
 /// The limit in bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni
 /// lists twice. A larger file is something else, and may exceed the memory.
 pub const LARGEST_CONFIGURATION: usize = 64 << 20;
 
-/// Reads a regular file of at most `limit` bytes.
+/// Reads a regular file of ours, of at most `limit` bytes.
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    read_with(GUARD, path, limit)
+    let file = OpenOptions::new().read(true).custom_flags(GUARD.bits()).open(path)?;
+    let size = size_within(&file, limit)?;
+    read_all(file, size)
+}
+
+/// As [`read`], of a directory that others may write.
+pub fn read_of_others(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    read_seen(open(path, SIGHT | OFlag::O_NOFOLLOW, Mode::empty())?, limit)
 }
 
 /// Reads a file written by an administrator, who may have replaced it with a symlink.
 pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
-    read_with(OFlag::O_NONBLOCK, path, LARGEST_CONFIGURATION)
+    read_seen(open(path, SIGHT, Mode::empty())?, LARGEST_CONFIGURATION)
 }
 
 /// Reads a file of another process's root directory, such as `/proc/4711/root`. Links in it lead to
-/// where that process finds them, never to a file of ours.
+/// where that process finds them, never to a file of ours. A file system of that process may never
+/// answer.
 pub fn read_below(root: &Path, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    let root = File::open(root)?;
+    let root = open(root, SIGHT | OFlag::O_DIRECTORY, Mode::empty())?;
     let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)
+        .flags(SIGHT)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    read_regular(File::from(openat2(&root, path, how)?), limit)
+    read_seen(openat2(&root, path, how)?, limit)
 }
 
-fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    read_regular(OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?, limit)
-}
-
-fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
-    let size = require_regular(&file)?.len();
-    if size > limit as u64 {
-        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-    }
-    read_all(file, size as usize)
+/// Reads what was seen with [`SIGHT`], if it is a regular file. The path is that of our descriptor:
+/// whatever has the file's name by now is not opened.
+fn read_seen(seen: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
+    let seen = File::from(seen);
+    let size = size_within(&seen, limit)?;
+    let path = format!("/proc/thread-self/fd/{}", seen.as_raw_fd());
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    read_all(File::from(open(path.as_str(), flags, Mode::empty())?), size)
 }
 
 /// Reads a file of this size: one read is enough, and no second one is needed to find the end.
@@ -56,7 +71,16 @@ fn read_all(mut file: File, size: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Fails unless the open file is a regular file.
+/// The size of a regular file, which is at most `limit`.
+fn size_within(file: &File, limit: usize) -> io::Result<usize> {
+    let size = require_regular(file)?.len();
+    if size > limit as u64 {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(size as usize)
+}
+
+/// Fails unless the file is a regular file.
 fn require_regular(file: &File) -> io::Result<Metadata> {
     let metadata = file.metadata()?;
     if metadata.is_file() { Ok(metadata) } else { Err(io::Error::other("not a regular file")) }
@@ -218,6 +242,8 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
     use super::*;
     use crate::scratch::Scratch;
 
@@ -267,6 +293,28 @@ mod tests {
         for bad in ["fifo", "dir", "sparse", "missing"] {
             assert!(read_configuration(&path(bad)).is_err(), "{bad}");
         }
+    }
+
+    /// To open a FIFO has an effect as well: it wakes its writers.
+    #[test]
+    fn files_of_others_are_looked_at_before_they_are_opened() {
+        let dir = Scratch::new();
+        let path = |name: &str| dir.path().join(name);
+        nix::unistd::mkfifo(&path("fifo"), Mode::S_IRUSR).unwrap();
+        std::os::unix::fs::symlink("fifo", path("link")).unwrap();
+        std::fs::write(path("plain"), "x").unwrap();
+        let opened = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        opened.add_watch(&path("fifo"), AddWatchFlags::IN_OPEN).unwrap();
+        for name in ["fifo", "link"] {
+            assert!(read_of_others(&path(name), 9).is_err(), "{name}");
+            assert!(read_configuration(&path(name)).is_err(), "{name}");
+            assert!(read_below(dir.path(), Path::new(name), 9).is_err(), "{name}");
+        }
+        assert_eq!(opened.read_events().unwrap_err(), Errno::EAGAIN);
+        assert!(read(&path("fifo"), 9).is_err());
+        assert_eq!(opened.read_events().unwrap().len(), 1, "it is seen");
+        assert_eq!(read_of_others(&path("plain"), 9).unwrap(), b"x");
+        assert_eq!(read_below(dir.path(), Path::new("plain"), 9).unwrap(), b"x");
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn write_configurations(node: &Node<'_>, bundle: &mut Bundle) {
 /// Adds the record of an attachment, and what is in the namespace.
 fn write_attachment(attachment: &Attachment, bundle: &mut Bundle) {
     let file = &attachment.recorded.found.file;
-    let text = plain_file::read(file, plain_file::LARGEST_CONFIGURATION);
+    let text = plain_file::read_of_others(file, plain_file::LARGEST_CONFIGURATION);
     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
     let title = format!("record {}", file.display());
     bundle.section(&title, &text.unwrap_or_else(|error| error.to_string()));

@@ -43,7 +43,7 @@ const IPMASQ: &str = "FLANNEL_IPMASQ";
 impl SubnetEnv {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<SubnetEnv> {
-        let text = plain_file::read(path, LIMIT).map_err(|e| unreadable(path, &e))?;
+        let text = plain_file::read_of_others(path, LIMIT).map_err(|e| unreadable(path, &e))?;
         SubnetEnv::parse(&String::from_utf8_lossy(&text), path)
     }
 

@@ -115,7 +115,7 @@ fn is_host_name(text: &str) -> bool {
 }
 
 fn look_up(name: &str) -> Result<Vec<IpAddr>> {
-    let hosts = plain_file::read(Path::new(HOSTS), LARGEST_HOSTS);
+    let hosts = plain_file::read_of_others(Path::new(HOSTS), LARGEST_HOSTS);
     let hosts = hosts.map_err(Error::at_path("read", Path::new(HOSTS)))?;
     let found = addresses_of(name, &String::from_utf8_lossy(&hosts));
     if found.is_empty() {

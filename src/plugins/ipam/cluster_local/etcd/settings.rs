@@ -257,7 +257,8 @@ fn on_fence(word: &str) -> Result<OnFence> {
 fn password(path: &Path) -> Result<String> {
     let of_key = |error: Error| error.context("etcd.passwordFile");
     require_private(path).map_err(of_key)?;
-    let text = plain_file::read(path, LONGEST_PASSWORD).map_err(Error::at_path("read", path));
+    let text =
+        plain_file::read_of_others(path, LONGEST_PASSWORD).map_err(Error::at_path("read", path));
     let text = String::from_utf8(text.map_err(of_key)?);
     let line = text.ok().map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
     line.filter(|line| !line.is_empty()).ok_or_else(|| {
