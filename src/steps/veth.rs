@@ -220,7 +220,7 @@ fn has_name_of(end: &Link, key: &Key) -> bool {
 /// The host's end of the pair that a container's link belongs to, if it is one of a pair and the
 /// other end is on the host.
 fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
-    if link.kind != KIND || !link.lower_is_elsewhere {
+    if link.kind != KIND || !link.lower_is_elsewhere() {
         return Ok(None);
     }
     let other = find_other_end(host, link)?;

@@ -47,7 +47,7 @@ impl<'a> Wiring<'a> {
         let plugin = attachment.list.as_ref()?.plugins.first()?;
         let ifname = attachment.at().key.ifname.as_str();
         let interface = inside.links.iter().find(|link| link.name == ifname);
-        let below = interface.filter(|link| link.lower_is_elsewhere).and_then(|link| {
+        let below = interface.filter(|link| link.lower_is_elsewhere()).and_then(|link| {
             let below = node.link(link.lower?)?;
             let is_pair = link.kind != "veth" || below.lower == Some(link.index);
             is_pair.then_some(below)
