@@ -179,7 +179,12 @@ impl Runtime<'_> {
                 }
                 Err(error) => Err(error),
             };
+            let is_another =
+                repaired.as_ref().is_err_and(|error: &Error| error.aspect == Some(Aspect::HostEnd));
             errors.push(repaired.map_err(|error| reported_by(plugin, error)));
+            if is_another {
+                break; // the container has put another interface in the place of the recorded one
+            }
         }
         errors.finish().map(|()| Presence::Alive)
     }

@@ -20,6 +20,13 @@ pub fn in_container(at: &Attachment, mac: &MacAddr) -> Interface {
     }
 }
 
+/// Whether the result has this link of the host.
+pub fn has_on_host(result: &AddResult, link: &Link) -> bool {
+    let is_link =
+        |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
+    result.interfaces.iter().any(is_link)
+}
+
 /// Says of every address of the result that this one of its interfaces has it.
 pub fn assign_addresses(result: &mut AddResult, interface: i64) {
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(interface));

@@ -2,6 +2,7 @@
 
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context};
 
@@ -38,6 +39,16 @@ pub fn container_interface<'a>(
     let interface = &result.interfaces[index];
     verify_sandbox(interface, &at.netns_path)?;
     Ok((index, interface))
+}
+
+/// The hardware address that the container's interface has in prevResult: the container can change
+/// that of the link.
+pub fn container_mac(result: &AddResult, at: &Attachment) -> Result<MacAddr> {
+    let (index, interface) = container_interface(result, at)?;
+    interface.mac.parse().map_err(|_| {
+        let problem = format!("prevResult.interfaces[{index}].mac is {:?}", interface.mac);
+        Error::check(problem).with_details("expected a hardware address")
+    })
 }
 
 fn verify_sandbox(interface: &Interface, netns_path: &str) -> Result<()> {

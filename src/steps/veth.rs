@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha512};
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Address, Link, LinkChange, Netlink, PeerSpec, VethSpec};
@@ -17,7 +18,7 @@ use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::Site;
-use crate::steps::{container_link, link_alias, link_record};
+use crate::steps::{container_link, interface, link_alias, link_record};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "veth";
@@ -117,21 +118,67 @@ fn no_free_name(key: &Key) -> Error {
     )
 }
 
-/// The host's end of a pair, found from the container's end.
-pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
-    find_other_end(cx.host()?, container)
+/// The host's end of the attachment's pair, whose other end `container` is.
+pub fn host_end(
+    cx: &Context<'_>,
+    at: &Attachment,
+    result: &AddResult,
+    container: &Link,
+) -> Result<Link> {
+    let found = other_end(cx.host()?, at.netns()?, container)?;
+    let end = found.ok_or_else(|| other_end_missing(container))?;
+    if is_end_of(&end, &at.key, result) {
+        return Ok(end);
+    }
+    let msg = format!("the other end {:?} of interface {:?} is another", end.name, container.name);
+    Err(Error::check(msg)
+        .with_details(format_args!(
+            "alias {:?}, expected ours, or none and the name in prevResult.interfaces",
+            end.alias
+        ))
+        .about(&Aspect::HostEnd))
 }
 
-fn find_other_end(host: &Netlink, end: &Link) -> Result<Option<Link>> {
-    let Some(index) = end.lower else { return Ok(None) };
-    let other = host.find_link_by_index(index)?;
-    Ok(other.filter(|link| link.kind == KIND))
+/// Whether a link of the host is the attachment's by what no container can write: our alias, or
+/// else, since the reference sets none, its name in the result of ADD.
+pub fn is_end_of(end: &Link, key: &Key, result: &AddResult) -> bool {
+    link_alias::is_of(&end.alias, key)
+        || !link_alias::is_of_any(&end.alias) && interface::has_on_host(result, end)
 }
 
-/// The error of a CHECK that does not find the host's end.
-pub fn other_end_missing(container: &Link) -> Error {
-    Error::check(format!("interface {:?} has no other end on the host", container.name))
-        .about(&Aspect::HostEnd)
+fn other_end_missing(container: &Link) -> Error {
+    let error =
+        Error::check(format!("interface {:?} has no other end on the host", container.name));
+    let error = match container.lower {
+        Some(index) => error.with_details(format_args!(
+            "it names ifindex {index}, and no link of the host with this ifindex leads back to it"
+        )),
+        None => error,
+    };
+    error.about(&Aspect::HostEnd)
+}
+
+/// The other end of a pair, on the host, of which `link` of the namespace is the one end.
+///
+/// A process in the container chooses the ifindex of both ends of a pair that it makes, and so what
+/// its end names may be any link of the host. What the host's end names proves it: the kernel
+/// reports the ifindex of its other end together with the namespace, by a number that only the host
+/// assigns, and no two links of a namespace share an ifindex.
+pub fn other_end(host: &Netlink, netns: &Netns, link: &Link) -> Result<Option<Link>> {
+    let Some(index) = link.lower.filter(|_| link.lower_is_elsewhere()) else { return Ok(None) };
+    match host.find_link_by_index(index)? {
+        Some(end) if is_pair(host, &end, netns, link)? => Ok(Some(end)),
+        _ => Ok(None),
+    }
+}
+
+/// Whether a link of the host and one of the namespace are the ends of one pair.
+fn is_pair(host: &Netlink, end: &Link, netns: &Netns, link: &Link) -> Result<bool> {
+    let are_veths = end.kind == KIND && link.kind == KIND;
+    if !are_veths || end.lower != Some(link.index) || link.lower != Some(end.index) {
+        return Ok(false);
+    }
+    Ok(end.lower_is_elsewhere() && end.lower_nsid == host.nsid(netns.fd())?)
 }
 
 /// Verifies that the host's end is up.
@@ -205,7 +252,7 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
     let Some(link) = link_record::find_named(netns.netlink()?, key.ifname.as_str())? else {
         return Ok(None);
     };
-    match end_on_host(host, &link)? {
+    match other_end(host, netns, &link)? {
         None => Ok(None),
         Some(other) if link_alias::is_of_another(&other.alias, key) => Ok(None),
         Some(other) if has_name_of(&other, key) => Ok(Some(link)),
@@ -217,16 +264,6 @@ fn has_name_of(end: &Link, key: &Key) -> bool {
     names(key).any(|name| end.name == name)
 }
 
-/// The host's end of the pair that a container's link belongs to, if it is one of a pair and the
-/// other end is on the host.
-fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
-    if link.kind != KIND || !link.lower_is_elsewhere {
-        return Ok(None);
-    }
-    let other = find_other_end(host, link)?;
-    Ok(other.filter(|other| other.lower == Some(link.index)))
-}
-
 /// The host's end of a pair that we made, found by the key alone.
 pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(host_ends(host, key)?.pop())
@@ -234,14 +271,12 @@ pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 
 /// The container's end, even if it was renamed. The end of a pair that the reference made is found
 /// by its name alone.
-pub fn find_container_end(
-    cx: &Context<'_>,
-    container: &Netlink,
-    key: &Key,
-) -> Result<Option<Link>> {
-    if let Some(end) = find_host_end(cx.host()?, key)?
-        && let Some(link) = find_other_end(container, &end)?
-        && link.lower == Some(end.index)
+pub fn find_container_end(cx: &Context<'_>, netns: &Netns, key: &Key) -> Result<Option<Link>> {
+    let (host, container) = (cx.host()?, netns.netlink()?);
+    if let Some(end) = find_host_end(host, key)?
+        && let Some(index) = end.lower
+        && let Some(link) = container.find_link_by_index(index)?
+        && is_pair(host, &end, netns, &link)?
     {
         return Ok(Some(link));
     }

@@ -1,6 +1,6 @@
 //! D3xx: faults of links, and of what plugins have done.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
@@ -46,6 +46,30 @@ fn a_host_s_end_elsewhere_is_missing() {
     let _container = site.attached("pods");
     let elsewhere = site.lab.container();
     site.finds_and_fixes(&format!("ip link set {END} netns {}", elsewhere.netns), "D312");
+}
+
+/// A process in the container chooses the ifindexes of both ends of a pair.
+#[test]
+fn a_link_that_a_container_names_is_not_its_other_end() {
+    let site = Site::with_bridge(SUBNET);
+    let container = site.attached("pods");
+    let [other, third] = [(); 2].map(|()| site.lab.container());
+    site.lab.host.sh(&format!(
+        "ip link add docker1 up type veth peer name eth0 netns {}; nsenter --net={0} ip link set eth0 up",
+        other.netns
+    ));
+    let mac = container.sh("ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
+    let fault = format!(
+        "cd /sys/class/net/docker1; victim=$(cat ifindex); far=$(cat iflink)
+        nsenter --net={} sh -c \"ip link del eth0; ip link add name eth0 index $far address {} \
+            type veth peer name x index $victim netns {}\"",
+        container.netns,
+        mac.trim(),
+        third.netns
+    );
+    site.finds(&fault, "D312");
+    let of_other = |finding: &Value| finding.to_string().contains("docker1");
+    assert!(!site.findings("").iter().any(of_other), "{:#?}", site.findings(""));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! lists the attacks.
 
 mod cves;
+mod forged_peer;
 mod lying_prev_result;
 mod names;
 mod own_netns;

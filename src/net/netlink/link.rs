@@ -102,8 +102,8 @@ pub struct Link {
     /// ifindex of the veth's other end, in the namespace of that end; of the lower link for other
     /// kinds.
     pub lower: Option<u32>,
-    /// Whether that link is in another namespace.
-    pub lower_is_elsewhere: bool,
+    /// The number by which this namespace knows that link's, if it is another one.
+    pub lower_nsid: Option<u32>,
     /// The text that was attached to it.
     pub alias: String,
     /// Whether the administrator set it up.
@@ -155,7 +155,7 @@ impl Link {
             detail: LinkKind::read(&kind, data),
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
-            lower_is_elsewhere: attrs.u32(IFLA_LINK_NETNSID).is_some(),
+            lower_nsid: attrs.u32(IFLA_LINK_NETNSID),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
             up: flags & IFF_UP != 0,
             arp: flags & IFF_NOARP == 0,
@@ -181,6 +181,11 @@ impl Link {
     /// The hardware address.
     pub fn mac(&self) -> MacAddr {
         MacAddr::new(&self.mac)
+    }
+
+    /// Whether the veth's other end, or the lower link, is in another namespace.
+    pub fn lower_is_elsewhere(&self) -> bool {
+        self.lower_nsid.is_some()
     }
 
     /// Its kind for messages; hardware has none.

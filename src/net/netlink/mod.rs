@@ -13,6 +13,7 @@ mod link;
 mod link_change;
 mod memory;
 mod neighbour;
+mod nsid;
 mod qdisc;
 mod request;
 mod route;

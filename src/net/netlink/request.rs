@@ -15,6 +15,7 @@ pub(super) use nix::libc::{
     RTM_NEWADDR, RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWROUTE, RTM_NEWRULE, RTM_NEWTCLASS,
     RTM_NEWTFILTER, RTM_SETLINK,
 };
+pub(super) const RTM_GETNSID: u16 = 90;
 pub(super) const RTM_NEWLINKPROP: u16 = 108;
 pub(super) const RTM_DELLINKPROP: u16 = 109;
 

@@ -91,7 +91,7 @@ impl Copy<'_> {
     fn create_alike(&self, link: &Link, names: &Names) -> Result<Option<()>> {
         let Some(kind) = link.detail.clone() else { return Ok(None) };
         let lower = match link.lower.filter(|index| *index != link.index) {
-            Some(_) if link.lower_is_elsewhere => return Ok(None),
+            Some(_) if link.lower_is_elsewhere() => return Ok(None),
             Some(index) => match names.get(&index) {
                 Some(name) => Some(self.to.link(name)?.index),
                 None => return Ok(None),

@@ -122,11 +122,13 @@ impl Plugin for Ptp {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
+        let link = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         ipam::repair_before(cx, at, repairs, || {
             let mut errors = ErrorList::default();
-            errors.push(repair_host_end(cx, at, &result, repairs));
+            errors.push(repair_host_end(cx, &link, &result, repairs));
             if conf.fast_path {
-                errors.push(repair_fast_path(cx, at, &result, repairs));
+                let path = fastpath::Path::through(&link.name, &result);
+                errors.push(fastpath::repair(cx, at, &path, repairs));
             }
             if conf.ip_masq {
                 errors.push(conf.masquerade(cx).repair(at, &result, repairs));
@@ -142,12 +144,12 @@ impl Conf {
         let result = found.push(prev_result::require(cx))?;
         let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
         let container = prev_result::verify_link(at, interface, Some("veth"), found)?;
-        found.push(verify_host_end(cx, &container, &result));
-        if self.fast_path
-            && let Some(link) = found.push(veth::host_end(cx, &container)).flatten()
-        {
-            let path = fastpath::Path::through(&link.name, &result);
-            found.push(fastpath::verify(cx, &at.key, &path));
+        if let Some(link) = found.push(veth::host_end(cx, at, &result, &container)) {
+            found.push(verify_host_end(cx, &link, &container, &result));
+            if self.fast_path {
+                let path = fastpath::Path::through(&link.name, &result);
+                found.push(fastpath::verify(cx, &at.key, &path));
+            }
         }
         found.push(addresses::verify(at, &container, &result, index));
         if self.ip_masq {
@@ -267,51 +269,38 @@ fn taken(ip: &IpConfig, error: Error) -> Error {
     error.with_code(Code::CONFLICT).with_details(details)
 }
 
-/// Verifies that the host's end, found from the container's, is up, has the gateways' addresses,
-/// and that what arrives there is forwarded.
-fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
-    let link = veth::host_end(cx, container)?.ok_or_else(|| veth::other_end_missing(container))?;
+/// Verifies that the host's end is up, has the gateways' addresses, and that what arrives there is
+/// forwarded.
+fn verify_host_end(
+    cx: &Context<'_>,
+    link: &Link,
+    container: &Link,
+    result: &AddResult,
+) -> Result<()> {
     let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
     ErrorList::of([
-        veth::verify_up(&link),
-        veth::verify_gateways(cx.host()?, &link, &gateways, container),
+        veth::verify_up(link),
+        veth::verify_gateways(cx.host()?, link, &gateways, container),
         forwarding::verify(result, &link.name),
     ])
-}
-
-/// The host's end of the attachment's pair.
-fn host_end(cx: &Context<'_>, at: &Attachment) -> Result<Link> {
-    let container = at.netlink()?.link(at.ifname())?;
-    veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))
 }
 
 /// Makes again what is missing of the host's end: its state, the gateways' addresses, the routes to
 /// the container, and forwarding.
 fn repair_host_end(
     cx: &Context<'_>,
-    at: &Attachment,
+    link: &Link,
     result: &AddResult,
     repairs: &Repairs,
 ) -> Result<()> {
-    let link = host_end(cx, at)?;
     let name = &link.name;
-    let up = veth::verify_up(&link);
-    repairs.make_unless(up, format_args!("set {name:?} up"), || set_host_end_up(cx, &link))?;
+    let up = veth::verify_up(link);
+    repairs.make_unless(up, format_args!("set {name:?} up"), || set_host_end_up(cx, link))?;
     for ip in &result.ips {
-        repair_gateway(cx, &link, ip, repairs)?;
-        repair_host_route(cx, &link, ip, repairs)?;
+        repair_gateway(cx, link, ip, repairs)?;
+        repair_host_route(cx, link, ip, repairs)?;
     }
     forwarding::repair(result, name, repairs)
-}
-
-fn repair_fast_path(
-    cx: &Context<'_>,
-    at: &Attachment,
-    result: &AddResult,
-    repairs: &Repairs,
-) -> Result<()> {
-    let link = host_end(cx, at)?;
-    fastpath::repair(cx, at, &fastpath::Path::through(&link.name, result), repairs)
 }
 
 fn repair_gateway(cx: &Context<'_>, link: &Link, ip: &IpConfig, repairs: &Repairs) -> Result<()> {

@@ -18,7 +18,8 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
-use crate::net::netlink::{Address, Netlink};
+use crate::net::netlink::Address;
+use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -172,7 +173,7 @@ fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
     let of_result: Vec<IpNet> = at.prev_result.iter().flat_map(addresses).collect();
     let known = Addresses::of_result(&of_result);
     match &at.netns {
-        Some(netns) => known.with_links(cx, netns.netlink()?, &at.key),
+        Some(netns) => known.with_links(cx, netns, &at.key),
         None => Ok(known),
     }
 }
@@ -184,8 +185,9 @@ impl Addresses {
     }
 
     /// With the addresses on the links of the container.
-    fn with_links(mut self, cx: &Context<'_>, container: &Netlink, key: &Key) -> Result<Addresses> {
-        if let Some(link) = veth::find_container_end(cx, container, key)? {
+    fn with_links(mut self, cx: &Context<'_>, netns: &Netns, key: &Key) -> Result<Addresses> {
+        let container = netns.netlink()?;
+        if let Some(link) = veth::find_container_end(cx, netns, key)? {
             self.own.extend(ips(&container.addresses(&link)?));
         }
         self.on_links = Some(ips(&container.all_addresses()?));

@@ -38,7 +38,7 @@ impl Identity {
             kind: link.kind.clone(),
             permanent_mac: MacAddr::new(&link.permanent_mac).to_string(),
             other_end: link.lower,
-            other_end_is_elsewhere: link.lower_is_elsewhere,
+            other_end_is_elsewhere: link.lower_is_elsewhere(),
             port: in_sysfs.as_ref().map_or(0, |it| it.port),
             hardware: in_sysfs.and_then(|it| it.hardware),
         }
@@ -184,6 +184,6 @@ impl<'a> Links<'a> {
 /// its other end nor its lower link is in another namespace. A dummy has neither end nor lower
 /// link, but counts as one of the host's: it leads nowhere.
 pub fn may_be_of_container(link: &Link) -> bool {
-    let is_from_outside = link.kind.is_empty() || link.kind == "dummy" || link.lower_is_elsewhere;
+    let is_from_outside = link.kind.is_empty() || link.kind == "dummy" || link.lower_is_elsewhere();
     !is_from_outside
 }

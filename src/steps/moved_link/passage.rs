@@ -129,7 +129,7 @@ fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
 
 fn is_on(upper: &Link, lower: &Link) -> bool {
     upper.lower == Some(lower.index)
-        && !upper.lower_is_elsewhere
+        && !upper.lower_is_elsewhere()
         && UPPER_KINDS.contains(&upper.kind.as_str())
 }
 

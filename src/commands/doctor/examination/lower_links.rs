@@ -49,7 +49,7 @@ fn finding(node: &Node<'_>, network: &Network, master: &str) -> Option<Finding> 
 
 /// The link, or that which it is on, if it is down.
 fn first_down<'n>(node: &'n Node<'_>, link: &'n Link) -> Option<&'n Link> {
-    let below = link.lower.filter(|_| !link.lower_is_elsewhere);
+    let below = link.lower.filter(|_| !link.lower_is_elsewhere());
     let below = below.and_then(|index| node.link(index));
     [Some(link), below].into_iter().flatten().find(|link| !link.up)
 }

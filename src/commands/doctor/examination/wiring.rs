@@ -6,11 +6,12 @@ use super::node::Node;
 use std::net::IpAddr;
 
 use crate::cni::json::Value;
-use crate::cni::result::Route;
+use crate::cni::result::{AddResult, Route};
 use crate::family::Family;
 use crate::net::netlink::Link;
 use crate::runtime::list::PluginConfig;
 use crate::runtime::parameters;
+use crate::steps::veth;
 
 /// The links of an attachment that lives.
 pub struct Wiring<'a> {
@@ -46,11 +47,17 @@ impl<'a> Wiring<'a> {
         let inside = attachment.inside.as_ref()?;
         let plugin = attachment.list.as_ref()?.plugins.first()?;
         let ifname = attachment.at().key.ifname.as_str();
+        let no_result = AddResult::default();
         let interface = inside.links.iter().find(|link| link.name == ifname);
-        let below = interface.filter(|link| link.lower_is_elsewhere).and_then(|link| {
+        let below = interface.filter(|link| link.lower_is_elsewhere()).and_then(|link| {
             let below = node.link(link.lower?)?;
-            let is_pair = link.kind != "veth" || below.lower == Some(link.index);
-            is_pair.then_some(below)
+            // The container chooses the ifindex that its end names, and its own.
+            let is_pair = || {
+                let result = attachment.result.as_ref().unwrap_or(&no_result);
+                below.lower == Some(link.index)
+                    && veth::is_end_of(below, &attachment.at().key, result)
+            };
+            (link.kind != "veth" || is_pair()).then_some(below)
         });
         let wiring = Wiring { attachment, inside, plugin, interface, below, bridge: None };
         let bridge = wiring.bridge_name().and_then(|name| node.link_named(name));

@@ -89,7 +89,7 @@ fn lost<'a>(before: &'a Network, after: &'a Network) -> impl Iterator<Item = Str
 fn creation(link: &Link, network: &Network, host: &Network) -> String {
     let mut text = format!("create link {:?} ({})", link.name, link.kind_text());
     let lower = match link.lower {
-        Some(index) if !link.lower_is_elsewhere => network.name(index),
+        Some(index) if !link.lower_is_elsewhere() => network.name(index),
         Some(index) if link.kind != "veth" => host.name(index),
         _ => "",
     };

@@ -39,7 +39,7 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::repair::Repairs;
-use crate::steps::addresses;
+use crate::steps::{addresses, veth};
 
 /// How long to wait for the interface's carrier before the first message: messages sent earlier are
 /// lost, and the next retry is seconds away. An interface without carrier by then may have an
@@ -274,7 +274,7 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     if !link.up || !carries(&link) {
         set_link_up(at, &link, deadline)?;
     }
-    await_other_end(cx, &link, deadline)
+    await_other_end(cx, at, &link, deadline)
 }
 
 fn explain_missing_link(error: Error) -> Error {
@@ -299,8 +299,13 @@ fn set_link_up(at: &Attachment, link: &Link, deadline: Instant) -> Result<()> {
 
 /// Waits for the carrier of the host's end of a veth pair: a bridge forwards nothing until that end
 /// has carrier too, which the kernel may notice a moment later.
-fn await_other_end(cx: &Context<'_>, link: &Link, deadline: Instant) -> Result<()> {
-    match other_end(cx, link)? {
+fn await_other_end(
+    cx: &Context<'_>,
+    at: &Attachment,
+    link: &Link,
+    deadline: Instant,
+) -> Result<()> {
+    match veth::other_end(cx.host()?, at.netns()?, link)? {
         Some(end) if !carries(&end) => {
             Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop)
         }
@@ -311,13 +316,6 @@ fn await_other_end(cx: &Context<'_>, link: &Link, deadline: Instant) -> Result<(
 /// Whether the link has carrier. Some kinds of links never report it and count as having it.
 fn carries(link: &Link) -> bool {
     link.is_operational() || link.operstate_text() == "unknown"
-}
-
-/// The host's end of a veth pair.
-fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
-    let Some(index) = link.lower.filter(|_| link.kind == "veth") else { return Ok(None) };
-    let found = cx.host()?.find_link_by_index(index)?;
-    Ok(found.filter(|end| end.kind == "veth" && end.lower == Some(link.index)))
 }
 
 /// Checks that the lease is held and that its address is in the container's result.

@@ -122,14 +122,15 @@ struct Made<'a> {
 impl Made<'_> {
     /// Verifies the host's end and its spoof check.
     fn verify_port(&self, bridge: &Link) -> Result<()> {
-        let host_end = self.find_host_end(bridge)?;
+        let Member { cx, at, .. } = self.member;
+        let host_end = veth::host_end(cx, at, self.result, &self.container)
+            .map_err(|error| no_port(error, bridge))?;
         let mut found = ErrorList::default();
         found.push(port(self.member, &host_end, bridge));
         if self.member.conf.macspoofchk && host_end.master == Some(bridge.index) {
             found.push(self.verify_spoofcheck(&host_end));
         }
         if self.member.conf.fast_path {
-            let Member { cx, at, .. } = self.member;
             let path = fastpath::Path::through(&host_end.name, self.result);
             found.push(fastpath::verify(cx, &at.key, &path));
         }
@@ -138,13 +139,9 @@ impl Made<'_> {
 
     fn verify_spoofcheck(&self, port: &Link) -> Result<()> {
         let Member { cx, at, .. } = self.member;
-        let port = spoofcheck::Port { name: &port.name, mac: &self.container.mac() };
+        let mac = &prev_result::container_mac(self.result, at)?;
+        let port = spoofcheck::Port { name: &port.name, mac };
         spoofcheck::verify(cx.handles(), &at.key, &port)
-    }
-
-    fn find_host_end(&self, bridge: &Link) -> Result<Link> {
-        let host_end = veth::host_end(self.member.cx, &self.container)?;
-        host_end.ok_or_else(|| no_port(veth::other_end_missing(&self.container), bridge))
     }
 
     /// Verifies what the host does for the container's packets.

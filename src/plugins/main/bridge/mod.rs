@@ -92,8 +92,7 @@ impl Plugin for Bridge {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let host_side = || repair::host_side(Member { cx, conf, at }, repairs);
-        ipam::repair_before(cx, at, repairs, host_side)
+        repair::all(Member { cx, conf, at }, repairs)
     }
 }
 

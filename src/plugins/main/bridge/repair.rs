@@ -9,22 +9,16 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{fastpath, forwarding, prev_result, spoofcheck, veth};
+use crate::steps::{fastpath, forwarding, ipam, prev_result, spoofcheck, veth};
 
-/// Repairs the bridge, the port, and what the host does for the container's packets.
-pub fn host_side(member: Member<'_>, repairs: &Repairs) -> Result<()> {
-    let result = &prev_result::require(member.cx)?;
-    let container = member.at.netlink()?.link(member.at.ifname())?;
-    let lost = Lost { member, result, container, repairs };
-    lost.bridge()?;
-    // None for a look at a bridge that is gone.
-    let bridge = member.host()?.find_link(&member.conf.bridge)?;
-    let mut errors = ErrorList::default();
-    errors.push(lost.port(bridge.as_ref()));
-    if !member.cx.config.ipam_type()?.is_empty() {
-        errors.push(lost.routing(bridge.as_ref()));
-    }
-    errors.finish()
+/// Repairs the lease, the bridge, the port, and what the host does for the container's packets.
+pub fn all(member: Member<'_>, repairs: &Repairs) -> Result<()> {
+    let Member { cx, at, .. } = member;
+    let result = &prev_result::require(cx)?;
+    let container = at.netlink()?.link(at.ifname())?;
+    let port = veth::host_end(cx, at, result, &container)?;
+    let lost = Lost { member, result, container, port, repairs };
+    ipam::repair_before(cx, at, repairs, || lost.host_side())
 }
 
 /// What may be missing.
@@ -32,10 +26,25 @@ struct Lost<'a> {
     member: Member<'a>,
     result: &'a AddResult,
     container: Link,
+    /// The host's end of the pair.
+    port: Link,
     repairs: &'a Repairs,
 }
 
 impl Lost<'_> {
+    fn host_side(&self) -> Result<()> {
+        self.bridge()?;
+        let Member { cx, conf, .. } = self.member;
+        // None for a look at a bridge that is gone.
+        let bridge = cx.host()?.find_link(&conf.bridge)?;
+        let mut errors = ErrorList::default();
+        errors.push(self.port(bridge.as_ref()));
+        if !cx.config.ipam_type()?.is_empty() {
+            errors.push(self.routing(bridge.as_ref()));
+        }
+        errors.finish()
+    }
+
     /// A bridge that is gone gets the hardware address that the containers know: their connections
     /// go on.
     fn bridge(&self) -> Result<()> {
@@ -71,15 +80,14 @@ impl Lost<'_> {
 
     /// The host's end as a port of the bridge, and its spoof check.
     fn port(&self, bridge: Option<&Link>) -> Result<()> {
-        let host_end = veth::host_end(self.member.cx, &self.container)?;
-        let port = host_end.ok_or_else(|| veth::other_end_missing(&self.container))?;
+        let port = &self.port;
         let verified =
-            bridge.map_or_else(no_bridge, |bridge| check::port(self.member, &port, bridge));
+            bridge.map_or_else(no_bridge, |bridge| check::port(self.member, port, bridge));
         let what = format!("connect {:?} to bridge {:?}", port.name, self.member.conf.bridge);
-        self.repairs.make_unless(verified, what, || self.connect(&port))?;
+        self.repairs.make_unless(verified, what, || self.connect())?;
         let Member { cx, conf, at } = self.member;
         if conf.macspoofchk {
-            self.spoofcheck(&port)?;
+            self.spoofcheck()?;
         }
         if conf.fast_path {
             let path = fastpath::Path::through(&port.name, self.result);
@@ -88,18 +96,18 @@ impl Lost<'_> {
         Ok(())
     }
 
-    fn connect(&self, host_end: &Link) -> Result<()> {
+    fn connect(&self) -> Result<()> {
         let _guard = guard::joining(self.member.cx.deadline())?;
         let bridge = self.member.host()?.link(&self.member.conf.bridge)?;
-        transaction(|rb| port::attach(self.member, bridge, host_end, rb)).map(drop)
+        transaction(|rb| port::attach(self.member, bridge, &self.port, rb)).map(drop)
     }
 
-    fn spoofcheck(&self, host_end: &Link) -> Result<()> {
+    fn spoofcheck(&self) -> Result<()> {
         let Member { cx, at, .. } = self.member;
-        let mac = self.container.mac();
-        let port = spoofcheck::Port { name: &host_end.name, mac: &mac };
+        let mac = &prev_result::container_mac(self.result, at)?;
+        let port = spoofcheck::Port { name: &self.port.name, mac };
         let verified = spoofcheck::verify(cx.handles(), &at.key, &port);
-        let what = format_args!("drop frames of other addresses from {:?}", host_end.name);
+        let what = format_args!("drop frames of other addresses from {:?}", self.port.name);
         self.repairs.make_unless(verified, what, || {
             transaction(|rb| spoofcheck::create(cx.handles(), &at.key, &port, rb))
         })

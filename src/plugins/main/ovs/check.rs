@@ -5,7 +5,7 @@ use super::port;
 use super::vlan::Vlans;
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::Link;
-use crate::steps::{container_link, ipam, veth};
+use crate::steps::{container_link, ipam, prev_result, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
@@ -17,16 +17,13 @@ pub fn all(member: Member<'_>) -> Result<()> {
 
 /// Stops where a link is missing that the rest needs.
 fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
-    let container = container_link::verify(member.cx, member.at, Some(veth::KIND), found)?;
-    let host_end = found.push(host_end(member, &container))?;
+    let Member { cx, at, .. } = member;
+    let result = found.push(prev_result::require(cx))?;
+    let container = container_link::verify_result(at, &result, Some(veth::KIND), found)?;
+    let host_end = found.push(veth::host_end(cx, at, &result, &container))?;
     found.push(veth::verify_up(&host_end));
     found.push(verify_port(member, &host_end));
     Some(())
-}
-
-/// The host's end of the pair.
-pub fn host_end(member: Member<'_>, container: &Link) -> Result<Link> {
-    veth::host_end(member.cx, container)?.ok_or_else(|| veth::other_end_missing(container))
 }
 
 /// Verifies that the host's end is the attachment's port, with the configured VLANs.

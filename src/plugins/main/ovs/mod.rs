@@ -25,11 +25,12 @@ use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, ErrorList, Result};
+use crate::net::netlink::Link;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::{link_kind, veth};
+use crate::steps::{link_kind, prev_result, veth};
 
 /// The plugin.
 pub struct Ovs;
@@ -86,9 +87,11 @@ impl Plugin for Ovs {
     /// Adds the port again: the database may have been replaced.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let conf = &flat_file::completed(conf)?;
+        let result = prev_result::require(cx)?;
+        let host_end = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         ipam::repair_before(cx, at, repairs, || {
             let database = &conf.connect(cx)?;
-            repair_port(Member { cx, conf, at, database }, repairs)
+            repair_port(Member { cx, conf, at, database }, &host_end, repairs)
         })
     }
 }
@@ -146,14 +149,11 @@ fn stale(port: &Port, holder: Holder) -> Stale {
     }
 }
 
-fn repair_port(member: Member<'_>, repairs: &Repairs) -> Result<()> {
-    let container = member.at.netlink()?.link(member.at.ifname())?;
-    let host_end = check::host_end(member, &container)?;
-    let verified =
-        ErrorList::of([veth::verify_up(&host_end), check::verify_port(member, &host_end)]);
+fn repair_port(member: Member<'_>, host_end: &Link, repairs: &Repairs) -> Result<()> {
+    let verified = ErrorList::of([veth::verify_up(host_end), check::verify_port(member, host_end)]);
     let what = format!("make {:?} a port of bridge {:?}", host_end.name, member.conf.bridge()?);
     repairs.make_unless(verified, what, || {
         let stale = port::require_bridge(member.database, member.conf, &member.at.key)?;
-        member.connect(&host_end, &stale)
+        member.connect(host_end, &stale)
     })
 }

@@ -17,13 +17,13 @@ use self::shaping::Shaped;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface};
+use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{FQ_CODEL, Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
-use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
+use crate::steps::{interface, link_alias, link_kind, link_record, prev_result, veth};
 
 /// The `bandwidth` plugin.
 pub struct Bandwidth;
@@ -44,7 +44,7 @@ impl Plugin for Bandwidth {
         limits.require_passing(link.mtu)?;
         let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
         let ifb = transaction(|rb| limit(&shaped, limits, &at.key, rb))?;
-        result.interfaces.extend(ifb.as_ref().map(interface));
+        result.interfaces.extend(ifb.as_ref().map(interface::on_host));
         Ok(result)
     }
 
@@ -163,11 +163,6 @@ fn remove_egress(shaped: &Shaped<'_>, key: &Key) -> Result<()> {
     ifb.map_or(Ok(()), |ifb| link_record::delete_link(shaped.host, ifb.index))
 }
 
-/// Returns the result's entry for the ifb.
-fn interface(ifb: &Link) -> Interface {
-    Interface { name: ifb.name.clone(), mac: ifb.mac().to_string(), ..Interface::default() }
-}
-
 /// Verifies the limits of both directions.
 fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
     let mut found = ErrorList::default();
@@ -207,20 +202,22 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     let ifname = at.ifname();
     let container = at.netlink()?.link(ifname)?;
     require_veth(&container, ifname)?;
-    let link = other_end(cx.host()?, &container)?.ok_or_else(|| not_on_host(ifname))?;
-    // Results before 0.3.0 have no interfaces.
-    if result.interfaces.is_empty() || has_on_host(result, &link) {
+    let found = veth::other_end(cx.host()?, at.netns()?, &container)?;
+    let link = found.ok_or_else(|| not_on_host(ifname))?;
+    if may_be_of(&link, &at.key, Some(result)) {
         Ok(link)
     } else {
         Err(not_in_result(&link, ifname))
     }
 }
 
-/// Whether the result has this link of the host.
-fn has_on_host(result: &AddResult, link: &Link) -> bool {
-    let is_link =
-        |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
-    result.interfaces.iter().any(is_link)
+/// Whether a host's end may be the attachment's by what a container cannot write: its alias names no
+/// other attachment, and the result, if it is known, has it. Results before 0.3.0 have no
+/// interfaces.
+fn may_be_of(link: &Link, key: &Key, result: Option<&AddResult>) -> bool {
+    let lists =
+        |result: &AddResult| result.interfaces.is_empty() || interface::has_on_host(result, link);
+    !link_alias::is_of_another(&link.alias, key) && result.is_none_or(lists)
 }
 
 fn not_on_host(ifname: &str) -> Error {
@@ -259,26 +256,11 @@ fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));
     }
-    let Some(container) = find_container_end(at)? else { return Ok(None) };
-    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link, &at.key)))
-}
-
-fn find_container_end(at: &Detachment) -> Result<Option<Link>> {
-    match &at.netns {
-        Some(netns) => netns.netlink()?.find_link(at.key.ifname.as_str()),
-        None => Ok(None),
-    }
-}
-
-/// Whether the alias names another attachment.
-fn is_of_another(link: &Link, key: &Key) -> bool {
-    link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, key)
-}
-
-/// Finds the other end of a container's veth pair on the host. The ifindex may be another link's
-/// here: the other end can be in a third namespace.
-fn other_end(host: &Netlink, container: &Link) -> Result<Option<Link>> {
-    let Some(index) = container.lower else { return Ok(None) };
-    let is_other_end = |link: &Link| link.kind == "veth" && link.lower == Some(container.index);
-    Ok(host.find_link_by_index(index)?.filter(is_other_end))
+    let Some(netns) = &at.netns else { return Ok(None) };
+    let ifname = at.key.ifname.as_str();
+    let Some(container) = link_record::find_named(netns.netlink()?, ifname)? else {
+        return Ok(None);
+    };
+    let found = veth::other_end(host, netns, &container)?;
+    Ok(found.filter(|link| may_be_of(link, &at.key, at.prev_result.as_ref())))
 }

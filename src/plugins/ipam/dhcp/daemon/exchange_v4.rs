@@ -42,7 +42,7 @@ impl ExchangeV4 {
             packets = Some(PacketSocket::open(link.index)?);
             is_readdressed = link.mac() != place.mac;
             match link.lower.filter(|_| link.kind == "ipvlan") {
-                Some(lower) if link.lower_is_elsewhere => master_here = Some(lower),
+                Some(lower) if link.lower_is_elsewhere() => master_here = Some(lower),
                 lower => master = lower.and_then(listen_too),
             }
             Ok(())
