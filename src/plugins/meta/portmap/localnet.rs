@@ -63,13 +63,21 @@ enum Way {
 }
 
 impl Localnet {
-    /// The setting that lets packets from 127.0.0.1 out to the ports.
+    /// The setting that lets packets from 127.0.0.1 out to the ports. Fails with code 103 if the
+    /// host's route to the container is not the attachment's.
     pub fn plan(
         cx: &Context<'_>,
         ports: &Publication<'_>,
         result: &AddResult,
     ) -> Result<Option<Localnet>> {
-        let Way::Own(link) = way(cx.host()?, ports, result)? else { return Ok(None) };
+        let host = cx.host()?;
+        let link = match way(host, ports, result)? {
+            Way::None => return Ok(None),
+            Way::Own(link) => link,
+            Way::Other(link, ip) => {
+                return require_no_detour(host, result, &link, ip).map(|()| None);
+            }
+        };
         if link.route_localnet != OURS && is_on(&link) {
             return Ok(None);
         }
@@ -96,30 +104,16 @@ impl Localnet {
         if self.is_guarded { OURS.to_string() } else { "1".to_owned() }
     }
 
+    /// Verifies that the setting is on.
+    pub fn verify(&self) -> Result<()> {
+        require_on(&self.setting)
+    }
+
     /// Switches the setting on again.
     pub fn repair(&self, repairs: &Repairs) -> Result<()> {
         let Localnet { setting, .. } = self;
         let what = format_args!("set sysctl {setting} to {}", self.value());
-        repairs.make_shared(what, || require_on(setting), || self.switch_on())
-    }
-}
-
-/// Verifies that the host's route to the container leads by a link of the attachment, as far as that
-/// can be known.
-pub fn verify_way(cx: &Context<'_>, ports: &Publication<'_>, result: &AddResult) -> Result<()> {
-    let host = cx.host()?;
-    match way(host, ports, result)? {
-        Way::Other(link, ip) => require_no_detour(host, result, &link, ip),
-        Way::Own(_) | Way::None => Ok(()),
-    }
-}
-
-/// Verifies that the ports answer at 127.0.0.1.
-pub fn verify(cx: &Context<'_>, ports: &Publication<'_>, result: &AddResult) -> Result<()> {
-    match way(cx.host()?, ports, result)? {
-        Way::Own(link) if !is_on(&link) => Err(is_off(&of_link(&link.name))),
-        Way::Own(_) | Way::None => Ok(()),
-        Way::Other(link, ip) => require_no_detour(cx.host()?, result, &link, ip),
+        repairs.make_shared(what, || self.verify(), || self.switch_on())
     }
 }
 
@@ -186,10 +180,7 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     }))
 }
 
-fn unguarded<'l>(
-    handles: &Handles,
-    links: &'l [Link],
-) -> Result<impl Iterator<Item = &'l Link>> {
+fn unguarded<'l>(handles: &Handles, links: &'l [Link]) -> Result<impl Iterator<Item = &'l Link>> {
     let mut ours: Vec<&Link> = links.iter().filter(|link| link.route_localnet == OURS).collect();
     if let Some(nft) = handles.nft()?.filter(|_| !ours.is_empty()) {
         let elements: Vec<_> = ours.iter().map(|link| element(&link.name, true)).collect();

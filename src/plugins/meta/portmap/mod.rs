@@ -24,7 +24,7 @@ pub use self::nft::LAYOUT;
 use self::publication::Publication;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{ErrorList, Result, warn};
+use crate::error::{Code, ErrorList, Result, warn};
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -48,10 +48,13 @@ impl Plugin for Portmap {
             return Ok(result);
         }
         refuse_taken(handles, &ports)?;
-        if let Err(error) = localnet::verify_way(cx, &ports, &result) {
-            warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
-        }
-        let localnet = Localnet::plan(cx, &ports, &result)?;
+        let localnet = match Localnet::plan(cx, &ports, &result) {
+            Err(error) if error.code == Code::CHECK_FAILED => {
+                warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
+                None
+            }
+            planned => planned?,
+        };
         transaction(|rb| {
             open(handles, &ports, localnet.as_ref(), rb)?;
             localnet.as_ref().map_or(Ok(()), Localnet::switch_on)?;
@@ -69,9 +72,11 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        let localnet = Localnet::plan(cx, &ports, &result)?;
-        let verified = verify(handles, &ports, localnet.as_ref());
-        ErrorList::of([verified, localnet::verify(cx, &ports, &result)])
+        let mut found = ErrorList::default();
+        let localnet = found.push(Localnet::plan(cx, &ports, &result)).flatten();
+        found.push(verify(handles, &ports, localnet.as_ref()));
+        found.push(localnet.as_ref().map_or(Ok(()), Localnet::verify));
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -117,12 +122,13 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        let localnet = Localnet::plan(cx, &ports, &result)?;
         let handles = cx.handles();
-        let verified = verify(handles, &ports, localnet.as_ref());
+        let planned = Localnet::plan(cx, &ports, &result);
+        let localnet = planned.as_ref().ok().and_then(Option::as_ref);
+        let verified = verify(handles, &ports, localnet);
         let what = format_args!("publish {ports}");
         repairs.make_unless(verified, what, || {
-            reopen(cx, &ports, localnet.as_ref()).inspect_err(|_| {
+            reopen(cx, &ports, localnet).inspect_err(|_| {
                 // best effort: the error of the ports says more
                 let links = cx.host().and_then(|host| localnet::links_in(host, &result));
                 let _ = links.and_then(|links| localnet::end_unguarded(handles, &links));
@@ -130,21 +136,17 @@ impl Plugin for Portmap {
         })?;
         match localnet {
             Some(localnet) => localnet.repair(repairs),
-            None => ErrorList::of([
-                localnet::note_of_missing(cx.host()?, &ports, &result, repairs),
-                localnet::verify_way(cx, &ports, &result),
-            ]),
+            None => {
+                localnet::note_of_missing(cx.host()?, &ports, &result, repairs)?;
+                planned.map(drop)
+            }
         }
     }
 }
 
 /// Verifies the rules of the ports. Rules of iptables are accepted with any backend: the reference
 /// may have made them, or an ADD of ours with another configuration.
-fn verify(
-    handles: &Handles,
-    ports: &Publication<'_>,
-    localnet: Option<&Localnet>,
-) -> Result<()> {
+fn verify(handles: &Handles, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
     let Some(missing) = iptables::missing(handles, ports)? else {
         return nft::verify_guard(handles, ports.key, localnet);
     };
@@ -188,11 +190,7 @@ fn open<'a>(
 }
 
 /// Opens ports that were closed. Flows of UDP may have begun in the meantime.
-fn reopen(
-    cx: &Context<'_>,
-    ports: &Publication<'_>,
-    localnet: Option<&Localnet>,
-) -> Result<()> {
+fn reopen(cx: &Context<'_>, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
     let handles = cx.handles();
     refuse_taken(handles, ports)?;
     transaction(|rb| open(handles, ports, localnet, rb))?;

@@ -60,7 +60,7 @@ fn localhost_reaches_the_ports_again() {
         let synced = attach(lab, &plugins(None), "-p 8080:80");
         let _server = TcpServer::start(&synced.container, 80);
         let fault = "echo 0 > /proc/sys/net/ipv4/conf/br0/route_localnet";
-        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 1"]);
+        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 127"]);
         assert!(connect(&lab.host, &at("127.0.0.1", 8080)).is_some());
     });
 }
