@@ -178,7 +178,8 @@ fn open<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
     let backend = ports.conf.backend(handles)?;
-    if backend == Backend::Nftables || localnet.is_some_and(|localnet| localnet.is_guarded) {
+    // An earlier ADD of the attachment keeps its guard if this one fails.
+    if backend == Backend::Nftables || nft::verify_guard(handles, ports.key, localnet).is_err() {
         nft::create(handles, ports, backend, localnet)?;
         let key = ports.key;
         rb.undo("close the ports", move || nft::delete(handles, key).map(drop));

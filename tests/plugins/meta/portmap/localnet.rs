@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{for_ours_with_each_backend, point_to_point};
-use crate::support::attachment::{for_ours, skip, with};
+use crate::support::attachment::{for_ours, with};
 use crate::support::call::Call;
 use crate::support::chain::Chain;
 use crate::support::netns::{Container, Lab, Namespace};
@@ -165,28 +165,6 @@ fn issue_38_127_0_0_0_8_of_other_links_passes() {
         chain.check(&chain.result).ok();
         chain.del_all();
         assert_eq!(value(lab, "uplink"), "1");
-    });
-}
-
-/// Packets of a VRF to its own 127.0.0.1 arrive by the VRF's link.
-#[test]
-fn issue_38_127_0_0_1_of_a_vrf_passes() {
-    for_ours_with_each_backend(|lab, backend| {
-        let is_there = lab.host.try_sh(
-            "ip link add red type vrf table 9 && ip link set red up && ip addr add 127.0.0.1/8 dev red",
-        );
-        if !is_there.status.success() {
-            return skip("VRFs");
-        }
-        let answers = || {
-            lab.host.sh("ip vrf exec red socat TCP4-LISTEN:5000,reuseaddr SYSTEM:'echo answer' & \
-                sleep 0.5; ip vrf exec red timeout 3 socat -u TCP4:127.0.0.1:5000 - || true; kill %1 2>/dev/null; true")
-        };
-        if !answers().contains("answer") {
-            return skip("ip vrf exec");
-        }
-        let _chain = one_more(lab, backend, 8080);
-        assert!(answers().contains("answer"), "{backend:?}");
     });
 }
 
