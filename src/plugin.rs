@@ -214,18 +214,6 @@ impl Entry {
         }
     }
 
-    /// An entry of this name, which a rehearsal runs in place of the plugin.
-    #[must_use]
-    pub fn named(self, name: &'static str) -> Entry {
-        Entry { name, ..self }
-    }
-
-    /// An entry that checks configurations as this one, and runs as the other.
-    #[must_use]
-    pub fn played_by(self, other: &Entry) -> Entry {
-        Entry { run: other.run, repair: other.repair, ..self }
-    }
-
     /// The specification versions that the plugin supports, as owned texts.
     pub fn version_list(&self) -> Vec<String> {
         self.versions.iter().map(|&version| version.to_owned()).collect()

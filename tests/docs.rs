@@ -404,8 +404,7 @@ fn the_error_codes_are_those_of_the_code() {
 #[test]
 fn every_option_of_net_is_documented() {
     let text = Page::read("docs/net.md").text;
-    for command in
-        ["add", "plan", "check", "del", "exec", "gc", "sync", "status", "list", "ps", "inspect"]
+    for command in ["add", "check", "del", "exec", "gc", "sync", "status", "list", "ps", "inspect"]
     {
         assert!(
             text.contains(&format!("`cni-multi net {command}")),
