@@ -24,8 +24,8 @@ pub struct Trace {
     pub peak_kib: u64,
 }
 
-/// Follows a child that has called exec after PTRACE_TRACEME, until all its descendants have ended; returns what they started and how the child ended. The caller must have
-/// no other child: its status would be consumed, and waited for.
+/// Follows a child that has called exec after PTRACE_TRACEME, until all its descendants have ended;
+/// returns what they started and how the child ended. The caller must have no other child: its status would be consumed, and waited for.
 pub fn follow(root: Pid) -> nix::Result<(Trace, Ended)> {
     let mut tracer = Tracer {
         root,
