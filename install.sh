@@ -18,7 +18,7 @@
 #   --path DIR      link cni-multi and cnitool into this directory of PATH, instead of /usr/local/bin
 #   --no-path       link them nowhere
 #   --yes           as root with apt or dnf, install what building needs: Rust by rustup, a C compiler
-#   --dry-run       say what would be done and change nothing in the plugin directory
+#   --dry-run       list the paths that would change, and change nothing in the plugin directory
 #                   (--list-only is the same)
 #
 # What the machine lacks is found first (packaging/preflight.sh). With sudo, the cargo of the calling

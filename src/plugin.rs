@@ -220,18 +220,6 @@ impl Entry {
         }
     }
 
-    /// An entry of this name, which a rehearsal runs in place of the plugin.
-    #[must_use]
-    pub fn named(self, name: &'static str) -> Entry {
-        Entry { name, ..self }
-    }
-
-    /// An entry that checks configurations as this one, and runs as the other.
-    #[must_use]
-    pub fn played_by(self, other: &Entry) -> Entry {
-        Entry { run: other.run, repair: other.repair, ..self }
-    }
-
     /// The rows of [`PluginConf::KEYS`].
     pub fn rows(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.keys.iter().flat_map(|rows| rows.lines()).map(str::trim)

@@ -247,12 +247,12 @@ fn dry_run_changes_nothing_and_says_what_it_would_do() {
     let mut before = place.snapshot();
     let plan = place.ok(&["--dry-run", "--binary", old.to_str().unwrap()]);
     assert!(plan.lines().all(|line| line.starts_with("would ")), "{plan}");
-    assert!(plan.contains("/bin/bridge to "), "{plan}");
+    assert!(plan.contains("would replace ") && plan.contains("/bin/bridge\n"), "{plan}");
     assert_eq!(place.snapshot(), before);
     place.install(&old);
     place.install(&new);
     before = place.snapshot();
-    for (action, expected) in [("--rollback", "would link "), ("--uninstall", "would remove ")] {
+    for (action, expected) in [("--rollback", "would replace "), ("--uninstall", "would remove ")] {
         let plan = place.ok(&["--list-only", action]);
         assert!(plan.contains(expected), "{action}: {plan}");
         assert_eq!(place.snapshot(), before, "{action}");

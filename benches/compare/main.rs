@@ -35,6 +35,7 @@ mod size;
 mod summary;
 mod tables;
 mod trace;
+mod tracer;
 mod turns;
 
 use std::path::{Path, PathBuf};

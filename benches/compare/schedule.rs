@@ -7,8 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cni_multi::sys::trace::Trace;
-
 use crate::Result;
 use crate::guard::{Cost, Figures};
 use crate::host_state::Left;
@@ -18,6 +16,7 @@ use crate::names::Side;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace;
+use crate::tracer::Trace;
 use crate::turns::{self, Spent, Turn};
 
 /// What one lane does in one run. It must restore the previous state.

@@ -5,18 +5,18 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use cni_multi::sys::child::Ended;
-use cni_multi::sys::trace::{self, Trace};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use crate::Result;
 use crate::namespaces::SCRATCH;
 use crate::process::Invocation;
+use crate::tracer::{self, Trace};
 
 /// Runs the call under trace; returns its stdout if it succeeded.
 pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
     let root = start(invocation)?;
-    let (trace, ended) = trace::follow(root).map_err(|e| format!("trace a process: {e}"))?;
+    let (trace, ended) = tracer::follow(root).map_err(|e| format!("trace a process: {e}"))?;
     let stdout = std::fs::read_to_string(format!("{SCRATCH}/traced.stdout")).unwrap_or_default();
     if ended == Ended::Exited(0) {
         Ok((trace, stdout))

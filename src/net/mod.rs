@@ -15,7 +15,6 @@ mod nfnetlink;
 pub mod nft;
 pub mod packet_socket;
 pub mod private;
-pub mod replica;
 pub mod sock_diag;
 pub mod solicitation;
 pub mod sysctl;

@@ -1,11 +1,9 @@
 //! Network sysctls, as files below /proc/sys/net. They belong to the namespace of the thread that
 //! opens them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -142,25 +140,6 @@ impl Sysctl {
     /// error.
     pub fn ensure(&self, value: &str) -> Result<()> {
         if self.read()? == value { Ok(()) } else { self.write(value) }
-    }
-}
-
-/// Every setting below /proc/sys/net that this thread can read, by its path there, with its value.
-pub fn all() -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    add_below(Path::new("/proc/sys/net"), &mut found);
-    found
-}
-
-fn add_below(dir: &Path, found: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            add_below(&path, found);
-        } else if let Ok(value) = fs::read_to_string(&path) {
-            let name = path.to_string_lossy().trim_start_matches("/proc/sys/").to_owned();
-            found.insert(name, value.trim().to_owned());
-        }
     }
 }
 

@@ -29,19 +29,14 @@ pub struct Temporary {
 impl Temporary {
     /// Makes the namespace, with `lo` up: without it a command cannot even reach its own address.
     pub fn create() -> Result<Temporary> {
-        let namespace = Temporary::create_bare()?;
+        let file = new_netns().map_err(|e| Error::io("make a network namespace", &e))?;
+        let namespace = Temporary { file };
         let netns = Netns::open(&namespace.path())?;
         let netlink = netns.netlink()?;
         if let Some(lo) = netlink.find_link_by_index(LO_INDEX)? {
             netlink.set_up(&lo)?;
         }
         Ok(namespace)
-    }
-
-    /// Makes the namespace, with `lo` down, as the kernel makes it.
-    pub fn create_bare() -> Result<Temporary> {
-        let file = new_netns().map_err(|e| Error::io("make a network namespace", &e))?;
-        Ok(Temporary { file })
     }
 
     /// Where other processes find it. The path is of an open file, and not `/proc/PID/ns/net`:

@@ -13,7 +13,6 @@ use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
-use crate::net::sock_diag::SocketDiag;
 use crate::timing;
 
 /// The open handles to the kernel, each opened on first use, and the deadline of the operation. The
@@ -26,9 +25,6 @@ pub struct Handles {
     iptables: Programs,
     hope_of_undo: Hope,
     postponed: Postponed,
-    /// The host's namespace during a rehearsal, which runs in a replica of it: the host's programs
-    /// have their sockets there.
-    listeners: OnceCell<Netns>,
 }
 
 /// Nothing is open, and the operation begins now.
@@ -49,7 +45,6 @@ impl Handles {
             iptables,
             hope_of_undo: Hope::default(),
             postponed: Postponed::default(),
-            listeners: OnceCell::new(),
         }
     }
 
@@ -130,20 +125,6 @@ impl Handles {
     /// As [`Handles::nft`], but fails without nf_tables.
     pub fn require_nft(&self) -> Result<&Nft> {
         self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
-    }
-
-    /// From now on the sockets of this namespace are the host's: a rehearsal in a replica sees the
-    /// host's programs.
-    pub fn observe_listeners_of(&self, host: Netns) {
-        let _ = self.listeners.set(host); // once in a process
-    }
-
-    /// A socket for questions about the sockets of the host.
-    pub fn sockets(&self) -> Result<SocketDiag> {
-        match self.listeners.get() {
-            Some(host) => host.enter(SocketDiag::open),
-            None => SocketDiag::open(),
-        }
     }
 
     /// What the plugins of a chain postpone to the end of its DEL.

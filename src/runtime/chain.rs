@@ -48,10 +48,10 @@ pub struct Runtime<'a> {
 
 /// A command for the plugins of a network, about one attachment.
 #[derive(Clone, Copy)]
-pub(super) struct Operation<'a> {
-    pub(super) command: Command,
-    pub(super) list: &'a NetworkList,
-    pub(super) at: &'a Parameters,
+struct Operation<'a> {
+    command: Command,
+    list: &'a NetworkList,
+    at: &'a Parameters,
 }
 
 /// What happens after an ADD that fails half-way.
@@ -121,7 +121,7 @@ impl Runtime<'_> {
 
     /// Whether the attachment was there before this ADD. If the namespace is gone, its leftovers in
     /// the cache are nothing that an undo could delete.
-    pub(super) fn was_there(&self, at: &Parameters) -> Result<bool> {
+    fn was_there(&self, at: &Parameters) -> Result<bool> {
         match self.has_interface(at)? {
             Some(has_interface) => Ok(has_interface),
             None => self.cache.contains(&at.key),
@@ -226,12 +226,7 @@ impl Runtime<'_> {
         Ok(result)
     }
 
-    pub(super) fn keep(
-        &self,
-        list: &NetworkList,
-        at: &Parameters,
-        result: &Document,
-    ) -> Result<()> {
+    fn keep(&self, list: &NetworkList, at: &Parameters, result: &Document) -> Result<()> {
         self.cache.write(at, &list.document, result).map_err(|error| {
             error.context(format_args!("failed to set network {:?} cached result", list.name))
         })
@@ -239,7 +234,7 @@ impl Runtime<'_> {
 
     /// Runs ADD or GET of one plugin. The result is converted to the network's version, since the
     /// next plugin may refuse any other.
-    pub(super) fn add_one(
+    fn add_one(
         &mut self,
         operation: Operation<'_>,
         plugin: &PluginConfig,
@@ -278,7 +273,7 @@ impl Runtime<'_> {
         failures
     }
 
-    pub(super) fn run_attached(
+    fn run_attached(
         &mut self,
         operation: Operation<'_>,
         plugin: &PluginConfig,
@@ -437,7 +432,7 @@ fn error_of(entry: &Entry, stdout: &[u8]) -> Error {
     delegate::parse_error(Path::new(entry.name), stdout, b"", "exit status 1")
 }
 
-pub(super) fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
+fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
 

@@ -7,7 +7,7 @@
 //! operations on one container, [`living`] decides which containers are alive, [`find`] finds
 //! attachments by what people call a container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
 //! other plugins take over, [`repair`] makes again what the host has lost, [`drift`] says what that
-//! is, [`rehearsal`] runs an ADD in a replica of the host, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
+//! is, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
 //! besides its network.
 
 pub mod cache;
@@ -24,7 +24,6 @@ pub mod living;
 mod lock;
 mod missing;
 pub mod parameters;
-pub mod rehearsal;
 pub mod repair;
 mod trace;
 pub mod versions;

@@ -5,8 +5,8 @@
 //! neither changes: the namespace, and the link's ifindex and kind in it. Within its own namespace
 //! a process can still create another link with that ifindex, which harms that process alone.
 //!
-//! There is no record after a DEL, after an ADD that was killed, and where the reference or an
-//! earlier version attached the container. Then name and alias decide, as for the reference, but a
+//! There is no record after a DEL, after an ADD that was killed, and where the reference attached the
+//! container. Then name and alias decide, as for the reference, but a
 //! link that belongs to another attachment by its record is never touched.
 
 use serde::{Deserialize, Serialize};
@@ -178,14 +178,14 @@ struct Lent {
 }
 
 impl Lent {
-    /// What a record says. One of another shape, of a later version for example, says nothing, and
-    /// any link may be its device.
+    /// What a record says. One of another shape says nothing, and any link may be
+    /// its device.
     fn of(kept: &Value) -> Lent {
         decode::from_value(kept).unwrap_or_default()
     }
 }
 
-/// What is known of a device of the host. Records of earlier versions lack it.
+/// What is known of a device of the host.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct LentIdentity {
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(number(r#"{"device":"port0"}"#), 1);
         assert_eq!(number(r#"{"devices":[{"device":"port0"},{"device":"port1"}],"own":[]}"#), 2);
         assert_eq!(number(r#"{"devices":[],"own":[{"index":7}]}"#), 0);
-        assert_eq!(number(r#"{"devices":"of a later version"}"#), 1);
+        assert_eq!(number(r#"{"devices":"of another shape"}"#), 1);
     }
 
     #[test]

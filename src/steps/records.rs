@@ -33,19 +33,17 @@ pub struct Site<'a> {
     pub key: &'a Key,
     /// The namespace.
     pub netns: &'a Netns,
-    /// The path of the namespace.
-    pub path: &'a str,
 }
 
 impl<'a> Site<'a> {
     /// The site of an attachment that is made.
     pub fn of_new(at: &'a Attachment) -> Result<Site<'a>> {
-        Ok(Site { key: &at.key, netns: at.netns()?, path: &at.netns_path })
+        Ok(Site { key: &at.key, netns: at.netns()? })
     }
 
     /// The site of an attachment that is removed.
     pub fn of(at: &'a Detachment, netns: &'a Netns) -> Site<'a> {
-        Site { key: &at.key, netns, path: &at.netns_path }
+        Site { key: &at.key, netns }
     }
 }
 
@@ -61,9 +59,8 @@ struct Document<T> {
     ifname: String,
     /// CNI_NETNS of the ADD.
     netns: String,
-    /// The namespace that CNI_NETNS led to. Records of earlier versions lack it.
-    #[serde(default)]
-    namespace: Option<NetnsId>,
+    /// The namespace that CNI_NETNS led to.
+    namespace: NetnsId,
     kept: T,
 }
 
@@ -75,7 +72,7 @@ impl<T> Document<T> {
             container_id: container_id.to_string(),
             ifname: ifname.to_string(),
             netns: at.netns_path.clone(),
-            namespace: Some(at.netns()?.id()?),
+            namespace: at.netns()?.id()?,
             kept,
         })
     }
@@ -89,27 +86,13 @@ pub struct Found<T> {
     pub netns_path: String,
     /// What the plugin keeps.
     pub kept: T,
-    namespace: Option<NetnsId>,
-}
-
-fn is_host_s(netns: &Netns) -> Result<bool> {
-    netns.is_same_as(&Netns::current()?)
+    namespace: NetnsId,
 }
 
 impl<T> Found<T> {
-    /// Whether the attachment was made in this namespace. A record of an earlier version does not
-    /// say, and counts as made in any namespace but the host's.
+    /// Whether the attachment was made in this namespace.
     pub fn is_of(&self, netns: &Netns) -> Result<bool> {
-        match self.namespace {
-            Some(namespace) => Ok(namespace == netns.id()?),
-            None => Ok(!is_host_s(netns)?),
-        }
-    }
-
-    /// Whether the record's attachment is in this namespace, which is at `path`. A record of an
-    /// earlier version has only the path.
-    fn is_in(&self, namespace: NetnsId, path: &str) -> bool {
-        self.namespace.map_or(self.netns_path == path, |of| of == namespace)
+        Ok(self.namespace == netns.id()?)
     }
 
     /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the
@@ -235,7 +218,7 @@ impl Records {
             return Ok(vec![]);
         }
         let namespace = site.netns.id()?;
-        let is_there = |other: &Found<T>| other.is_in(namespace, site.path);
+        let is_there = |other: &Found<T>| other.namespace == namespace;
         paths.iter().filter_map(|path| found_if(path, is_there)).collect()
     }
 
@@ -438,16 +421,10 @@ mod tests {
         let of = key("net", "one");
         records.write(&attachment(&of), &1).unwrap();
         let written = fs::read_to_string(records.path(&of)).unwrap();
-        let rewritten = |from: &str, to: &str| {
-            assert!(written.contains(from), "{written}");
-            fs::write(records.path(&of), written.replacen(from, to, 1)).unwrap();
-            records.find::<u32>(&of).unwrap().unwrap().netns().unwrap().is_some()
-        };
-        assert!(!rewritten("\"inode\":", "\"inode\":1"));
-        assert!(
-            !rewritten("\"namespace\":", "\"earlier\":"),
-            "what the host's path leads to is not a container"
-        );
+        let rewritten = written.replacen("\"inode\":", "\"inode\":1", 1);
+        assert_ne!(rewritten, written);
+        fs::write(records.path(&of), rewritten).unwrap();
+        assert!(records.find::<u32>(&of).unwrap().unwrap().netns().unwrap().is_none());
     }
 
     #[test]

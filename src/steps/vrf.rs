@@ -45,17 +45,15 @@ enum Joined {
     Member {
         vrf: u32,
         link: u32,
-        /// The [`kept_routes`] that were moved from the main table. Records of earlier versions
-        /// lack them.
-        #[serde(default)]
+        /// The [`kept_routes`] that were moved from the main table.
         routes: Vec<String>,
     },
     /// The name of the VRF that is about to be created. The kernel takes no alias with a new link:
     /// after a kill in between, only this record says that the VRF is ours.
     Creating { creates: String },
-    /// The VRF's name, in a record of an earlier version. None where ADD was refused because the
-    /// interface was in the VRF before: DEL must not take that for the reference's work.
-    Named(Option<String>),
+    /// ADD was refused because the interface was in the VRF before: DEL must not take that for the
+    /// reference's work.
+    Refused,
 }
 
 fn records() -> Records {
@@ -209,7 +207,7 @@ fn refuse_master(at: &Attachment, link: &Link, vrf: &str) -> Result<()> {
     let found = at.netlink()?.find_link_by_index(index)?;
     let master = found.map_or_else(|| index.to_string(), |link| link.name);
     if master == vrf {
-        records().write_first(at, &Joined::Named(None))?;
+        records().write_first(at, &Joined::Refused)?;
     }
     Err(has_master(link, &master))
 }
@@ -404,8 +402,7 @@ impl Membership {
         match joined {
             Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
             Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
-            Joined::Named(Some(name)) => Some(Membership::of_name(name, at, Evidence::Record)),
-            Joined::Named(None) => None,
+            Joined::Refused => None,
         }
     }
 
@@ -492,8 +489,7 @@ impl Exit<'_> {
 fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
     match &record.kept {
         Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
-        Joined::Named(Some(of)) => *of == vrf.name && record.key.ifname.as_str() == link.name,
-        Joined::Named(None) | Joined::Creating { .. } => false,
+        Joined::Refused | Joined::Creating { .. } => false,
     }
 }
 

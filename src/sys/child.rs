@@ -13,7 +13,6 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::forwarding::Forwarding;
-use super::trace::{self, Trace};
 use crate::error::{Code, Error, Result};
 
 /// How long a joined thread may take to end.
@@ -55,14 +54,6 @@ impl Child {
             ForkResult::Parent { child } => Ok(Child(child)),
             ForkResult::Child => exit(run(work)),
         }
-    }
-
-    /// Follows it and its descendants, if its work begins with [`trace::begin_traced`]. There must be
-    /// no other child.
-    pub fn trace(self) -> Result<(Trace, Ended)> {
-        let followed = trace::follow(self.0).map_err(|e| Error::kernel("trace a process", e))?;
-        std::mem::forget(self);
-        Ok(followed)
     }
 
     /// Ends it with SIGKILL; returns how it ended, which may have been before.

@@ -19,4 +19,3 @@ pub mod process;
 pub mod random;
 pub mod seccomp;
 pub mod start;
-pub mod trace;

@@ -103,10 +103,10 @@ fn a_plan_names_the_choice_and_makes_it_not() {
     let output = place.command(&["--dry-run", "--only", "ptp,bridge"]);
     let plan = String::from_utf8(output.stdout).unwrap();
     let expected = [
-        "would write bridge ptp into DIR/.cni-multi/only",
-        "would rename the new binary to DIR/cni-multi",
-        "would link DIR/bridge to cni-multi",
-        "would link DIR/ptp to cni-multi",
+        "would make DIR/.cni-multi/only",
+        "would make DIR/cni-multi",
+        "would make DIR/bridge",
+        "would make DIR/ptp",
     ];
     let plan = plan.replace(place.dir.to_str().unwrap(), "DIR");
     assert_eq!(plan.lines().collect::<Vec<_>>(), expected);

@@ -1,4 +1,4 @@
-//! `install --dry-run`: each sentence of the plan, and the cases in which it cannot be made.
+//! `install --dry-run`: each path of the plan, and the cases in which it cannot be made.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,18 +30,22 @@ fn lines(before: &[&str], names: &[String], line: impl Fn(&str) -> String) -> Ve
     first.chain(names.iter().map(|name| line(name))).collect()
 }
 
-fn link(name: &str) -> String {
-    format!("would link DIR/{name} to cni-multi")
+fn make(name: &str) -> String {
+    format!("would make DIR/{name}")
 }
 
 #[test]
-fn plan_of_first_install_names_each_step() {
+fn plan_of_first_install_names_each_path() {
     let place = Place::with_foreign_plugins();
     let expected = [
-        "would move DIR/bridge to DIR/.cni-multi/replaced/bridge",
-        "would move DIR/portmap to DIR/.cni-multi/replaced/portmap",
-        "would rename the new binary to DIR/cni-multi",
+        "would make DIR/.cni-multi/replaced/bridge",
+        "would make DIR/.cni-multi/replaced/portmap",
+        "would make DIR/cni-multi",
     ];
+    let link = |name: &str| match name {
+        "bridge" | "portmap" => format!("would replace DIR/{name}"),
+        name => make(name),
+    };
     assert_eq!(place.plan(&[]), lines(&expected, &listed_by(&call::binary()), link));
 }
 
@@ -52,8 +56,8 @@ fn plan_into_missing_directory_makes_nothing() {
     let output = place.command(&["--dry-run"]);
     assert!(output.status.success(), "{output:?}");
     let plan = String::from_utf8(output.stdout).unwrap();
-    let expected = ["would make DIR", "would rename the new binary to DIR/cni-multi"];
-    let expected = lines(&expected, &listed_by(&call::binary()), link).join("\n") + "\n";
+    let expected = ["would make DIR", "would make DIR/cni-multi"];
+    let expected = lines(&expected, &listed_by(&call::binary()), make).join("\n") + "\n";
     assert_eq!(plan.replace(place.dir.to_str().unwrap(), "DIR"), expected);
     assert_eq!(plan, place.ok(&["--dry-run", "--binary", call::binary().to_str().unwrap()]));
     assert!(!place.root.join("opt").exists());
@@ -67,51 +71,44 @@ fn plan_of_upgrade_names_what_is_kept_and_unlinked() {
     fs::remove_file(place.dir.join("bridge")).unwrap();
     write_script(&place.dir.join("bridge"), "echo a package upgrade");
     let expected = [
-        "would keep DIR/cni-multi as DIR/.cni-multi/previous",
-        "would forget that the install before was rolled back",
+        "would make DIR/.cni-multi/previous",
+        "would remove DIR/.cni-multi/rolled-back",
         "DIR/bridge came after DIR/.cni-multi/replaced/bridge, which stays the one that is kept",
-        &format!("would move DIR/{MISSING} to DIR/.cni-multi/replaced/{MISSING}"),
-        "would rename the new binary to DIR/cni-multi",
-        "would link DIR/bridge to cni-multi",
-        &link(MISSING),
-        &format!("would remove the link DIR/{ANOTHER}"),
+        &format!("would make DIR/.cni-multi/replaced/{MISSING}"),
+        "would replace DIR/cni-multi",
+        "would replace DIR/bridge",
+        &format!("would replace DIR/{MISSING}"),
+        &format!("would remove DIR/{ANOTHER}"),
     ];
     assert_eq!(place.plan(&[]), expected);
     place.ok(&["--binary", call::binary().to_str().unwrap()]);
-    let same =
-        ["DIR/cni-multi is this build already", "would rename the new binary to DIR/cni-multi"];
+    let same = ["DIR/cni-multi is this build already", "would replace DIR/cni-multi"];
     assert_eq!(place.plan(&[]), same);
 }
 
 #[test]
-fn plan_of_rollback_and_uninstall_names_each_step() {
+fn plan_of_rollback_and_uninstall_names_each_path() {
     let place = Place::with_foreign_plugins();
     place.install(&place.other("old"));
     place.install(&call::binary());
     let rollback = [
-        "would mark the rollback in DIR/.cni-multi/rolled-back".to_owned(),
-        "would rename DIR/.cni-multi/previous to DIR/cni-multi".to_owned(),
-        link(ANOTHER),
-        format!("would move DIR/.cni-multi/replaced/{MISSING} back to DIR/{MISSING}"),
+        make(".cni-multi/rolled-back"),
+        "would replace DIR/cni-multi".to_owned(),
+        make(ANOTHER),
+        format!("would replace DIR/{MISSING}"),
     ];
     assert_eq!(place.plan(&["--rollback"]), rollback);
     let mut listed = listed_by(&call::binary());
     listed.sort();
     let mut uninstall = lines(&[], &listed, |name| match name {
-        "bridge" | MISSING => {
-            format!("would move DIR/.cni-multi/replaced/{name} back to DIR/{name}")
-        }
-        name => format!("would remove the link DIR/{name}"),
+        "bridge" | MISSING => format!("would replace DIR/{name}"),
+        name => format!("would remove DIR/{name}"),
     });
-    let remove =
-        "would remove DIR/cni-multi, DIR/.cni-multi/previous and DIR/.cni-multi/rolled-back";
+    let remove = "would remove DIR/cni-multi";
     uninstall.push(remove.to_owned());
     assert_eq!(place.plan(&["--uninstall"]), uninstall);
     for (word, expected) in [
-        (
-            "echo reference bridge",
-            "would remove DIR/.cni-multi/replaced/bridge, which DIR/bridge still is",
-        ),
+        ("echo reference bridge", "would remove DIR/.cni-multi/replaced/bridge"),
         (
             "echo a package upgrade",
             "DIR/bridge is not a link to cni-multi and stays; what was replaced earlier stays in \

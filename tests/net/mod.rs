@@ -10,7 +10,6 @@ mod list;
 mod manual;
 mod names;
 mod output;
-mod plan;
 mod ps;
 mod sync;
 mod timings;

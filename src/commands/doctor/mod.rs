@@ -35,8 +35,7 @@ pub const MANUAL: Manual = Manual {
          from outside, a rate is measured, an ADD fails and another is killed; then each plugin is \
          attached, checked with packets and detached. Nothing of it reaches the machine's own \
          network, but for modules that the kernel loads: those of dummy and ifb make dummy0, ifb0 \
-         and ifb1 there. Where reference plugins are installed, a chain is run by both, side by \
-         side.",
+         and ifb1 there.",
     ],
     examples: &[
         ("cni-multi doctor", "Examine this node and all of its attachments."),
@@ -57,7 +56,7 @@ pub const MANUAL: Manual = Manual {
     files: &[
         ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
         ("/var/lib/cni", "Leases of host-local, and records of attachments."),
-        ("/opt/cni/bin", "The plugins, and where --selftest looks for reference plugins."),
+        ("/opt/cni/bin", "The plugins."),
     ],
     environment: &[
         ("CNI_PATH", "The directories of plugins, without --plugin-path."),

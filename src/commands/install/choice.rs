@@ -29,13 +29,8 @@ pub fn arguments() -> [Arg; 2] {
     let all = Arg::new("all").long("all").action(ArgAction::SetTrue);
     [
         only.help("Link these plugins alone, separated by commas, now and at later installations")
-            .conflicts_with_all(["all", "rollback", "uninstall", "watch", "left"]),
-        all.help("Link every plugin again").conflicts_with_all([
-            "rollback",
-            "uninstall",
-            "watch",
-            "left",
-        ]),
+            .conflicts_with_all(["all", "rollback", "uninstall", "watch"]),
+        all.help("Link every plugin again").conflicts_with_all(["rollback", "uninstall", "watch"]),
     ]
 }
 

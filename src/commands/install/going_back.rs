@@ -111,7 +111,7 @@ fn nothing_to_go_back_to() -> Error {
 }
 
 /// One line about what stays in nftables; empty if nothing does.
-pub(super) fn left() -> String {
+fn left() -> String {
     match leave::count() {
         Ok(counts) => leave::summary(&counts).unwrap_or_default(),
         Err(error) => {

@@ -36,9 +36,6 @@ const LONGEST_LIST: usize = 64 * 1024;
 /// How much of a file is compared at a time.
 const PIECE: usize = 64 * 1024;
 
-/// Prefixes of drafts. An earlier installer appended its process id instead of the 0.
-const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
-
 /// Whether anything of an installation exists, complete or interrupted.
 pub fn is_installed() -> bool {
     exists(BINARY) || names_in(STATE).iter().any(|name| name != "lock")
@@ -153,18 +150,11 @@ fn name_of(entry: io::Result<fs::DirEntry>) -> Option<String> {
 /// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file
 /// goes last.
 pub fn clean_up() {
-    remove_drafts();
-    let _ = fs::remove_file(LOCK); // the next run removes it
+    for name in [NEW, LINK, KEEP, ON_PATH_DRAFT, ONLY_DRAFT, LOCK] {
+        let _ = fs::remove_file(name); // the next run removes it
+    }
     for emptied in [REPLACED, STATE] {
         let _ = fs::remove_dir(emptied); // removed only if empty
-    }
-}
-
-fn remove_drafts() {
-    for name in names_in(STATE) {
-        if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
-            let _ = fs::remove_file([STATE, "/", &name].concat()); // the next run removes it
-        }
     }
 }
 

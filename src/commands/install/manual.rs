@@ -13,7 +13,7 @@ pub const MANUAL: Manual = Manual {
          directory only with --path. A file there that is no link to this installation stays.",
     ],
     examples: &[
-        ("cni-multi install --dry-run", "Print the steps, and change nothing."),
+        ("cni-multi install --dry-run", "List the paths that it would change."),
         ("cni-multi install --dir /usr/lib/cni", "Install where containerd of Debian looks."),
         (
             "cni-multi install --only bridge,host-local,portmap",

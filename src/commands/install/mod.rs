@@ -21,13 +21,11 @@
 //! replaced files, it uninstalls. The present binary does all of that: the previous one need not
 //! know this command.
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use self::choice::Choice;
-use self::going_back::left;
 use self::task::Task;
 use self::work::Work;
 use crate::error::Result;
@@ -61,26 +59,16 @@ pub fn command() -> clap::Command {
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .args(choice::arguments())
         .args(on_path::arguments())
-        .arg(flag("dry-run", "Only print what would be done").visible_alias("list-only"))
+        .arg(
+            flag("dry-run", "Only list the paths that it would make, replace or remove")
+                .visible_alias("list-only"),
+        )
         .arg(flag_watch())
-        .arg(flag_left())
-}
-
-/// install.sh of earlier builds calls it after --uninstall.
-fn flag_left() -> Arg {
-    flag("left", "Only say what stays in nftables when cni-multi goes").conflicts_with_all([
-        "uninstall",
-        "rollback",
-        "dir",
-        "dry-run",
-        "path",
-        "no-path",
-    ])
 }
 
 fn flag_watch() -> Arg {
     flag("watch", "Stay, and keep the links to this build that other programs overwrite")
-        .conflicts_with_all(["uninstall", "rollback", "dry-run", "left", "path"])
+        .conflicts_with_all(["uninstall", "rollback", "dry-run", "path"])
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {
@@ -89,9 +77,6 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 
 /// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.
 pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
-    if matches.get_flag("left") {
-        return print_left(io.stdout);
-    }
     let mut work = Work::of(matches, io.stdout, io.stderr);
     work.aliases = plugins.iter().filter(|entry| entry.is_alias).map(|entry| entry.name).collect();
     match perform(&mut work, matches, called, plugins) {
@@ -116,9 +101,4 @@ fn perform(
     }
     let task = Task::of(matches, called, plugins)?;
     work.perform(&task)
-}
-
-fn print_left(out: &mut dyn Write) -> u8 {
-    let line = left();
-    u8::from(!line.is_empty() && writeln!(out, "{line}").is_err())
 }

@@ -1,13 +1,12 @@
-//! The steps of an installation: what each one changes, and the sentence with which a dry run
-//! announces it.
+//! The steps of an installation: what each one changes, and the path that a dry run lists for it.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::layout::{
-    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, ONLY_DRAFT, PREVIOUS, REPLACED, ROLLED_BACK, attempt,
-    content, kept, remove, rename, write_draft,
+    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, ONLY_DRAFT, PREVIOUS, ROLLED_BACK, attempt, content,
+    kept, remove, rename, write_draft,
 };
 use super::on_path;
 use crate::error::Result;
@@ -48,29 +47,22 @@ pub enum Step<'a> {
 }
 
 impl Step<'_> {
-    /// The step in words; `dir` is the plugin directory.
-    pub fn sentence(&self, dir: &str) -> String {
-        match self {
-            Step::KeepPrevious => format!("keep {dir}/{BINARY} as {dir}/{PREVIOUS}"),
-            Step::ForgetRollback => "forget that the install before was rolled back".to_owned(),
-            Step::Choose(names) => format!("write {} into {dir}/{ONLY}", names.join(" ")),
-            Step::ForgetChoice => format!("remove {dir}/{ONLY}"),
-            Step::KeepForeign(name) => format!("move {dir}/{name} to {dir}/{REPLACED}/{name}"),
-            Step::RenameNew => format!("rename the new binary to {dir}/{BINARY}"),
-            Step::Link(name) => format!("link {dir}/{name} to {BINARY}"),
-            Step::PutOnPath(link, dir) => format!("link {link} to {dir}/{BINARY}"),
-            Step::TakeOffPath(link) => format!("remove the link {link}"),
-            Step::MarkRollback => format!("mark the rollback in {dir}/{ROLLED_BACK}"),
-            Step::RenamePrevious => format!("rename {dir}/{PREVIOUS} to {dir}/{BINARY}"),
-            Step::Restore(name) => format!("move {dir}/{REPLACED}/{name} back to {dir}/{name}"),
-            Step::Unlink(name) => format!("remove the link {dir}/{name}"),
-            Step::DropKept(name) => {
-                format!("remove {dir}/{REPLACED}/{name}, which {dir}/{name} still is")
-            }
-            Step::RemoveBinary => {
-                format!("remove {dir}/{BINARY}, {dir}/{PREVIOUS} and {dir}/{ROLLED_BACK}")
-            }
-        }
+    /// The path that the step changes, from the plugin directory, and whether it removes it.
+    pub fn path(&self) -> (String, bool) {
+        let (name, is_removed) = match self {
+            Step::KeepPrevious => (PREVIOUS, false),
+            Step::ForgetRollback => (ROLLED_BACK, true),
+            Step::Choose(_) => (ONLY, false),
+            Step::ForgetChoice => (ONLY, true),
+            Step::KeepForeign(name) => return (kept(name), false),
+            Step::RenameNew | Step::RenamePrevious => (BINARY, false),
+            Step::Link(name) | Step::Restore(name) | Step::PutOnPath(name, _) => (*name, false),
+            Step::Unlink(name) | Step::TakeOffPath(name) => (*name, true),
+            Step::MarkRollback => (ROLLED_BACK, false),
+            Step::DropKept(name) => return (kept(name), true),
+            Step::RemoveBinary => (BINARY, true),
+        };
+        (name.to_owned(), is_removed)
     }
 
     /// Takes the step.

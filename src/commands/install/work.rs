@@ -57,10 +57,17 @@ impl Work<'_> {
         self.is_heard &= writeln!(self.out, "{}", visible(line)).is_ok();
     }
 
-    /// Takes a step, or announces it in a dry run.
+    /// Takes a step, or lists its path in a dry run.
     pub(super) fn act(&mut self, step: Step<'_>) -> Result<()> {
         if self.is_dry {
-            self.say(&["would ", &step.sentence(&self.dir)].concat());
+            let (name, is_removed) = step.path();
+            let path = Path::new(&self.dir).join(name);
+            let verb = match path.symlink_metadata() {
+                _ if is_removed => "remove",
+                Ok(_) => "replace",
+                Err(_) => "make",
+            };
+            self.say(&format!("would {verb} {}", path.display()));
             Ok(())
         } else {
             self.take(&step)

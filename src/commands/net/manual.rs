@@ -16,13 +16,11 @@ pub fn of(verb: &str) -> Manual {
 }
 
 /// The commands that call plugins.
-const CALLS_PLUGINS: [&str; 9] =
-    ["", "add", "check", "del", "exec", "gc", "plan", "sync", "status"];
+const CALLS_PLUGINS: [&str; 8] = ["", "add", "check", "del", "exec", "gc", "sync", "status"];
 
 fn exit_status(verb: &str) -> Terms {
     match verb {
         "exec" => EXIT_OF_EXEC,
-        "plan" => EXIT_OF_PLAN,
         "sync" => EXIT_OF_SYNC,
         _ => SUCCESS_FAILURE_OR_USAGE,
     }
@@ -33,13 +31,6 @@ fn description(verb: &str) -> &'static [&'static str] {
         "add" => &[
             "The plugins of the network are called in order. If one fails, what the others did is \
              undone, except with --no-undo.",
-        ],
-        "plan" => &[
-            "The plugins of the network are run as by add, in a replica of host and container that is \
-             thrown away. What each of them changes there is a line. With -o json the result is printed \
-             as well.",
-            "Programs of others, firewalld and the DHCP server are not asked: a line names what is not \
-             known.",
         ],
         "del" => &[
             "It succeeds also if nothing is attached, and needs no namespace any more. What is \
@@ -90,7 +81,7 @@ const NAMES: &str = "A container is found by the name of its namespace as ip-net
     attached it.";
 
 /// Each command with its examples.
-const PAGES: [(&str, Terms); 12] = [
+const PAGES: [(&str, Terms); 11] = [
     (
         "",
         &[
@@ -106,16 +97,6 @@ const PAGES: [(&str, Terms); 12] = [
             (
                 "cni-multi net add pods blue --publish 8080:80 --ip 10.88.0.10",
                 "Publish a port of the host, and request an address.",
-            ),
-        ],
-    ),
-    (
-        "plan",
-        &[
-            ("cni-multi net plan pods blue", "Show what attaching blue would do."),
-            (
-                "cni-multi net plan pods blue --publish 8080:80 -o json",
-                "Print it as JSON, with a published port.",
             ),
         ],
     ),
@@ -195,12 +176,6 @@ const EXIT_OF_EXEC: Terms = &[
     ("127", "The command was not found."),
     ("128+n", "Signal n has ended the command."),
     ("else", "That of the command."),
-];
-
-const EXIT_OF_PLAN: Terms = &[
-    ("0", "An add would succeed, as far as its plugins are asked."),
-    ("1", "An add would fail; its error is on stderr."),
-    ("2", "The command line is invalid."),
 ];
 
 const FILES: Terms = &[

@@ -19,7 +19,6 @@ mod namespaces;
 mod network;
 mod on_firewalld;
 mod operator;
-mod plan;
 mod ps;
 mod publish;
 mod subject;
@@ -47,18 +46,12 @@ use crate::terminal::{self, Streams};
 use crate::timing;
 
 /// Each command with its purpose and its arguments; `?` follows an optional one.
-const COMMANDS: [(&str, &str, &str); 11] = [
+const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "add",
         "Attach a namespace and print the result; a failure is undone",
         "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
          no-undo trace timings output",
-    ),
-    (
-        "plan",
-        "Show what add would do, and change nothing",
-        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         output",
     ),
     (
         "check",
@@ -283,7 +276,6 @@ fn work(
         "sync" => return sync::run(operator, plugins, io),
         "gc" => return gc::run(operator, plugins, io).map(|()| 0),
         "exec" => return exec::run(operator, plugins, io),
-        "plan" => return plan::run(operator, plugins, io),
         "add" => return add(operator, plugins, io).map(|()| 0),
         "check" => return check::run(operator, plugins, io),
         "del" => return del::run(operator, plugins, io.stderr).map(|()| 0),

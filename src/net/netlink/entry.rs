@@ -189,15 +189,6 @@ impl RouteEntry {
         route
     }
 
-    /// The same route through another link; one of several hops stays as it is.
-    #[must_use]
-    pub fn through(&self, link: &Link) -> RouteEntry {
-        let mut route = self.clone();
-        let index = link.index.to_ne_bytes();
-        find_mut(&mut route.attributes, RTA_OIF).for_each(|value| *value = index.to_vec());
-        route
-    }
-
     /// The same route with a gateway that no route leads to: the kernel assumes it to be on the
     /// link.
     #[must_use]

@@ -321,22 +321,6 @@ impl Batch {
         })
     }
 
-    /// Makes an object again from the attributes that the kernel listed it with. A set gets a number
-    /// of this batch.
-    pub(super) fn repeat(&mut self, family: NfFamily, kind: u16, attributes: &[u8]) {
-        self.sets += u32::from(kind == NFT_MSG_NEWSET);
-        let id = self.sets;
-        let header = Header::new(NFNL_SUBSYS_NFTABLES, kind, family);
-        self.push(header.with(NLM_F_CREATE | NLM_F_APPEND), |body| {
-            for (kind, value) in Attrs::of(attributes).iter() {
-                body.raw(kind, value);
-            }
-            if kind == NFT_MSG_NEWSET {
-                body.be32(NFTA_SET_ID, id);
-            }
-        });
-    }
-
     /// Adds an element; fails if one with its key exists.
     pub fn element(&mut self, table: Table, element: &Element<'_>) -> &mut Batch {
         let header = table.message(NFT_MSG_NEWSETELEM).with(NLM_F_CREATE | NLM_F_EXCL);

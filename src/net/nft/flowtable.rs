@@ -50,15 +50,11 @@ fn hook(body: &mut Attributes, links: &[String]) {
         hook.be32(NFTA_FLOWTABLE_HOOK_NUM, NF_NETDEV_INGRESS);
         hook.be32(NFTA_FLOWTABLE_HOOK_PRIORITY, 0);
         if !links.is_empty() {
-            write_links(hook, links);
-        }
-    });
-}
-
-fn write_links(hook: &mut Attributes, links: &[String]) {
-    hook.nest(NFTA_FLOWTABLE_HOOK_DEVS, |devices| {
-        for link in links {
-            devices.text(NFTA_DEVICE_NAME, link);
+            hook.nest(NFTA_FLOWTABLE_HOOK_DEVS, |devices| {
+                for link in links {
+                    devices.text(NFTA_DEVICE_NAME, link);
+                }
+            });
         }
     });
 }
@@ -84,59 +80,4 @@ pub(super) fn links_in(flowtable: Attrs<'_>) -> impl Iterator<Item = String> {
     let devices = flowtable.within(NFTA_FLOWTABLE_HOOK).within(NFTA_FLOWTABLE_HOOK_DEVS);
     let names = devices.iter().filter(|(kind, _)| *kind == NFTA_DEVICE_NAME);
     names.map(|(_, name)| read_text(name))
-}
-
-/// The requests that make a flowtable again: each has as many links as a request may have.
-pub(super) fn requests(flowtable: Attrs<'_>) -> Vec<Vec<u8>> {
-    let links: Vec<String> = links_in(flowtable).collect();
-    let mut parts: Vec<&[String]> = links.chunks(LINKS_OF_REQUEST).collect();
-    if parts.is_empty() {
-        parts.push(&[]);
-    }
-    parts.into_iter().map(|links| request(flowtable, links)).collect()
-}
-
-fn request(flowtable: Attrs<'_>, links: &[String]) -> Vec<u8> {
-    let mut body = Attributes::default();
-    for kind in [NFTA_FLOWTABLE_TABLE, NFTA_FLOWTABLE_NAME, NFTA_FLOWTABLE_FLAGS] {
-        if let Some(value) = flowtable.bytes(kind) {
-            body.raw(kind, value);
-        }
-    }
-    body.nest(NFTA_FLOWTABLE_HOOK, |hook| {
-        for (kind, value) in flowtable.within(NFTA_FLOWTABLE_HOOK).iter() {
-            if kind != NFTA_FLOWTABLE_HOOK_DEVS {
-                hook.raw(kind, value);
-            }
-        }
-        if !links.is_empty() {
-            write_links(hook, links);
-        }
-    });
-    body.bytes().to_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::net::nfnetlink::NfFamily;
-
-    /// The kernel refuses a request with 256 links.
-    #[test]
-    fn a_flowtable_of_many_links_is_made_by_several_requests() {
-        let table = Table { family: NfFamily::Inet, name: "t" };
-        for (count, expected) in [(0, vec![0]), (255, vec![255]), (256, vec![255, 1])] {
-            let links: Vec<String> = (0..count).map(|number| format!("veth{number}")).collect();
-            let mut listed = Attributes::default();
-            flowtable_name(&mut listed, table, "f");
-            hook(&mut listed, &links);
-            let parts = requests(Attrs::of(listed.bytes()));
-            let counts: Vec<usize> =
-                parts.iter().map(|part| links_in(Attrs::of(part)).count()).collect();
-            assert_eq!(counts, expected);
-            let all: Vec<String> =
-                parts.iter().flat_map(|part| links_in(Attrs::of(part))).collect();
-            assert_eq!(all, links);
-        }
-    }
 }

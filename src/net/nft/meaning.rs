@@ -31,17 +31,6 @@ fn loads_at_end(expressions: &[Attrs<'_>]) -> usize {
     expressions.iter().rev().take_while(|expression| is_load(expression)).count()
 }
 
-/// Like [`is_same`], for a chain that only packets of one family reach: earlier versions did not
-/// check the family there.
-pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
-    let given = list(given);
-    let found = list(found);
-    let given = steps(&given);
-    let found = steps(&found);
-    are_same(&given, &found)
-        || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
-}
-
 /// The destination register of `payload`, `meta`, `ct` and `fib`: the attribute has the same number
 /// in each.
 const LOAD_DREG: u16 = NFTA_PAYLOAD_DREG;
@@ -134,16 +123,6 @@ impl Step<'_> {
         match (self, found) {
             (Step::Condition(given), Step::Condition(found)) => given.is(found),
             (Step::Other(given), Step::Other(found)) => given.is_within(*found, is_same_register),
-            _ => false,
-        }
-    }
-
-    fn asks_for_family(&self) -> bool {
-        match self {
-            Step::Condition(Condition { load: Load::Other(load), .. }) => {
-                let key = load.expression("meta").and_then(|meta| meta.be32(NFTA_META_KEY));
-                key == Some(NFT_META_NFPROTO)
-            }
             _ => false,
         }
     }

@@ -56,11 +56,6 @@ impl RuleInfo {
         self.does(expressions)
             || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
     }
-
-    /// Whether it does the same to packets of one family, when no others reach it.
-    pub fn does_within_family(&self, expressions: Attrs<'_>) -> bool {
-        meaning::is_same_within_family(expressions, Attrs::of(&self.expressions))
-    }
 }
 
 /// An element as the kernel has it.

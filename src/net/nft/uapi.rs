@@ -33,7 +33,6 @@ pub const NFTA_CHAIN_HOOK: u16 = 4;
 pub const NFTA_CHAIN_POLICY: u16 = 5;
 pub const NFTA_CHAIN_USE: u16 = 6;
 pub const NFTA_CHAIN_TYPE: u16 = 7;
-pub const NFTA_CHAIN_USERDATA: u16 = 12;
 pub const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub const NFTA_HOOK_PRIORITY: u16 = 2;
 
@@ -76,7 +75,6 @@ pub const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 pub const NFTA_FLOWTABLE_TABLE: u16 = 1;
 pub const NFTA_FLOWTABLE_NAME: u16 = 2;
 pub const NFTA_FLOWTABLE_HOOK: u16 = 3;
-pub const NFTA_FLOWTABLE_FLAGS: u16 = 7;
 pub const NFTA_FLOWTABLE_HOOK_NUM: u16 = 1;
 pub const NFTA_FLOWTABLE_HOOK_PRIORITY: u16 = 2;
 pub const NFTA_FLOWTABLE_HOOK_DEVS: u16 = 3;

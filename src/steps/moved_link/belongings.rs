@@ -8,14 +8,27 @@ use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
 
-/// The state of a device on the host, and its identity.
+/// A device of the host in a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// Its identity.
+    pub identity: Identity,
+    /// Its state on the host.
+    pub state: Belongings,
+}
+
+impl Lent {
+    /// Reads the state of the device before it leaves the host.
+    pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Lent> {
+        Ok(Lent { identity, state: Belongings::of(host, link)? })
+    }
+}
+
+/// The state of a link in its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Belongings {
     /// Its name.
     pub device: String,
-    /// Its identity. Records of earlier versions lack it.
-    #[serde(default)]
-    pub identity: Option<Identity>,
     /// Whether it was up.
     up: bool,
     /// Its hardware address.
@@ -24,21 +37,15 @@ pub struct Belongings {
     mtu: u32,
     /// Its addresses, without those that the kernel or a router assigned.
     addresses: Vec<String>,
-    /// The length of its transmit queue. Records of earlier versions lack this and the following
-    /// fields.
-    #[serde(default)]
-    txqlen: Option<u32>,
+    /// The length of its transmit queue.
+    txqlen: u32,
     /// Whether it was promiscuous.
-    #[serde(default)]
-    promisc: Option<bool>,
+    promisc: bool,
     /// Whether it received all multicast packets.
-    #[serde(default)]
-    allmulti: Option<bool>,
+    allmulti: bool,
     /// Its altnames.
-    #[serde(default)]
     alternative_names: Vec<String>,
     /// Its alias.
-    #[serde(default)]
     alias: String,
 }
 
@@ -47,34 +54,16 @@ impl Belongings {
     pub fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
         Ok(Belongings {
             device: link.name.clone(),
-            identity: None,
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
             addresses: kept_addresses(host, link)?,
-            txqlen: Some(link.txqlen),
-            promisc: Some(link.promisc),
-            allmulti: Some(link.allmulti),
+            txqlen: link.txqlen,
+            promisc: link.promisc,
+            allmulti: link.allmulti,
             alternative_names: link.alternative_names.clone(),
             alias: link.alias.clone(),
         })
-    }
-
-    /// Reads the state of the device before it leaves the host.
-    pub fn of_device(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
-        let state = Belongings::of(host, link)?;
-        Ok(Belongings { identity: Some(identity), ..state })
-    }
-
-    /// Whether they are of the device with this identity.
-    pub fn is_of(&self, identity: &Identity) -> bool {
-        self.identity.as_ref().is_some_and(|own| own.is_same_as(identity))
-    }
-
-    /// Whether a record of an earlier version is of this link of the host. Such a record does not
-    /// identify its device.
-    pub fn is_of_earlier_version(&self, link: &Link) -> bool {
-        self.identity.is_none() && self.device == link.name && link.alias == link.name
     }
 
     /// Restores the state of a link that is back on the host.
@@ -126,9 +115,9 @@ impl Belongings {
         LinkChange {
             mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
             mtu: Some(self.mtu).filter(|mtu| *mtu != link.mtu),
-            txqlen: self.txqlen.filter(|txqlen| *txqlen != link.txqlen),
-            promisc: self.promisc.filter(|promisc| *promisc != link.promisc),
-            allmulti: self.allmulti.filter(|allmulti| *allmulti != link.allmulti),
+            txqlen: Some(self.txqlen).filter(|txqlen| *txqlen != link.txqlen),
+            promisc: Some(self.promisc).filter(|promisc| *promisc != link.promisc),
+            allmulti: Some(self.allmulti).filter(|allmulti| *allmulti != link.allmulti),
             ..LinkChange::default()
         }
     }

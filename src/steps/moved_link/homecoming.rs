@@ -58,7 +58,8 @@ impl Homecoming<'_> {
             if self.has_moved_on_to(netns)? {
                 return Ok(());
             }
-            return bring_and_restore(self.host, netns, &link, self.kept);
+            let device = bring(self.host, netns, &link, self.kept, self.identity)?;
+            return self.kept.restore(self.host.netlink(), &device);
         }
         match self.await_return()? {
             Some(link) => settle_unfinished(self.host.netlink(), link, self.kept).map(drop),
@@ -120,19 +121,8 @@ impl Homecoming<'_> {
     }
 }
 
-/// Moves the device to the host and restores its state.
-pub fn bring_and_restore(
-    host: &Links<'_>,
-    netns: &Netns,
-    link: &Link,
-    kept: &Belongings,
-) -> Result<()> {
-    let device = bring(host, netns, link, kept)?;
-    kept.restore(host.netlink(), &device)
-}
-
 /// The error for a device that is neither in its namespace nor on the host.
-pub fn missing_inside(
+fn missing_inside(
     at: RecordedAt<'_>,
     kept: &Belongings,
     netns: &Netns,

@@ -1,7 +1,7 @@
 //! The records of devices, by whichever plugin moved them: a device that came back with its
 //! namespace may have another attachment by the time of the first one's DEL.
 
-use super::belongings::Belongings;
+use super::belongings::Lent;
 use super::identity::Identity;
 use super::settling::settle_unfinished;
 use crate::cni::attachment::Key;
@@ -18,7 +18,7 @@ struct Loan {
     found: Found<Value>,
     /// How many devices the record has.
     devices: usize,
-    kept: Belongings,
+    kept: Lent,
 }
 
 impl Loan {
@@ -39,8 +39,8 @@ fn loans_of(identity: &Identity) -> Result<Vec<Loan>> {
 
 fn loan_of(identity: &Identity, plugin: &'static str, found: Found<Value>) -> Option<Loan> {
     let lent = lent_by(&found.kept);
-    let mut all = lent.iter().filter_map(|device| decode::from_value::<Belongings>(device).ok());
-    let kept = all.find(|kept| kept.is_of(identity))?;
+    let mut all = lent.iter().filter_map(|device| decode::from_value::<Lent>(device).ok());
+    let kept = all.find(|kept| kept.identity.is_same_as(identity))?;
     Some(Loan { plugin, devices: lent.len(), found, kept })
 }
 
@@ -77,7 +77,7 @@ pub fn is_recorded(identity: &Identity) -> Result<bool> {
 pub fn settle_returned(host: &Netlink, device: Link, identity: &Identity) -> Result<Link> {
     loans_of(identity)?
         .iter()
-        .try_fold(device, |device, loan| settle_unfinished(host, device, &loan.kept))
+        .try_fold(device, |device, loan| settle_unfinished(host, device, &loan.kept.state))
 }
 
 /// Removes the records that other attachments have of a device which this one got. A record of

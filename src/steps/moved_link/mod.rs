@@ -11,9 +11,8 @@ mod loans;
 mod passage;
 mod settling;
 
-pub use self::belongings::Belongings;
-pub use self::homecoming::{Homecoming, RecordedAt, bring_and_restore, missing_inside};
+pub use self::belongings::{Belongings, Lent};
+pub use self::homecoming::{Homecoming, RecordedAt};
 pub use self::identity::{Identity, Links, may_be_of_container};
 pub use self::loans::{forget_others, is_recorded, settle_returned};
 pub use self::passage::{Naming, bring_unrecorded, move_in};
-pub use self::settling::settle_unfinished;

@@ -50,10 +50,10 @@ pub(super) fn bring(
     netns: &Netns,
     link: &Link,
     kept: &Belongings,
+    identity: &Identity,
 ) -> Result<Link> {
     // The alias marks a device whose state is not restored yet.
     let moved = move_out(host, netns, link, &Naming { name: &kept.device, alias: &kept.device })?;
-    let Some(identity) = &kept.identity else { return Ok(moved) };
     match host.find(identity, &kept.device)? {
         Some(device) if device.index == moved.index => Ok(device),
         _ => Err(send_back(host, netns, &moved)),

@@ -8,7 +8,7 @@ use crate::net::netlink::{Link, Netlink};
 
 /// Restores name and state of a device on the host, if it lacks them; returns the link with its
 /// name.
-pub fn settle_unfinished(host: &Netlink, device: Link, kept: &Belongings) -> Result<Link> {
+pub(super) fn settle_unfinished(host: &Netlink, device: Link, kept: &Belongings) -> Result<Link> {
     if is_unfinished(host, &device, kept)? { settle(host, &device, kept) } else { Ok(device) }
 }
 

@@ -41,12 +41,9 @@ struct Made {
     rules: Vec<(IpAddr, u32)>,
     /// The tables that were created too. A configured table may have routes of other owners.
     tables: Vec<u32>,
-    /// The interface's ifindex, which outlasts its name. Records of earlier versions lack it.
-    #[serde(default)]
+    /// The interface's ifindex, which outlasts its name. None where ADD was refused.
     link: Option<u32>,
     /// The [`kept_routes`] of the created tables, except default routes by the addresses' gateways.
-    /// Records of earlier versions lack them.
-    #[serde(default)]
     routes: Vec<String>,
 }
 
@@ -390,16 +387,15 @@ impl Leftover {
         match records().find::<Made>(&at.key)? {
             None => Leftover::unrecorded(container, at, configured).map(Some),
             Some(record) if !record.is_of(netns)? => Ok(None),
-            Some(record) => Leftover::recorded(container, at, record.kept).map(Some),
+            Some(record) => {
+                let made: Made = record.kept;
+                let link = match made.link {
+                    Some(index) => container.find_link_by_index(index)?,
+                    None => None,
+                };
+                Ok(Some(Leftover { made, link }))
+            }
         }
-    }
-
-    fn recorded(container: &Netlink, at: &Detachment, made: Made) -> Result<Leftover> {
-        let link = match made.link {
-            Some(index) => container.find_link_by_index(index)?,
-            None => container.find_link(at.key.ifname.as_str())?,
-        };
-        Ok(Leftover { made, link })
     }
 
     /// Finds what the reference made: rules for addresses of the interface that carry no signature,

@@ -445,19 +445,6 @@ fn check_finds_and_sync_repairs_what_was_lost() {
 }
 
 #[test]
-fn a_plan_shows_the_flowtable_s_links() {
-    for_each_network(|lab, conf| {
-        let conf = with(conf, json!({"name": null, "cniVersion": null}));
-        let synced = attach(lab, &[conf], "");
-        let next = lab.container();
-        let plan = synced.net(&format!("plan pods {}", next.netns));
-        let line = format!("add one link to flowtable fast of table {TABLE}");
-        assert!(plan.stdout.contains(&line), "{plan:?}");
-        synced.del();
-    });
-}
-
-#[test]
 fn without_a_default_route_add_says_what_is_not_accelerated() {
     for_each_network(|lab, conf| {
         lab.host.sh("ip route del default; ip -6 route del default");

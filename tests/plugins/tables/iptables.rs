@@ -199,14 +199,14 @@ fn port_without_its_jumps_is_refused_to_the_other_backend() {
 /// accepts went with the last container and come back with the next.
 #[test]
 fn isolation_by_iptables_outlives_the_last_container() {
-    // Earlier versions removed the jump to the accepts with the last of them.
+    // Another program may remove the jump to the accepts with the last of them.
     let removed = "for f in iptables ip6tables; do $f -D FORWARD -m comment --comment 'CNI firewall plugin rules' -j CNI-FORWARD; done";
     let backends = [
         (Some("iptables"), Some("iptables"), "true"),
         (Some("iptables"), Some("iptables"), removed),
         (None, None, removed),
     ];
-    for (first, next, by_earlier_version) in backends {
+    for (first, next, meanwhile) in backends {
         for_ours("firewall", |lab| {
             lab.host.sh(DROPPING);
             let isolated = |name: &str, bridge: &str| {
@@ -219,7 +219,7 @@ fn isolation_by_iptables_outlives_the_last_container() {
             let policy = isolation::policy(Some("iptables"), "same-bridge");
             let once = One::add(lab, &(isolated("net0", "0"), Some(policy.clone())));
             once.del();
-            lab.host.sh(by_earlier_version);
+            lab.host.sh(meanwhile);
             let open = One::add(lab, &(isolated("net7", "7"), Some(firewall(first))));
             let one = One::add(
                 lab,

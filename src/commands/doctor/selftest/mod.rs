@@ -9,7 +9,6 @@ mod crash;
 mod networks;
 mod plugins;
 mod pods;
-mod reference;
 mod report;
 mod snapshot;
 mod traffic;
@@ -27,7 +26,7 @@ use crate::sys::child::{Child, Ended};
 use crate::terminal::style::Style;
 
 /// What is tried, in order. An error ends its chapter.
-const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 8] = [
+const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 7] = [
     pods::two_containers,
     pods::published_port,
     pods::rate_limit,
@@ -35,7 +34,6 @@ const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 8] = [
     crash::killed_add,
     pods::detach_both,
     plugins::every_plugin,
-    reference::side_by_side,
 ];
 
 /// The note where /proc could not be mounted.

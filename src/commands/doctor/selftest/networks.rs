@@ -36,19 +36,6 @@ pub fn limited() -> Result<Network> {
     Network::new("pods", &format!("[{},{},{},{limit}]", bridge(), portmap(), firewall()))
 }
 
-/// The chain that the benchmarks time, with a port, for two sets of plugins side by side. Its
-/// version is one that older reference plugins know.
-pub fn chain() -> Result<Network> {
-    let plugins = r#"[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,
-        "ipam":{"type":"host-local","subnet":"10.88.0.0/24","routes":[{"dst":"0.0.0.0/0"}]}},
-      {"type":"portmap","capabilities":{"portMappings":true}},
-      {"type":"firewall"},
-      {"type":"tuning","sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}},
-      {"type":"bandwidth","ingressRate":10000000,"ingressBurst":1000000,
-        "egressRate":10000000,"egressBurst":1000000}]"#;
-    Network::of_version("1.0.0", "chain", plugins)?.with_capabilities(&publishing(HOST_PORT))
-}
-
 /// Pods whose last plugin fails: the kernel has no such sysctl.
 pub fn failing() -> Result<Network> {
     let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.no_such_key":"1"}}"#;

@@ -15,7 +15,7 @@ use crate::net::netns::Netns;
 /// What the network of both needs.
 pub const NEEDS: [Need; 3] = [Need::Link("veth"), Need::Link("bridge"), Need::NfTables];
 /// What a limit needs besides.
-pub const NEEDS_OF_LIMIT: [Need; 5] =
+const NEEDS_OF_LIMIT: [Need; 5] =
     [NEEDS[0], NEEDS[1], NEEDS[2], Need::Link("ifb"), Need::Qdisc("tbf")];
 /// The second container's address: the second of the range behind the gateway's.
 const BLUE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 88, 0, 3));

@@ -140,11 +140,6 @@ impl<'a> World<'a> {
         self.runtime(&mut io::sink()).gc(&network.list, Some(valid))
     }
 
-    /// A runtime whose plugins are the programs in this directory.
-    pub fn runtime_of<'b>(&'b self, dir: &str, stderr: &'b mut dyn io::Write) -> Runtime<'b> {
-        Runtime { plugins: &[], path: dir.to_owned(), ..self.runtime(stderr) }
-    }
-
     /// A runtime whose plugins run in this process.
     fn runtime<'b>(&'b self, stderr: &'b mut dyn io::Write) -> Runtime<'b> {
         Runtime {
@@ -170,13 +165,7 @@ pub struct Network {
 impl Network {
     /// A network of these plugins: the text of a JSON array.
     pub fn new(name: &str, plugins: &str) -> Result<Network> {
-        Network::of_version("1.1.0", name, plugins)
-    }
-
-    /// A network in a version of the specification.
-    pub fn of_version(version: &str, name: &str, plugins: &str) -> Result<Network> {
-        let document =
-            format!(r#"{{"cniVersion":"{version}","name":"{name}","plugins":{plugins}}}"#);
+        let document = format!(r#"{{"cniVersion":"1.1.0","name":"{name}","plugins":{plugins}}}"#);
         let list = NetworkList::parse(document.into_bytes())?;
         Ok(Network { list, capability_args: Value::Object(vec![]) })
     }

@@ -74,7 +74,7 @@ impl<'a> OurTable<'a> {
     /// Whether a shared chain has exactly its rules.
     pub(super) fn is_intact(&self, chain: &SharedChain) -> Result<bool> {
         let wanted = chain.rules.each_ref().map(Expressions::attrs);
-        Ok(are_as_wanted(&self.rules(&chain.name)?, &wanted, RuleInfo::does_within_family))
+        Ok(are_as_wanted(&self.rules(&chain.name)?, &wanted, RuleInfo::does))
     }
 }
 

@@ -23,8 +23,7 @@ impl OurTable<'_> {
         batch.element(self.table(), &element);
     }
 
-    /// Whether the ledger has lost nothing to a flush. A ledger of an earlier version has no such
-    /// mark.
+    /// Whether the ledger has lost nothing to a flush.
     pub(super) fn is_ledger_whole(&self) -> Result<bool> {
         Ok(self.element(LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
     }

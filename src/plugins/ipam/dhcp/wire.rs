@@ -403,10 +403,9 @@ mod tests {
         }
     }
 
-    /// Lines of earlier builds, members in their order, decode to these requests, which encode to
-    /// the same members.
+    /// Lines, members in their order, decode to these requests, which encode to the same members.
     #[test]
-    fn lines_of_earlier_builds_are_understood() {
+    fn lines_have_these_members() {
         let add = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","provide":[[12,"61ff"]],"request":[3],"priority":-7,"v6":"slaac","protocol":1,"op":"add"}"#;
         let provide = vec![(12, b"a\xff".to_vec())];
         let v6 = Some(Mode::Slaac);

@@ -9,7 +9,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::moved_link::{self, Belongings, Identity, Links};
+use crate::steps::moved_link::{self, Identity, Lent, Links};
 
 /// Finds the links of the configuration, on the host or in the container. Changes nothing.
 pub fn find(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<Link>> {
@@ -171,7 +171,7 @@ impl<'a> Moving<'a> {
 
     fn kept(&self) -> Result<Kept> {
         let of_device = |(device, identity): &(Link, Identity)| {
-            Belongings::of_device(self.host.netlink(), device, identity.clone())
+            Lent::of(self.host.netlink(), device, identity.clone())
         };
         let devices: Result<_> = self.devices.iter().map(of_device).collect();
         Ok(Kept { devices: devices?, ..Kept::default() })

@@ -16,7 +16,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::steps::link_alias;
 use crate::steps::link_record;
 use crate::steps::moved_link::{
-    self, Belongings, Homecoming, Identity, Links, Naming, RecordedAt, may_be_of_container,
+    self, Belongings, Homecoming, Identity, Lent, Links, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
 
@@ -32,7 +32,7 @@ pub fn records() -> Records {
 #[serde(default)]
 pub struct Kept {
     /// Those of the host.
-    pub devices: Vec<Belongings>,
+    pub devices: Vec<Lent>,
     /// Those of the container.
     pub own: Vec<Own>,
 }
@@ -40,8 +40,8 @@ pub struct Kept {
 impl Kept {
     fn names(&self) -> String {
         let own = self.own.iter().map(|own| &own.state);
-        let names: Vec<&str> =
-            self.devices.iter().chain(own).map(|state| state.device.as_str()).collect();
+        let states = self.devices.iter().map(|lent| &lent.state).chain(own);
+        let names: Vec<&str> = states.map(|state| state.device.as_str()).collect();
         names.join(", ")
     }
 }
@@ -149,8 +149,7 @@ fn bring_devices(cx: &Context<'_>, found: &Found<Kept>, netns: Option<&Netns>) -
     }
     let host = &Links::of_host(cx)?;
     let Found { key, netns_path, kept, .. } = found;
-    let bring = |kept: &Belongings| {
-        let Some(identity) = &kept.identity else { return Ok(()) }; // every record of ours has one
+    let bring = |Lent { identity, state: kept }: &Lent| {
         let at = RecordedAt { plugin: RECORDS, key, netns_path, name_inside: &kept.device };
         Homecoming { host, at, kept, identity, netns, deadline: cx.deadline() }.run()
     };

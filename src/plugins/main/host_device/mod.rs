@@ -5,7 +5,6 @@
 //! and the result reports its addresses to the application.
 
 mod conf;
-mod earlier;
 mod passage;
 mod selector;
 

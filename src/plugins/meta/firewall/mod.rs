@@ -91,13 +91,6 @@ impl Plugin for Firewall {
     }
 }
 
-/// Whether ADD would ask firewalld, by this configuration and the state of the host. Not with a
-/// configuration that ADD refuses.
-pub fn asks_firewalld(cx: &Context<'_>) -> bool {
-    let conf: Result<Conf> = cx.config.decode();
-    conf.and_then(|conf| conf.resolve_backend(cx)).is_ok_and(|found| found == Backend::Firewalld)
-}
-
 /// Returns the result of the earlier plugin.
 fn chained(cx: &Context<'_>) -> Result<AddResult> {
     prev_result::require_chained(cx, "missing prevResult from earlier plugin")

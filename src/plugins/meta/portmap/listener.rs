@@ -9,8 +9,7 @@ use super::publication::Publication;
 use crate::error::warn;
 use crate::family::Family;
 use crate::net::module::loading;
-use crate::net::sock_diag::Local;
-use crate::plugin::Handles;
+use crate::net::sock_diag::{Local, SocketDiag};
 use crate::sys::process::{self, Holder};
 
 /// The limit of all searches for processes of one ADD. A node with many descriptors exceeds it, and
@@ -19,8 +18,8 @@ const SEARCH: Duration = Duration::from_millis(100);
 
 /// Warns of each such process. A kernel without sock_diag, or an unanswered question, is no warning
 /// and no error: ADD does not depend on it.
-pub fn warn_of_each(handles: &Handles, ports: &Publication<'_>) {
-    let Ok(sockets) = handles.sockets() else { return };
+pub fn warn_of_each(ports: &Publication<'_>) {
+    let Ok(sockets) = SocketDiag::open() else { return };
     let mut known = vec![];
     let mut left = SEARCH;
     for forward in ports.forwards.iter().filter(|forward| may_ask(forward.protocol)) {

@@ -61,7 +61,7 @@ impl Plugin for Portmap {
             flows::forget_earlier(cx, &ports.forwards);
             Ok(())
         })?;
-        listener::warn_of_each(handles, &ports);
+        listener::warn_of_each(&ports);
         Ok(result)
     }
 

@@ -357,36 +357,3 @@ fn device_is_known_without_sysfs_by_kind_and_other_end() {
         }
     });
 }
-
-/// Records of earlier versions identify neither the device nor its namespace.
-#[test]
-fn record_of_an_earlier_version_gives_the_device_back() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        let attachment = attach(lab, &container);
-        let before = Watch::start(lab, &[&container]);
-        let forget = "sed -i 's/\"identity\":{[^}]*},//; s/\"namespace\":{[^}]*},//' /run/cni/host-device/*.json && \
-            ! grep identity /run/cni/host-device/*.json";
-        for (way, end) in WAYS {
-            attachment.add();
-            lab.host.sh(forget);
-            assert_eq!(end(&attachment).ok(), Value::Null, "{way}");
-            before.assert_unchanged(way);
-        }
-        attachment.add();
-        lab.host.sh(forget);
-        by_container(
-            &container,
-            &format!(
-                "ip link set eth0 down; ip link set eth0 name eth9; {}",
-                IMPOSTOR.replace("$END", "")
-            ),
-        );
-        assert_eq!(attachment.try_del().err().code, 11);
-        assert!(
-            lab.host.link("dev0").is_none() && container.link("eth0").is_some(),
-            "the impostor stays"
-        );
-    });
-}

@@ -164,10 +164,9 @@ mod tests {
         assert_eq!(records(&journal), [v4]);
     }
 
-    /// Records of earlier builds, members in their order, decode to these, which encode to the same
-    /// members.
+    /// Records, members in their order, decode to these, which encode to the same members.
     #[test]
-    fn records_of_earlier_builds_are_understood() {
+    fn records_have_these_members() {
         let v4 = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","device":4,"inode":4026532000,"ifindex":2,"mac":"0a5800010203","mtu":1500,"broadcast":false,"probe":true,"cookie":77,"provide":[[12,"776562"]],"request":[3,1],"priority":5,"version":1,"boot":"BOOT","lost":false,"lease":{"address":"10.0.0.5/24","server":"10.0.0.1","xid":7,"options":"ff","acquired":1000,"t1":2000,"t2":3000,"expires":4000},"intent":{"address":"10.0.0.6","server":"10.0.0.1","xid":9}}"#;
         let v6 = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","device":4,"inode":4026532000,"ifindex":2,"mac":"0a5800010203","mtu":1500,"broadcast":false,"probe":true,"cookie":77,"provide":[[12,"776562"]],"request":[3,1],"priority":5,"v6":"dhcp","version":1,"boot":"BOOT","lost":false,"lease":{"address":"2001:db8::10/64","server":"000a","routes":[],"mtu":0,"nameServers":["2001:db8::53"],"domains":["lan"],"router":"fe80::1","acquired":1000,"t1":2000,"t2":3000,"expires":4000},"intent":{"address":"2001:db8::10","server":"000a"}}"#;
         let members = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();

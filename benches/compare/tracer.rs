@@ -4,15 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use cni_multi::sys::child::Ended;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::ptrace::Options;
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-
-use super::child::Ended;
 
 /// What was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,15 +24,8 @@ pub struct Trace {
     pub peak_kib: u64,
 }
 
-/// Makes this process one that its parent traces, and stops it until the parent does.
-pub fn begin_traced() -> nix::Result<()> {
-    ptrace::traceme()?;
-    raise(Signal::SIGSTOP)
-}
-
-/// Follows a child that has stopped itself, or has called exec after PTRACE_TRACEME, until all its
-/// descendants have ended; returns what they started and how the child ended. The caller must have
-/// no other child: its status would be consumed, and waited for.
+/// Follows a child that has called exec after PTRACE_TRACEME, until all its descendants have ended;
+/// returns what they started and how the child ended. The caller must have no other child: its status would be consumed, and waited for.
 pub fn follow(root: Pid) -> nix::Result<(Trace, Ended)> {
     let mut tracer = Tracer {
         root,
