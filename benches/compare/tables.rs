@@ -114,8 +114,11 @@ pub fn packets(book: &Book) -> Table {
     with_headings(&headings, rows(book, row))
 }
 
-/// How the operation's time is shown, and in which unit, if it is of this way.
-fn figure_of(way: &names::Way, operation: &str) -> Option<(&'static str, fn(f64) -> String)> {
+/// A unit, and how a time is shown in it.
+type Shown = (&'static str, fn(f64) -> String);
+
+/// How the operation's time is shown, if it is of this way.
+fn figure_of(way: &names::Way, operation: &str) -> Option<Shown> {
     let [datagram, connection, stream] = way.operations();
     match operation {
         _ if operation == datagram => Some(("ns", each_datagram)),
