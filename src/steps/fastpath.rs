@@ -56,6 +56,7 @@ pub const LAYOUT: Layout = Layout {
     comment: "cni-multi: established flows of containers go past the rules",
     sets: &[&FAST4, &FAST6, &WAYS4, &WAYS6],
     lay_out,
+    reliance: None,
 };
 
 const TABLE: Table = Table { family: NfFamily::Inet, name: "cni_multi_fastpath" };

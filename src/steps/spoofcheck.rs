@@ -30,6 +30,7 @@ pub const LAYOUT: Layout = Layout {
     comment: "cni-multi: containers send with their own hardware address",
     sets: &[&PORTS, &ALLOWED],
     lay_out,
+    reliance: None,
 };
 
 const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], holds: Holds::Keys };

@@ -53,6 +53,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_AF_SPEC: u16 = 26;
 const IFLA_CARRIER: u16 = 33;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
@@ -70,6 +71,12 @@ const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 const IFLA_BR_GROUP_FWD_MASK: u16 = 9;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+
+// within IFLA_AF_SPEC
+const AF_INET: u16 = 2;
+const IFLA_INET_CONF: u16 = 1;
+/// The offset of the 26th setting, of 4 bytes each (linux/ip.h).
+const IPV4_DEVCONF_ROUTE_LOCALNET: usize = 25 * 4;
 
 /// A link as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,6 +137,8 @@ pub struct Link {
     pub group_fwd_mask: u16,
     /// Bridge: the VLAN that new ports are members of; 0 for none.
     pub default_pvid: u16,
+    /// The sysctl of this name in `net/ipv4/conf`: whether packets from and to 127.0.0.0/8 pass.
+    pub route_localnet: u32,
 }
 
 impl Link {
@@ -173,6 +182,12 @@ impl Link {
             default_pvid: data
                 .u16(IFLA_BR_VLAN_DEFAULT_PVID)
                 .filter(|_| is_bridge)
+                .unwrap_or_default(),
+            route_localnet: attrs
+                .within(IFLA_AF_SPEC)
+                .within(AF_INET)
+                .bytes(IFLA_INET_CONF)
+                .and_then(|conf| read_u32(conf, IPV4_DEVCONF_ROUTE_LOCALNET))
                 .unwrap_or_default(),
             kind,
         })

@@ -218,7 +218,8 @@ fn compared(expression: Attrs<'_>) -> Option<&[u8]> {
     expression.expression("cmp")?.value(NFTA_CMP_DATA)
 }
 
-fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
+/// The elements in a message about a set.
+pub(super) fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
     let elements = attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS).iter();
     elements.filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
 }

@@ -39,6 +39,7 @@ pub const LAYOUT: Layout = Layout {
     comment: "cni-multi: containers leave with the host's address",
     sets: &[&MASQ4, &MASQ6],
     lay_out,
+    reliance: None,
 };
 
 const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], holds: Holds::Verdicts };

@@ -1,10 +1,12 @@
 //! One of our tables in the kernel, and the elements of one owner in it.
 
+use std::fmt;
+
 use super::element::{Owner, SharedChain};
 use super::layout::Layout;
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
-use crate::net::nft::batch::Table;
+use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::expr::Expressions;
 use crate::net::nft::{ChainInfo, ElementInfo, Nft, RuleInfo};
 
@@ -61,6 +63,12 @@ impl<'a> OurTable<'a> {
 
     pub(super) fn rules(&self, chain: &str) -> Result<Vec<RuleInfo>> {
         self.nft.rules(self.table().family, self.table().name, chain)
+    }
+
+    /// Commits a batch, after what relies on elements that it removes.
+    pub(super) fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        self.end_reliance(batch, &mut vec![])?;
+        self.nft.commit(batch, what)
     }
 
     /// Whether a shared chain has exactly its rules.

@@ -1,5 +1,6 @@
 //! What our tables consist of, apart from the elements.
 
+use crate::error::Result;
 use crate::net::nft::batch::{Batch, Holds, KeyType, Set, Table};
 
 /// The ledger, the set that records which owner has which element: its keys are an owner's id and a
@@ -18,6 +19,20 @@ pub struct Layout {
     pub sets: &'static [&'static Set],
     /// Writes its constant chains and rules; writing them again changes nothing.
     pub lay_out: fn(&mut Batch, Table),
+    /// What on the host relies on elements of one of the sets.
+    pub reliance: Option<Reliance>,
+}
+
+/// Something on the host that is safe only while elements of a set stand. It ends before the
+/// transaction that removes the element: a process that is killed in between leaves the host safe.
+#[derive(Clone, Copy, Debug)]
+pub struct Reliance {
+    /// The set.
+    pub set: &'static Set,
+    /// Ends what relies on the element with this key. It may have ended already.
+    pub end: fn(&[u8]) -> Result<()>,
+    /// Begins it again: the transaction was planned once more, and the element stays.
+    pub begin_again: fn(&[u8]) -> Result<()>,
 }
 
 impl Layout {

@@ -1,11 +1,12 @@
 //! Lists and removes the elements of owners.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 
 use super::claims::{Claims, OurTable};
 use super::element::{OwnedElement, SHARED, chains_of};
 use super::finder::Finder;
-use super::layout::LEDGER;
+use super::layout::{LEDGER, Reliance};
 use super::ledger::{
     NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
 };
@@ -39,6 +40,28 @@ impl OurTable<'_> {
             }
         }
         Ok(held.owners.into_values().collect())
+    }
+
+    /// Ends what relies on elements that the batch removes. `ended` has the keys of those for which
+    /// an earlier attempt has done so: what relies on one that stays begins again. The element
+    /// stands then, because the batch is bound to the generation in which it was found.
+    pub(super) fn end_reliance(&self, batch: &Batch, ended: &mut Vec<Vec<u8>>) -> Result<()> {
+        let Some(Reliance { set, end, begin_again }) = &self.layout.reliance else { return Ok(()) };
+        let going = if batch.removes_table() {
+            self.elements(set.name)?.into_iter().map(|element| element.key).collect()
+        } else {
+            batch.removed_from(set.name)
+        };
+        for key in ended.extract_if(.., |key| !going.contains(key)) {
+            if self.element(set.name, &key)?.is_some() {
+                begin_again(&key)?;
+            }
+        }
+        for key in going {
+            end(&key)?;
+            ended.push(key);
+        }
+        Ok(())
     }
 
     fn plan_deletion(&self, batch: &mut Batch, elements: &[Released]) {
@@ -110,9 +133,11 @@ impl Claims<'_> {
     /// Commits what `plan` plans, bound to the generation that it was planned on.
     fn deleting<T>(&self, plan: impl Fn(&mut Batch) -> Result<T>) -> Result<T> {
         let what = format!("delete elements of table {:?}", self.ours.table().name);
+        let ended = RefCell::default();
         self.ours.nft.again(&what, || {
             let mut batch = Batch::of_generation(self.ours.nft.generation()?);
             let planned = plan(&mut batch)?;
+            self.ours.end_reliance(&batch, &mut ended.borrow_mut())?;
             self.ours.nft.commit(&batch, &what).map(|()| planned)
         })
     }

@@ -93,7 +93,7 @@ impl Claims<'_> {
     fn add_at_once(&self, elements: &[OwnedElement]) -> Result<()> {
         let mut batch = Batch::default();
         self.add_elements(&mut batch, 0, elements);
-        self.ours.nft.commit(&batch, self.adding())
+        self.ours.commit(&batch, self.adding())
     }
 
     fn try_take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
@@ -106,7 +106,7 @@ impl Claims<'_> {
         replaced.others = self.plan_transfers(&mut batch, elements, &before)?;
         chains_of(elements).for_each(|chain| chain.write(&mut batch, table));
         self.add_elements(&mut batch, 0, elements);
-        self.ours.nft.commit(&batch, self.adding()).map(|()| replaced)
+        self.ours.commit(&batch, self.adding()).map(|()| replaced)
     }
 
     /// Plans the removal of elements that stand in the way, and returns those of other owners, each
@@ -151,7 +151,7 @@ impl Claims<'_> {
             return self.release(Search::Ledger).map(|_| left); // possibly with the table
         }
         self.add_elements(&mut batch, 0, &own);
-        self.ours.nft.commit(&batch, what).map(|()| left)
+        self.ours.commit(&batch, what).map(|()| left)
     }
 
     /// Plans to restore elements of other owners.
@@ -246,12 +246,12 @@ impl Claims<'_> {
         // No other owner has any of them, except elements that lead to a chain; the owner's earlier
         // ones are being removed already.
         let may_be_there = |element: &&OwnedElement| {
-            (is_damaged || element.chain.is_some()) && !before.has(element)
+            (is_damaged || element.chain.is_some()) && !element.is_shared && !before.has(element)
         };
         self.ours.plan_removal(&mut batch, elements.iter().filter(may_be_there), elements.len())?;
         self.ours.plan_chains(&mut batch, elements)?;
         self.add_elements(&mut batch, 0, elements);
-        self.ours.nft.commit(&batch, self.adding()).map(|()| None)
+        self.ours.commit(&batch, self.adding()).map(|()| None)
     }
 
     /// The first of these elements that another owner has, or has a rival of.
@@ -259,7 +259,8 @@ impl Claims<'_> {
         let finder = Finder::new(self.ours, elements.len());
         let mut others = Others { claims: *self, finder, by_suffix: HashMap::new() };
         // What elements with a chain lead to is shared, so no owner has it exclusively.
-        let own = elements.iter().enumerate().filter(|(_, element)| element.chain.is_none());
+        let is_own = |element: &OwnedElement| element.chain.is_none() && !element.is_shared;
+        let own = elements.iter().enumerate().filter(|(_, element)| is_own(element));
         for (number, element) in own {
             if let Some(by) = others.excluding(element)? {
                 return Ok(Some(Taken { element: number, by }));
@@ -297,7 +298,7 @@ impl Claims<'_> {
         let first = self.first_free_number()?;
         self.plan_replacement(&mut batch, elements)?;
         self.add_elements(&mut batch, first, elements);
-        self.ours.nft.commit(&batch, self.adding())
+        self.ours.commit(&batch, self.adding())
     }
 
     /// Plans the removal of those elements that exist, and looks them up one by one.

@@ -108,7 +108,7 @@ impl Claims<'_> {
     }
 
     /// Whether the element that was found with its key does what this one is to do, and if it is
-    /// the owner's, is among its ledger entries.
+    /// the owner's or shared, is among the owner's ledger entries.
     fn serves(
         &self,
         element: &OwnedElement,
@@ -119,7 +119,8 @@ impl Claims<'_> {
         let does_enough = element.is_shared
             || does_the_same(element, found)
             || (element.value.is_none() && is_own);
-        does_enough && (!is_own || entries.contains(&write_entry(element)))
+        let is_held = is_own || element.is_shared;
+        does_enough && (!is_held || entries.contains(&write_entry(element)))
     }
 }
 

@@ -59,6 +59,7 @@ pub const LAYOUT: Layout = Layout {
         &ISOLATED,
     ],
     lay_out,
+    reliance: None,
 };
 
 const CONTAINERS4: Set = Set { name: "containers4", key: &[KeyType::Ipv4], holds: Holds::Keys };

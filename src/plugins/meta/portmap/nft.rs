@@ -69,6 +69,7 @@ pub const LAYOUT: Layout = Layout {
         &V6.snat,
     ],
     lay_out,
+    reliance: None,
 };
 
 const PREROUTING: &str = "prerouting";
