@@ -8,7 +8,8 @@ use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
-use crate::support::netns::{Container, Lab};
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::portmap::assert_localnet_is_guarded;
 use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
 use crate::support::snapshot::Watch;
@@ -227,7 +228,8 @@ impl<'a> Sweep<'a> {
                 let container = hasty_container(self.lab);
                 let life = Life::new(self.lab, self.runtime, self.subject, &container)
                     .beside(self.neighbour.as_ref());
-                let result = reach(&life, step, operation, point, kill, &mut traced);
+                let result =
+                    reach(&self.lab.host, &life, step, operation, point, kill, &mut traced);
                 if way == Way::Gc {
                     life.gc();
                 }
@@ -235,7 +237,8 @@ impl<'a> Sweep<'a> {
                 go_on(&life, way, &result);
                 self.outside.assert_unchanged("the kill");
             } else {
-                let result = reach(&self.life, step, operation, point, kill, &mut traced);
+                let result =
+                    reach(&self.lab.host, &self.life, step, operation, point, kill, &mut traced);
                 go_on(&self.life, way, &result);
                 self.all.assert_unchanged("the kill");
             }
@@ -318,6 +321,7 @@ impl<'a> Sweep<'a> {
 /// Brings the attachment to the start of the operation and kills the operation. Returns the result
 /// that the runtime knows afterwards.
 fn reach(
+    host: &Namespace,
     life: &Life<'_>,
     step: usize,
     operation: &str,
@@ -338,6 +342,7 @@ fn reach(
             .for_each(|step| drop(life.call(step, "DEL", &previous).run().ok()));
     }
     let ran = run_to(&life.call(step, operation, &previous), point, kill);
+    assert_localnet_is_guarded(host);
     assert!(ran.0.killed || ran.0.outcome.status == 0, "{operation} failed: {:?}", ran.0.outcome);
     *traced = Some(ran);
     known

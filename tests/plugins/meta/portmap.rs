@@ -10,6 +10,7 @@ pub mod failed_add;
 pub mod host;
 pub mod iptables;
 mod listener;
+mod localnet;
 mod repair;
 mod result;
 pub mod udp;

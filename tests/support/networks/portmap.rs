@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::bridge;
 use crate::support::attachment::with;
 use crate::support::chain::Chain;
-use crate::support::netns::{Lab, UPLINK};
+use crate::support::netns::{Lab, Namespace, UPLINK};
 use crate::support::traffic::connect;
 
 /// Both values of the key `backend`. Without the key ours uses nftables, and the reference probes
@@ -57,6 +57,18 @@ pub fn at(address: &str, port: u16) -> String {
 /// Whether the host's port leads to the server from outside, for IPv4 and IPv6.
 pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
     UPLINK.map(|address| connect(&lab.outside, &at(address, port)).is_some())
+}
+
+/// Verifies that our table guards every link whose `route_localnet` has our value.
+#[track_caller]
+pub fn assert_localnet_is_guarded(host: &Namespace) {
+    let open = host.sh(
+        "for f in /proc/sys/net/ipv4/conf/*/route_localnet; do
+            link=${f%/*}; link=${link##*/}; read value <$f; [ $value = 127 ] || continue
+            nft get element inet cni_multi_portmap localnet \"{ $link }\" >/dev/null 2>&1 || echo $link
+        done",
+    );
+    assert_eq!(open, "", "127.0.0.0/8 of the host is open to these links");
 }
 
 /// Switches off bridge netfilter, if the kernel has it, so that bridged packets bypass the rules:

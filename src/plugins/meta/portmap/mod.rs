@@ -10,6 +10,7 @@ mod conf;
 mod flows;
 mod iptables;
 mod listener;
+mod localnet;
 mod mapping;
 mod nft;
 mod of_reference;
@@ -18,16 +19,12 @@ mod rules;
 
 pub use self::conf::Conf;
 
-use std::net::IpAddr;
-
+use self::localnet::Localnet;
 pub use self::nft::LAYOUT;
 use self::publication::Publication;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result, warn};
-use crate::family::Family;
-use crate::net::netlink::{Link, Netlink};
-use crate::net::sysctl::Sysctl;
+use crate::error::{Code, ErrorList, Result, warn};
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -51,11 +48,16 @@ impl Plugin for Portmap {
             return Ok(result);
         }
         refuse_taken(handles, &ports)?;
+        let localnet = match Localnet::plan(cx, &ports, &result) {
+            Err(error) if error.code == Code::CHECK_FAILED => {
+                warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
+                None
+            }
+            planned => planned?,
+        };
         transaction(|rb| {
-            open(handles, &ports, rb)?;
-            // Last, so that no rollback undoes it: an ADD that loses the race for a port would
-            // switch the setting off for the ADD that has the port.
-            let_localhost_out(cx, &ports)?;
+            open(handles, &ports, localnet.as_ref(), rb)?;
+            localnet.as_ref().map_or(Ok(()), Localnet::switch_on)?;
             flows::forget_earlier(cx, &ports.forwards);
             Ok(())
         })?;
@@ -70,13 +72,21 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        ErrorList::of([verify(handles, &ports), verify_localhost_gets_out(cx, &ports)])
+        let mut found = ErrorList::default();
+        let localnet = found.push(Localnet::plan(cx, &ports, &result)).flatten();
+        found.push(verify(handles, &ports, localnet.as_ref()));
+        found.push(localnet.as_ref().map_or(Ok(()), Localnet::verify));
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let handles = cx.handles();
         let mut errors = ErrorList::default();
-        let mut released = errors.push(nft::delete(handles, &at.key)).unwrap_or_default();
+        let elements = errors.push(nft::delete(handles, &at.key));
+        if elements.as_ref().is_some_and(Vec::is_empty) {
+            errors.push(localnet::end_unguarded_of(cx, at));
+        }
+        let mut released = nft::closed(&elements.unwrap_or_default());
         errors.push(of_reference::delete(handles, &at.key));
         released.extend(errors.push(iptables::delete(handles, &at.key)).unwrap_or_default());
         flows::forget_released(handles, released);
@@ -98,6 +108,7 @@ impl Plugin for Portmap {
         let mut errors = ErrorList::default();
         let by_nft = nft::collect_garbage(handles, &cx.config.name, valid);
         let mut released = errors.push(by_nft).unwrap_or_default();
+        errors.push(localnet::collect_garbage(cx, valid));
         let by_iptables = iptables::collect_garbage(handles, &cx.config.name, valid);
         released.extend(errors.push(by_iptables).unwrap_or_default());
         flows::forget_released(handles, released);
@@ -111,19 +122,37 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        let verified = verify(cx.handles(), &ports);
-        repairs.make_unless(verified, format_args!("publish {ports}"), || reopen(cx, &ports))?;
-        let_localhost_out_again(cx, &ports, &result, repairs)
+        let handles = cx.handles();
+        let planned = Localnet::plan(cx, &ports, &result);
+        let localnet = planned.as_ref().ok().and_then(Option::as_ref);
+        let verified = verify(handles, &ports, localnet);
+        let what = format_args!("publish {ports}");
+        repairs.make_unless(verified, what, || {
+            reopen(cx, &ports, localnet).inspect_err(|_| {
+                // best effort: the error of the ports says more
+                let links = cx.host().and_then(|host| localnet::links_in(host, &result));
+                let _ = links.and_then(|links| localnet::end_unguarded(handles, &links));
+            })
+        })?;
+        match localnet {
+            Some(localnet) => localnet.repair(repairs),
+            None => {
+                localnet::note_of_missing(cx.host()?, &ports, &result, repairs)?;
+                planned.map(drop)
+            }
+        }
     }
 }
 
 /// Verifies the rules of the ports. Rules of iptables are accepted with any backend: the reference
 /// may have made them, or an ADD of ours with another configuration.
-fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
-    let Some(missing) = iptables::missing(handles, ports)? else { return Ok(()) };
+fn verify(handles: &Handles, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
+    let Some(missing) = iptables::missing(handles, ports)? else {
+        return nft::verify_guard(handles, ports.key, localnet);
+    };
     match ports.conf.backend(handles)? {
         Backend::Iptables => Err(missing),
-        Backend::Nftables => nft::verify(handles, ports),
+        Backend::Nftables => nft::verify(handles, ports, localnet),
     }
 }
 
@@ -141,109 +170,31 @@ fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     iptables::refuse_taken(handles, ports)
 }
 
-/// Opens the ports with the configured backend.
-fn open<'a>(handles: &'a Handles, ports: &Publication<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-    match ports.conf.backend(handles)? {
-        Backend::Nftables => open_by_nft(handles, ports, rb),
+/// Opens the ports with the configured backend, and guards 127.0.0.0/8 on the link to them.
+fn open<'a>(
+    handles: &'a Handles,
+    ports: &Publication<'a>,
+    localnet: Option<&Localnet>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let backend = ports.conf.backend(handles)?;
+    // An earlier ADD of the attachment keeps its guard if this one fails.
+    if backend == Backend::Nftables || nft::verify_guard(handles, ports.key, localnet).is_err() {
+        nft::create(handles, ports, backend, localnet)?;
+        let key = ports.key;
+        rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
+    }
+    match backend {
+        Backend::Nftables => Ok(()),
         Backend::Iptables => iptables::create(handles, ports, rb),
     }
 }
 
-fn open_by_nft<'a>(
-    handles: &'a Handles,
-    ports: &Publication<'a>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    nft::create(handles, ports)?;
-    let key = ports.key;
-    rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
-    Ok(())
-}
-
 /// Opens ports that were closed. Flows of UDP may have begun in the meantime.
-fn reopen(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+fn reopen(cx: &Context<'_>, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
     let handles = cx.handles();
     refuse_taken(handles, ports)?;
-    transaction(|rb| open(handles, ports, rb))?;
+    transaction(|rb| open(handles, ports, localnet, rb))?;
     flows::forget_to_others(cx, &ports.forwards);
     Ok(())
-}
-
-/// Switches on [`localnet`].
-fn let_localhost_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
-    localnet(cx, ports)?.iter().try_for_each(|localnet| localnet.ensure("1"))
-}
-
-fn verify_localhost_gets_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
-    match localnet(cx, ports)? {
-        Some(setting) if setting.read().is_ok_and(|value| value != "1") => Err(is_off(&setting)),
-        _ => Ok(()),
-    }
-}
-
-fn is_off(setting: &Sysctl) -> Error {
-    Error::check(format!("sysctl {setting} is off, so the ports do not answer at 127.0.0.1"))
-}
-
-/// Switches [`localnet`] on again.
-fn let_localhost_out_again(
-    cx: &Context<'_>,
-    ports: &Publication<'_>,
-    result: &AddResult,
-    repairs: &Repairs,
-) -> Result<()> {
-    let setting = match missing_link(cx.host()?, result)? {
-        Some(name) if needs_localnet(ports) => Some(of_link(name)),
-        Some(_) => None,
-        None => localnet(cx, ports)?,
-    };
-    let Some(setting) = setting else { return Ok(()) };
-    let what = format_args!("set sysctl {setting} to 1");
-    repairs.make_shared(what, || require_on(&setting), || setting.ensure("1"))
-}
-
-/// A setting that cannot be read is not on either: its link may be gone.
-fn require_on(setting: &Sysctl) -> Result<()> {
-    if setting.read().is_ok_and(|value| value == "1") { Ok(()) } else { Err(is_off(setting)) }
-}
-
-/// Returns the name of the host's first link in the result, if it is missing. The plugin that made
-/// it comes earlier in the chain: a repair has made it again by now, a look has not.
-fn missing_link<'r>(host: &Netlink, result: &'r AddResult) -> Result<Option<&'r str>> {
-    let mut names = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
-    let Some(first) = names.next() else { return Ok(None) };
-    Ok(host.find_link(&first.name)?.is_none().then_some(first.name.as_str()))
-}
-
-/// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
-const LOOPBACK: u32 = 1;
-
-/// Returns the setting that lets packets with the source 127.0.0.1 out to the container, if they
-/// are masqueraded. The reference leaves it on as well.
-fn localnet(cx: &Context<'_>, ports: &Publication<'_>) -> Result<Option<Sysctl>> {
-    let Some(forward) = ports.of_family(Family::V4).next().filter(|_| ports.conf.snat) else {
-        return Ok(None);
-    };
-    let link = link_towards(cx.host()?, forward.to.addr())?;
-    Ok(link.map(|link| of_link(&link.name)))
-}
-
-/// Whether [`localnet`] is needed.
-fn needs_localnet(ports: &Publication<'_>) -> bool {
-    ports.conf.snat && ports.of_family(Family::V4).next().is_some()
-}
-
-fn of_link(name: &str) -> Sysctl {
-    Sysctl::ipv4_conf(name, "route_localnet")
-}
-
-/// Finds the link that leads to a container's address.
-fn link_towards(host: &Netlink, ip: IpAddr) -> Result<Option<Link>> {
-    match host.link_towards(ip) {
-        Ok(LOOPBACK) => Ok(None), // the host's own address, not a container's
-        Ok(index) => host.find_link_by_index(index),
-        // then even the container's own network does not reach it
-        Err(error) if error.is_unreachable() => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -25,7 +25,12 @@
 //!     …
 //!   }
 //!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
-//!   chain input { … drops packets from outside to 127.0.0.1, although route_localnet is on … }
+//!   set localnet { type ifname; elements = { "br0" comment "shared" } }
+//!   chain guard {                               # see localnet.rs
+//!     type filter hook prerouting priority raw; policy accept;
+//!     ip saddr 127.0.0.0/8 iifname @localnet drop
+//!     ip daddr 127.0.0.0/8 iifname @localnet drop
+//!   }
 //! }
 //! ```
 //! A packet costs a few lookups, however many ports there are. The hooks come after foreign ones at
@@ -33,10 +38,12 @@
 //! (CVE-2019-9946), and only packets addressed to the host are considered (CVE-2025-67499).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::slice;
 
 use ipnet::IpNet;
 
 use super::condition::Condition;
+use super::localnet::{self, Localnet};
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
 use super::publication::Publication;
@@ -44,12 +51,14 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::nft::NfFamily;
+use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
+use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
+use crate::steps::backend::Backend;
 use crate::steps::nft_owner;
 
 /// The layout of the table.
@@ -67,28 +76,27 @@ pub const LAYOUT: Layout = Layout {
         &V6.conditional_at_address,
         &V6.conditional_at_all,
         &V6.snat,
+        &localnet::LINKS,
     ],
     lay_out,
-    reliance: None,
+    reliance: Some(localnet::RELIANCE),
 };
 
 const PREROUTING: &str = "prerouting";
 const OUTPUT: &str = "output";
 const POSTROUTING: &str = "postrouting";
-const INPUT: &str = "input";
+const GUARD: &str = "guard";
 const PORTS: &str = "ports";
 
+/// NF_INET_PRE_ROUTING, at raw: the link is the one that the packet arrives on, also in a VRF, and
+/// answers through a port do not have the address 127.0.0.1 yet.
+const AT_GUARD: Hook = Hook { kind: "filter", number: 0, priority: -300 };
 /// NF_INET_PRE_ROUTING, after dstnat of nft(8).
 const AT_PREROUTING: Hook = Hook { kind: "nat", number: 0, priority: -99 };
-/// NF_INET_LOCAL_IN, at filter.
-const AT_INPUT: Hook = Hook { kind: "filter", number: 1, priority: 0 };
 /// NF_INET_LOCAL_OUT.
 const AT_OUTPUT: Hook = Hook { kind: "nat", number: 3, priority: -99 };
 /// NF_INET_POST_ROUTING, at srcnat.
 const AT_POSTROUTING: Hook = Hook { kind: "nat", number: 4, priority: 100 };
-
-/// The name of the host's loopback link, as a register has it.
-const LO: &[u8; 16] = b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// RTN_LOCAL of linux/rtnetlink.h.
 const LOCAL: u32 = 2;
@@ -180,10 +188,18 @@ impl OfFamily {
 }
 
 /// Opens the ports, all or none. A port of another attachment is an error with code 102.
-pub fn create(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
+/// With another backend, it has only the guard.
+pub fn create(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    backend: Backend,
+    localnet: Option<&Localnet>,
+) -> Result<()> {
     let nft = handles.require_nft()?;
     let owner = nft_owner::of(ports.key);
-    let taken = LAYOUT.on(nft).of(&owner).take_free(&elements(ports))?;
+    let mut elements = if backend == Backend::Nftables { elements(ports) } else { vec![] };
+    elements.extend(localnet.map(|localnet| localnet.element.clone()));
+    let taken = LAYOUT.on(nft).of(&owner).take_free(&elements)?;
     refuse(taken, &ports.forwards)
 }
 
@@ -206,7 +222,11 @@ pub fn require(handles: &Handles) -> Result<()> {
 }
 
 /// Verifies that the kernel has every element.
-pub fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
+pub fn verify(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    localnet: Option<&Localnet>,
+) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(ports);
     let ours = LAYOUT.on(nft);
@@ -216,7 +236,30 @@ pub fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
         return Ok(());
     }
     let missing = missing.into_iter().map(|element| Err(not_published(element)));
-    ErrorList::of(missing.chain(damage.map(|damage| Err(rules_missing(damage)))))
+    let damage = damage.map(|damage| Err(rules_missing(damage)));
+    ErrorList::of(missing.chain(damage).chain([verify_link(nft, ports.key, localnet)]))
+}
+
+/// Verifies the guard of an attachment whose ports another backend has.
+pub fn verify_guard(handles: &Handles, key: &Key, localnet: Option<&Localnet>) -> Result<()> {
+    let localnet = localnet.filter(|localnet| localnet.is_guarded);
+    let Some(nft) = handles.nft()?.filter(|_| localnet.is_some()) else { return Ok(()) };
+    let damage = LAYOUT.on(nft).damage()?;
+    let damage = damage.map_or(Ok(()), |damage| Err(Error::check(damage)));
+    ErrorList::of([damage, verify_link(nft, key, localnet)])
+}
+
+/// Verifies that packets from and to 127.0.0.0/8 that arrive on the link are dropped.
+fn verify_link(nft: &Nft, key: &Key, localnet: Option<&Localnet>) -> Result<()> {
+    let Some(Localnet { element, .. }) = localnet else { return Ok(()) };
+    let owner = nft_owner::of(key);
+    match LAYOUT.on(nft).of(&owner).missing(slice::from_ref(element))?.first() {
+        Some(_) => {
+            let (link, set) = (read_text(&element.key), element.set);
+            Err(Error::check(format!("127.0.0.0/8 is open to {link:?}: it is not in set {set:?}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn not_published(element: &OwnedElement) -> Error {
@@ -230,9 +273,10 @@ fn rules_missing(what: String) -> Error {
     Error::check(what).saying("missing hostport rules in \"hostports\" chain")
 }
 
-/// Closes the ports of an attachment; the table is deleted with the last of all ports.
-pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
-    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger).map(closed)
+/// Closes the ports of an attachment, and returns its elements; the table is deleted with the last
+/// of all.
+pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<owned::Released>> {
+    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)
 }
 
 /// Closes the ports of this network's stale attachments.
@@ -241,11 +285,12 @@ pub fn collect_garbage(
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
-    nft_owner::release_invalid(handles, &LAYOUT, network, valid).map(closed)
+    let released = nft_owner::release_invalid(handles, &LAYOUT, network, valid)?;
+    Ok(closed(&released))
 }
 
 /// Returns the ports among the elements.
-fn closed(elements: Vec<owned::Released>) -> Vec<Released> {
+pub fn closed(elements: &[owned::Released]) -> Vec<Released> {
     elements.iter().filter_map(released).collect()
 }
 
@@ -398,8 +443,7 @@ fn name_of_neighbours(net: IpNet) -> String {
 fn masquerade_from(family: &OfFamily, net: IpNet) -> Expressions {
     let mut rule = Expressions::default();
     rule.family(family.ip);
-    rule.payload(Header::Network, family.source, family.length, 1);
-    is_in(&mut rule, net).masquerade();
+    is_in(load_source(&mut rule, family), net).masquerade();
     rule
 }
 
@@ -445,6 +489,7 @@ type Statement = fn(&mut Expressions, &OfFamily);
 
 fn lay_out(batch: &mut Batch, table: Table) {
     // In the order of a packet's path, in which damage is reported.
+    lay_out_guard(batch, table);
     batch.base_chain(table, PREROUTING, AT_PREROUTING).flush_chain(table, PREROUTING);
     batch.base_chain(table, OUTPUT, AT_OUTPUT).flush_chain(table, OUTPUT);
     batch.chain(table, PORTS).flush_chain(table, PORTS);
@@ -457,7 +502,6 @@ fn lay_out(batch: &mut Batch, table: Table) {
     lay_out_jump(batch, table, PREROUTING);
     lay_out_jump(batch, table, OUTPUT);
     lay_out_postrouting(batch, table);
-    lay_out_guard(batch, table);
 }
 
 /// `fib daddr type local goto ports`.
@@ -548,6 +592,11 @@ fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
     load_port(rule, protocol, protocol + 1);
 }
 
+/// `ip saddr`.
+fn load_source<'r>(rule: &'r mut Expressions, family: &OfFamily) -> &'r mut Expressions {
+    rule.payload(Header::Network, family.source, family.length, 1)
+}
+
 /// `ip daddr`.
 fn load_destination<'r>(rule: &'r mut Expressions, family: &OfFamily) -> &'r mut Expressions {
     rule.payload(Header::Network, family.source + family.length, family.length, 1)
@@ -569,13 +618,15 @@ fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
     is_in(load_destination(rule, &V4), V4.loopback)
 }
 
-/// Drops packets to 127.0.0.1 from outside. `route_localnet` lets them in from the containers'
-/// network too, and services at 127.0.0.1 trust the host alone. Answers to packets that came
-/// through a port pass.
+/// Drops packets from and to 127.0.0.0/8 that arrive on a link of the set, as the kernel does while
+/// the link's setting is off.
 fn lay_out_guard(batch: &mut Batch, table: Table) {
-    batch.base_chain(table, INPUT, AT_INPUT).flush_chain(table, INPUT).rule(table, INPUT, |rule| {
-        is_to_loopback(rule).meta(Meta::IifName, 1).not_equal(1, LO);
-        rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).equal(1, &[0; 4]);
-        rule.verdict(&Verdict::Drop);
-    });
+    batch.base_chain(table, GUARD, AT_GUARD).flush_chain(table, GUARD);
+    for load in [load_source, load_destination] {
+        batch.rule(table, GUARD, |rule| {
+            rule.family(Family::V4);
+            is_in(load(rule, &V4), V4.loopback).meta(Meta::IifName, 1);
+            rule.in_set(localnet::LINKS.name, 1, false).verdict(&Verdict::Drop);
+        });
+    }
 }

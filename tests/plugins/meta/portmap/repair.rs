@@ -46,11 +46,17 @@ fn rules_without_their_elements_are_repaired() {
             "nft flush chain inet cni_multi_portmap ports",
             "nft delete element inet cni_multi_portmap port4 '{ tcp . 8080 }'",
             "nft delete chain inet cni_multi_portmap prerouting",
-            "nft flush set inet cni_multi_portmap attachments",
         ] {
             synced.assert_repaired(fault, &["publish port 8080/tcp"]);
             assert_eq!(is_open(lab, 8080), [true, true], "{fault}");
         }
+        // Which other attachments have ports on the link is not known any more.
+        let is_new = |fact: &str| fact.contains("00000001 comment \"localnet ");
+        let fault = || drop(lab.host.sh("nft flush set inet cni_multi_portmap attachments"));
+        synced.assert_repaired_but(fault, &["publish port 8080/tcp"], is_new);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        synced.del();
+        assert_eq!(lab.host.sh("cat /proc/sys/net/ipv4/conf/br0/route_localnet"), "0\n");
     });
 }
 
@@ -60,7 +66,7 @@ fn localhost_reaches_the_ports_again() {
         let synced = attach(lab, &plugins(None), "-p 8080:80");
         let _server = TcpServer::start(&synced.container, 80);
         let fault = "echo 0 > /proc/sys/net/ipv4/conf/br0/route_localnet";
-        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 1"]);
+        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 127"]);
         assert!(connect(&lab.host, &at("127.0.0.1", 8080)).is_some());
     });
 }
@@ -155,14 +161,11 @@ fn a_busy_connection_survives_where_nat_and_ct_are_left() {
     }
 }
 
-/// `iptables -F` leaves the chains of the table.
+/// `iptables -F` leaves the table with the guard of 127.0.0.0/8.
 #[test]
-fn a_busy_connection_survives_a_flush_by_iptables_with_ct() {
-    let keep = "nft add table inet keep; nft 'add chain inet keep f { type filter hook forward priority 0; }'
-        nft add rule inet keep f ct state established accept";
+fn a_busy_connection_survives_a_flush_by_iptables() {
     let flush = "for p in iptables ip6tables; do $p -F; $p -t nat -F; done";
-    assert_echoes("iptables", &format!("{keep}\n{flush}"), ["during", "after"]);
-    assert_echoes("iptables", flush, ["", ""]);
+    assert_echoes("iptables", flush, ["during", "after"]);
 }
 
 /// After the flush another container got the port.

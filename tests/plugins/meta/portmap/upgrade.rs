@@ -8,7 +8,9 @@ use crate::support::attachment::{for_ours, not_compared, reference_with};
 use crate::support::call::{Call, Peer};
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
-use crate::support::networks::portmap::{is_open, network, portmap, publish, web};
+use crate::support::networks::portmap::{
+    assert_localnet_is_guarded, is_open, network, portmap, publish, web,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
@@ -143,6 +145,9 @@ fn the_reference_checks_and_deletes_our_iptables_rules() {
                 by_reference.check(&chain.result).ok();
             }
             by_reference.del();
+            // It does not know our guard, and leaves `route_localnet` on behind it.
+            assert_localnet_is_guarded(&lab.host);
+            chain.bare().conf(json!({"cniVersion": "1.1.0"})).gc(&[]).ok();
             before.assert_unchanged("our ADD");
         }
     });
