@@ -65,7 +65,6 @@ fn chained<'l>(
 fn the_lists_of_kube_flannel_and_k3s_are_served() {
     for_ours("flannel", |lab| {
         prepared(lab, &format!("{V4}{REST}"));
-        lab.host.sh("sysctl -qw net.ipv4.conf.cni0.route_localnet=1"); // portmap leaves it so
         for conf in [kube_flannel(), k3s()] {
             let container = lab.container();
             let watch = Watch::start(lab, &[&container]);
