@@ -52,6 +52,10 @@ impl Kind {
 /// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. DEL and GC
 /// use the default value if the configuration does not decode.
 pub trait PluginConf: DeserializeOwned + Default {
+    /// What each key means: rows `key | type | default | meaning` in Markdown, one a line. The
+    /// plugin's page, `cni-multi schema`, `--help` and the manual have it from here.
+    const KEYS: &'static [&'static str];
+
     /// Checks what the types cannot express; no kernel access. Not called for DEL and GC, which
     /// must work with whatever configuration is left.
     fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
@@ -190,6 +194,7 @@ pub struct Entry {
     pub no_effect: &'static [&'static str],
     /// See [`Plugin::IS_ALIAS`].
     pub is_alias: bool,
+    keys: &'static [&'static str],
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
     repair: fn(&Context<'_>, &Attachment, &Repairs) -> Result<()>,
@@ -208,6 +213,7 @@ impl Entry {
             leases: P::LEASES,
             no_effect: P::NO_EFFECT,
             is_alias: P::IS_ALIAS,
+            keys: P::Conf::KEYS,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
             repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),
@@ -224,6 +230,11 @@ impl Entry {
     #[must_use]
     pub fn played_by(self, other: &Entry) -> Entry {
         Entry { run: other.run, repair: other.repair, ..self }
+    }
+
+    /// The rows of [`PluginConf::KEYS`].
+    pub fn rows(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.keys.iter().flat_map(|rows| rows.lines()).map(str::trim)
     }
 
     /// The specification versions that the plugin supports, as owned texts.

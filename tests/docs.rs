@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cni_multi::registry::PLUGINS;
 use serde_json::{Value, json};
 
 use self::coverage::{is_test, packages_script};
@@ -90,6 +91,22 @@ impl Page {
         );
         paths.sort();
         paths.iter().map(|path| Page::read(path)).collect()
+    }
+
+    /// Compares what stands between the markers of this name with a text, or writes it there.
+    fn assert_generated(&self, name: &str, text: &str) {
+        let begin = format!("<!-- generated: {name} -->\n");
+        let parts = self.text.split_once(&begin).and_then(|(before, rest)| {
+            let (found, after) = rest.split_once("<!-- end of generated -->\n")?;
+            Some((before, found, after))
+        });
+        let (before, found, after) =
+            parts.unwrap_or_else(|| panic!("{} has no {begin}", self.path));
+        if std::env::var_os("CNI_BLESS").is_some() {
+            let page = [before, &begin, text, "<!-- end of generated -->\n", after].concat();
+            return fs::write(root().join(&self.path), page).unwrap();
+        }
+        assert_eq!(found, text, "{}: CNI_BLESS=1 writes it", self.path);
     }
 
     pub fn blocks(&self) -> Vec<Block> {
@@ -450,120 +467,15 @@ fn every_option_of_validate_is_documented() {
 
 // --- keys of configurations ---
 
-/// The keys of the structs that configurations are decoded into.
-fn keys_of(source: &str) -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
-    let (mut decodes, mut camel, mut in_struct) = (false, false, false);
-    let (mut renamed, mut skipped): (Option<String>, bool) = (None, false);
-    for line in source.split("#[cfg(test)]").next().unwrap().lines().map(str::trim) {
-        if line.starts_with("#[derive(") {
-            (decodes, camel) =
-                (line.contains("Deserialize") && !line.contains("Serialize, "), false);
-        }
-        if line.starts_with("#[serde(") {
-            camel |= !in_struct && line.contains("rename_all = \"camelCase\"");
-            skipped |= in_struct && line.contains("skip") && !line.contains("skip_serializing");
-            renamed = renamed.or(line
-                .split_once("rename = \"")
-                .map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
-        }
-        if line.contains("struct ") && line.ends_with('{') {
-            (in_struct, renamed, skipped) = (decodes, None, false);
-        } else if line == "}" {
-            (in_struct, decodes) = (false, false);
-        } else if in_struct
-            && !line.starts_with('/')
-            && !line.starts_with('#')
-            && line.contains(": ")
-        {
-            let name =
-                line.split(':').next().unwrap().trim_start_matches("pub ").trim_start_matches("r#");
-            if !skipped {
-                keys.insert(
-                    renamed
-                        .take()
-                        .unwrap_or_else(|| if camel { camel_case(name) } else { name.to_owned() }),
-                );
-            }
-            (renamed, skipped) = (None, false);
-        }
-    }
-    keys
-}
-
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap().to_owned();
-    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
-}
-
-/// The sources of a plugin: its file, or the files directly in its folder, which leaves out
-/// subfolders such as dhcp's daemon, and the steps that decode its keys.
-fn sources(plugin: &str, kind: &str) -> String {
-    let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
-    let file = name.with_extension("rs");
-    let files = if file.exists() { vec![file] } else { files_of(&name) };
-    let without_tests = |path: PathBuf| {
-        fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned()
-    };
-    let own: String = files.into_iter().map(without_tests).collect();
-    let decodes = |step: &str| own.contains(step) && !TRANSLATED.contains(&(plugin, step));
-    let of_step = STEPS_WITH_KEYS.iter().filter(|(step, _)| decodes(step));
-    let of_step: String = of_step
-        .map(|(_, path)| fs::read_to_string(root().join(path)).unwrap())
-        .map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned())
-        .collect();
-    own + &of_step
-}
-
-/// The files of a plugin that decode its configuration.
-fn files_of(dir: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.is_file() && !STATE.iter().any(|name| path.ends_with(name))).collect()
-}
-
-/// Files that decode a plugin's state on disk, not its configuration.
-const STATE: [&str; 2] = ["cluster_local/held.rs", "cluster_local/pool.rs"];
-
-/// Steps that decode keys of the plugins that name them.
-const STEPS_WITH_KEYS: [(&str, &str); 4] = [
-    ("steps::assigned", "src/steps/assigned.rs"),
-    ("allocation::ranges", "src/steps/allocation/ranges.rs"),
-    ("allocation::requested", "src/steps/allocation/requested.rs"),
-    ("steps::vlan_trunk", "src/steps/vlan_trunk.rs"),
-];
-
-/// Plugins that make a step's values of keys of their own.
-const TRANSLATED: [(&str, &str); 1] = [("whereabouts", "allocation::ranges")];
-
+/// `CNI_BLESS=1` writes them.
 #[test]
-fn every_key_is_in_the_page_and_the_page_has_no_other() {
-    // Results are written as well as read. Other structs with both, such as a plugin's records, are
-    // not configurations.
-    let shared = ["src/steps/dns.rs", "src/steps/hardware_address.rs", "src/cni/result/fields.rs"]
-        .map(|path| fs::read_to_string(root().join(path)).unwrap().replace("Serialize, ", ""));
-    for [name, kind, _] in plugins() {
-        let keys = keys_of(&sources(&name, &kind));
-        let known: BTreeSet<String> = keys
-            .iter()
-            .cloned()
-            .chain(shared.iter().flat_map(|source| keys_of(source)))
-            .chain(["ipam", "type"].map(str::to_owned))
-            .collect();
-        let page = Page::of_plugin(&name);
-        let documented: BTreeSet<String> = page
-            .rows(Some("Configuration"))
-            .iter()
-            .flat_map(|row| code_spans(&row[0]))
-            .filter(|span| !span.starts_with("CNI_ARGS"))
-            .flat_map(|path| {
-                path.split('.').map(|key| key.trim_end_matches("[]").to_owned()).collect::<Vec<_>>()
-            })
-            .collect();
-        let missing: Vec<_> = keys.difference(&documented).collect();
-        assert!(missing.is_empty(), "{} has no row for {missing:?}", page.path);
-        let unknown: Vec<_> = documented.difference(&known).collect();
-        assert!(unknown.is_empty(), "{} has rows for {unknown:?}, which are no keys", page.path);
+fn the_tables_of_keys_are_those_of_the_types() {
+    for entry in PLUGINS.iter().filter(|entry| entry.rows().next().is_some()) {
+        let rows = entry.rows().map(|row| row.split_once(" | ").unwrap());
+        let rows = rows.map(|(key, rest)| format!("| `{key}` | {rest} |\n"));
+        let head = "| key | type | default | meaning |\n|---|---|---|---|\n".to_owned();
+        let table = [head].into_iter().chain(rows).collect::<String>();
+        Page::of_plugin(entry.name).assert_generated("keys", &table);
     }
 }
 
@@ -839,13 +751,4 @@ fn add_with(lab: &Lab, chain: &[Value], change: &str) -> Outcome {
             lab.attach(&container, &with(conf, change)).try_add()
         }
     }
-}
-
-#[test]
-fn keys_are_found_in_sources() {
-    let source = "#[derive(Deserialize)]\n#[serde(default, rename_all = \"camelCase\")]\npub struct A {\n    /// x: y\n    pub one_two: u8,\n\
-                  #[serde(rename = \"minID\")]\n    min_id: Option<u16>,\n    #[serde(skip)]\n    not: u8,\n    #[serde(with = \"x\")]\n    r#type: u8,\n}\n\
-                  struct B {\n    other: u8,\n}\n";
-    let expected: BTreeSet<String> = ["oneTwo", "minID", "type"].map(str::to_owned).into();
-    assert_eq!(keys_of(source), expected);
 }

@@ -3,10 +3,10 @@
 //!
 //! The schemas are derived from the plugins: trial documents are decoded by the types of the
 //! configurations, which report what they expect at each place, and the plugins' checks report the
-//! numbers and words that they accept. So there is no second table of keys. What a key means is in
-//! the table of the plugin's page: see [`pages`].
+//! numbers and words that they accept. So there is no second table of keys. What a key means is
+//! beside the types: see [`keys`].
 
-mod pages;
+mod keys;
 
 use std::io::Write;
 use std::ops::RangeInclusive;
@@ -249,7 +249,7 @@ impl<'a> Place<'a> {
             Some(kind) => self.of_kind(kind),
         };
         let path = self.path_text().replace("[0]", "[]");
-        if let Some(row) = pages::row(self.entry.name, &path) {
+        if let Some(row) = keys::row(self.plugins, self.entry, &path) {
             row.describe(&mut schema);
         }
         schema
@@ -504,9 +504,9 @@ fn typed_object(required: Option<&str>, kind: Value) -> Members {
     object_of(texts(required), vec![("type", kind)])
 }
 
-/// Describes a key that no page describes.
+/// Describes a key that has no row.
 fn describe(key: &str, schema: &mut Value) {
-    let meaning = pages::general(key);
+    let meaning = keys::general(key);
     if schema.get("description").is_none() && !meaning.is_empty() {
         schema.set("description", Value::text(meaning));
     }

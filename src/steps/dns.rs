@@ -15,6 +15,12 @@ pub struct DnsConf {
 }
 
 impl DnsConf {
+    /// The rows of the four keys for `KEYS` of plugins.
+    pub const KEYS: &'static str = "dns.nameservers | list of strings | IPAM's | Name servers of the result. Any of the four `dns` keys, even an empty list, replaces all of IPAM's.
+        dns.domain | string | IPAM's | The local domain.
+        dns.search | list of strings | IPAM's | Domains to search.
+        dns.options | list of strings | IPAM's | Options as in resolv.conf(5).";
+
     /// The result with these settings in place of its own, if any is given.
     pub fn put_into(&self, result: AddResult) -> AddResult {
         if self.is_given() { AddResult { dns: self.to_dns(), ..result } } else { result }

@@ -39,6 +39,17 @@ pub struct Route {
 }
 
 impl Route {
+    /// The rows of `ipam.routes` for `KEYS` of plugins.
+    pub const KEYS: &'static str = "ipam.routes | list | none | Routes for the result.
+        ipam.routes[].dst | subnet | required | The destination, without host bits.
+        ipam.routes[].gw | address | none | The next hop. By default the calling plugin uses the first gateway of the family.
+        ipam.routes[].gws | list of addresses | none | Several next hops: with `gw` they are one multipath route. Results leave it out.
+        ipam.routes[].mtu | integer | 0 | The MTU along the route; 0 for none.
+        ipam.routes[].advmss | integer | 0 | The TCP segment size to advertise; 0 for none.
+        ipam.routes[].priority | integer | 0 | The metric; 0 leaves it to the kernel.
+        ipam.routes[].table | integer | main | The routing table.
+        ipam.routes[].scope | integer | 0 | The scope, 0 to 255: 0 global, 253 link.";
+
     /// A route with only a destination.
     pub fn to(dst: IpNet) -> Self {
         let gws = vec![];

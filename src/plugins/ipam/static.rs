@@ -35,6 +35,25 @@ pub struct Conf {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "ipam.addresses | list | none | The addresses.
+        ipam.addresses[].address | string | required | An address with its prefix length.
+        ipam.addresses[].gateway | address | none | Its gateway, inside or outside the subnet.
+        ipam.addresses[].Address | object | none | Output of Go's `json.Marshal` for the reference's own type beside `address`, in exactly this case.
+        ipam.addresses[].Address.IP | address | none | The address, in place of that in `address`.
+        ipam.addresses[].Address.Mask | string | none | Its mask, four or sixteen bytes in base64; required with `IP`.
+        ipam.routes | list | none | Routes for the result, with the same keys as those of [host-local](host-local.md#configuration).
+        ipam.dns | object | none | Resolver settings for the result.
+        ipam.dns.nameservers | list of strings | none | Name servers.
+        ipam.dns.domain | string | none | The local domain.
+        ipam.dns.search | list of strings | none | Domains to search.
+        ipam.dns.options | list of strings | none | Options as in resolv.conf(5).
+        runtimeConfig.ips | list of strings | none | Addresses with their prefix lengths, in place of all others; capability `ips`.
+        args.cni.ips | list of strings | none | Addresses with their prefix lengths, in place of those configured and those of CNI_ARGS.
+        CNI_ARGS: IP | string | none | Addresses with their prefix lengths and `,` between them, after the configured ones.
+        CNI_ARGS: GATEWAY | string | none | A comma-separated list of gateways. The plugin sets each one as the gateway of those addresses in `CNI_ARGS: IP` whose subnet contains this gateway.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
@@ -45,7 +64,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are decoded.
+/// The keys that are decoded; `KEYS` describes them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
@@ -57,11 +76,8 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ipam {
-    /// The addresses. May be empty if another source has addresses.
     addresses: Vec<Address>,
-    /// Routes for the result.
     routes: Vec<Route>,
-    /// Resolver settings for the result.
     dns: Dns,
 }
 
@@ -74,7 +90,6 @@ struct ConfArgs {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ips {
-    /// Addresses with their prefix lengths. They replace those of every lower source.
     ips: Vec<String>,
 }
 

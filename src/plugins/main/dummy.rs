@@ -24,15 +24,19 @@ const LINKS: PluginLinks = PluginLinks { plugin: "dummy", kind: KIND };
 /// The plugin.
 pub struct Dummy;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        DnsConf::KEYS,
+        "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         if cx.config.ipam_type()?.is_empty() { Err(without_ipam()) } else { Ok(()) }
     }

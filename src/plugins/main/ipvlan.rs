@@ -30,25 +30,31 @@ const LINKS: PluginLinks = PluginLinks { plugin: "ipvlan", kind: KIND };
 /// The plugin.
 pub struct Ipvlan;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The lower link. Default: the only interface of `prevResult`, or without `prevResult` the
-    /// link of the default route.
     master: String,
-    /// `l2` (default), `l3` or `l3s`.
     #[serde(deserialize_with = "decode::word")]
     mode: IpvlanMode,
-    /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// Look for the master in the container. Default false.
     link_in_container: bool,
-    /// Resolver settings of the result, in place of those of the IPAM plugin or of `prevResult`.
     dns: DnsConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "master | string | see there | The lower link, by its name or another name of it (`altname`). Default: the only interface of `prevResult` if the plugin is chained, else the link of the default route of the main table, IPv4's, else IPv6's; of several next hops the first counts.
+        mode | string | `l2` | `l2`: a common network. `l3`: the master routes. `l3s`: the same, and the host's packet filter sees packets to the containers. All containers of a master have one mode, that of the last one.
+        mtu | integer | 0 | MTU, 68 to the master's; 0 for the master's.
+        linkInContainer | boolean | false | The master, or the default route that selects it, is in the container.
+        dns.nameservers | list of strings | IPAM's | Name servers of the result. Any of the four `dns` keys, even an empty list, replaces all of IPAM's or of `prevResult`.
+        dns.domain | string | IPAM's | The local domain.
+        dns.search | list of strings | IPAM's | Domains to search.
+        dns.options | list of strings | IPAM's | Options as in resolv.conf(5).
+        ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md). Default: the addresses of `prevResult`.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         Ok(())
     }

@@ -30,6 +30,8 @@ pub struct Loopback;
 pub struct Conf {}
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         Ok(())
     }

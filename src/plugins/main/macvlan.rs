@@ -29,30 +29,36 @@ const LINKS: PluginLinks = PluginLinks { plugin: "macvlan", kind: KIND };
 /// The plugin.
 pub struct Macvlan;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The lower link. Default: the link of the default route.
     master: String,
-    /// `bridge` (default), `private`, `vepa` or `passthru`.
     #[serde(deserialize_with = "decode::word")]
     mode: MacvlanMode,
-    /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// Its hardware address, which CNI_ARGS and `runtimeConfig` override.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    /// Look for the master in the container. Default false.
     link_in_container: bool,
-    /// How many broadcasts the master may queue; 0, the default, leaves it to the kernel.
     bcqueuelen: u32,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
     runtime_config: MacConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "master | string | the default route's link | The lower link, by its name or another name of it (`altname`). The default route is that of the main table, IPv4's, else IPv6's; of several next hops the first counts.
+        mode | string | `bridge` | `bridge`: containers of the master reach each other. `private`: they do not. `vepa`: their packets to each other leave by the master, and a switch reflects them. `passthru`: the only container of the master, with the master's hardware address.
+        mtu | integer | 0 | MTU, 68 to the master's; 0 for the master's.
+        mac | string | random | The hardware address, six octets. Mode `passthru` ignores it and uses the master's.
+        runtimeConfig.mac | string | random | The same; overrides `mac` and CNI_ARGS. Capability `mac`.
+        CNI_ARGS: MAC | string | random | The same; overrides `mac`. `IgnoreUnknown=1` allows other arguments, which are an error otherwise on ADD and CHECK.
+        linkInContainer | boolean | false | The master, or the default route that selects it, is in the container.
+        bcqueuelen | integer | 0 | Queue length for broadcasts and multicasts to the containers of the master; 0 for the kernel's default of 1000. The master has the largest requested value. Linux has it since 5.11: an older kernel passes it over, and CHECK says so.",
+        DnsConf::KEYS,
+        "ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.mac = hardware_address::of_key(self.mac.as_ref(), cx.args, &self.runtime_config)?;
         Ok(())

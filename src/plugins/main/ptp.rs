@@ -30,25 +30,28 @@ const CONTAINER: i64 = 1;
 /// The plugin.
 pub struct Ptp;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// Masquerade what leaves the container's subnet. Default false.
     ip_masq: bool,
-    /// `nftables` (default) or `iptables`.
     #[serde(deserialize_with = "masquerade::backend")]
     ip_masq_backend: Option<Backend>,
-    /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
-    /// Established flows go from link to link by a flowtable, past the rules of the host. Default
-    /// false.
     fast_path: bool,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "ipMasq | boolean | false | Traffic that leaves the container's subnet gets the host's address.
+        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.
+        mtu | integer | 0 | MTU of the pair, 68 to 65535; 0 leaves it to the kernel.
+        fastPath | boolean | false | Established flows of TCP and UDP go from link to link by a flowtable of nftables, past the rules of the host: see [fast path](fast-path.md). The uplinks are the links of the host's default routes.",
+        DnsConf::KEYS,
+        "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md); not [dhcp](dhcp.md), which needs the interface, and ptp creates that after it knows the addresses.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         veth::validate_mtu(self.mtu)
     }

@@ -29,23 +29,27 @@ const VLAN_MAX: i64 = 4094;
 /// The plugin.
 pub struct Vlan;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The link that carries the tagged frames. Required.
     master: String,
-    /// The VLAN, 0 to 4094. Default 0: only frames with a priority tag.
     vlan_id: i64,
-    /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// Look for the master in the container. Default false.
     link_in_container: bool,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "master | string | required | The lower link, by its name or another name of it (`altname`).
+        vlanId | integer | 0 | The VLAN, 0 to 4094. 0 is for frames with a priority and no VLAN. A link has each once; after a namespace has ended without DEL the kernel needs a moment to free its VLANs.
+        mtu | integer | 0 | MTU, 68 to the master's; 0 for the master's.
+        linkInContainer | boolean | false | The master is in the container.",
+        DnsConf::KEYS,
+        "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
             return Err(missing_master());

@@ -16,19 +16,14 @@ use crate::steps::{addresses, prev_result};
 /// The `route-override` plugin.
 pub struct RouteOverride;
 
-/// The configuration of `route-override`.
+/// The configuration of `route-override`; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// Removes the routes of the container's interfaces that lead beyond their links.
     flushroutes: bool,
-    /// Removes the default routes, and the gateways from the result.
     flushgateway: bool,
-    /// Removes the routes to these destinations.
     delroutes: Vec<Route>,
-    /// Adds these routes.
     addroutes: Vec<Route>,
-    /// CHECK succeeds without looking.
     skipcheck: bool,
     args: Args,
 }
@@ -52,6 +47,51 @@ struct Overrides {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "flushroutes | boolean | false | Removes the routes of the interfaces from the main table, except those of scope link, those to link-local destinations, and those to a subnet without a gateway. The result's routes of that table leave with them.
+        flushgateway | boolean | false | Removes the default routes of the interfaces, and from the result the gateways of the addresses.
+        delroutes | list | none | Removes routes by destination, also those that no result lists.
+        delroutes[].dst | subnet | required | The destination. Host bits do not count.
+        delroutes[].table | integer | main | The table that it is removed from.
+        delroutes[].gw | address | none | No effect, as in the original: the destination counts.
+        delroutes[].gws | list of addresses | none | No effect.
+        delroutes[].mtu | integer | 0 | No effect.
+        delroutes[].advmss | integer | 0 | No effect.
+        delroutes[].priority | integer | 0 | No effect.
+        delroutes[].scope | integer | 0 | No effect.
+        addroutes | list | none | Adds routes by the first interface. One that is there exactly so is left as it is.
+        addroutes[].dst | subnet | required | The destination, without host bits.
+        addroutes[].gw | address | none | The next hop. Without it the destination is on the link.
+        addroutes[].gws | list of addresses | none | Several next hops: with `gw` they are one multipath route. [Results](host-local.md#result) leave it out.
+        addroutes[].mtu | integer | 0 | The MTU along the route; 0 for none.
+        addroutes[].advmss | integer | 0 | The TCP segment size to advertise; 0 for none.
+        addroutes[].priority | integer | 0 | The metric; 0 leaves it to the kernel.
+        addroutes[].table | integer | main | The routing table.
+        addroutes[].scope | integer | 0 | The scope, 0 to 255: 0 global, 253 link.
+        skipcheck | boolean | false | CHECK succeeds without looking.
+        args.cni.flushroutes | boolean | none | In place of `flushroutes`.
+        args.cni.flushgateway | boolean | none | In place of `flushgateway`.
+        args.cni.delroutes | list | none | In place of `delroutes`, as a whole.
+        args.cni.delroutes[].dst | subnet | required | As `delroutes[].dst`.
+        args.cni.delroutes[].gw | address | none | As `delroutes[].gw`.
+        args.cni.delroutes[].gws | list of addresses | none | As `delroutes[].gws`.
+        args.cni.delroutes[].mtu | integer | 0 | As `delroutes[].mtu`.
+        args.cni.delroutes[].advmss | integer | 0 | As `delroutes[].advmss`.
+        args.cni.delroutes[].priority | integer | 0 | As `delroutes[].priority`.
+        args.cni.delroutes[].table | integer | main | As `delroutes[].table`.
+        args.cni.delroutes[].scope | integer | 0 | As `delroutes[].scope`.
+        args.cni.addroutes | list | none | In place of `addroutes`, as a whole.
+        args.cni.addroutes[].dst | subnet | required | As `addroutes[].dst`.
+        args.cni.addroutes[].gw | address | none | As `addroutes[].gw`.
+        args.cni.addroutes[].gws | list of addresses | none | As `addroutes[].gws`.
+        args.cni.addroutes[].mtu | integer | 0 | As `addroutes[].mtu`.
+        args.cni.addroutes[].advmss | integer | 0 | As `addroutes[].advmss`.
+        args.cni.addroutes[].priority | integer | 0 | As `addroutes[].priority`.
+        args.cni.addroutes[].table | integer | main | As `addroutes[].table`.
+        args.cni.addroutes[].scope | integer | 0 | As `addroutes[].scope`.
+        args.cni.skipcheck | boolean | none | In place of `skipcheck`.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         self.wishes().map(drop)
     }

@@ -20,22 +20,22 @@ use crate::steps::{prev_result, routing_table};
 /// The `sbr` plugin.
 pub struct Sbr;
 
-/// The configuration of `sbr`.
+/// The configuration of `sbr`; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The table that the addresses' rules look up; no route is moved then. Without it, each
-    /// address gets a table of its own with the interface's routes.
     table: Option<i64>,
-    /// The gateways of the default routes in these tables, at most one of each family. Default:
-    /// those of the addresses.
     gateways: Vec<String>,
-    /// Keeps the routes to the addresses' subnets in the main table, with the addresses as their
-    /// sources. Default false.
     add_source_hints: bool,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "table | integer | none | A table for the rules; no route is moved then, and the configuration supplies its routes: an IPAM route may have a `table`. 1 to 252, or from 256 on
+        gateways | list of strings | none | The gateways of the default routes in the tables that ADD chooses, at most one of each family. They replace those of `prevResult`. Excludes `table`
+        addSourceHints | boolean | false | The main table keeps the routes to the addresses' subnets, with the addresses as their preferred sources; all others move. No effect with `table`, which moves none",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         self.wishes().map(drop)
     }

@@ -15,17 +15,20 @@ use crate::steps::{link_kind, prev_result, routing_table, vrf};
 /// The `vrf` plugin.
 pub struct Vrf;
 
-/// The configuration of `vrf`.
+/// The configuration of `vrf`; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The VRF's name. Required.
     vrfname: String,
-    /// The VRF's table; 0, the default, means the table of the existing VRF, or else a free table.
     table: i64,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "vrfname | string | required | The VRF's name: that of a VRF in the container, or an unused name there
+        table | integer | 0 | Its routing table, not 253 to 255. 0: that of the existing VRF, else the first from 1 on without rules, routes and VRF",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         self.validate_name()?;
         self.table().map(drop)

@@ -31,6 +31,15 @@ pub struct RangeConf {
     pub gateway: Option<IpAddr>,
 }
 
+impl RangeConf {
+    /// The rows of `ipam.ranges` for `KEYS` of plugins.
+    pub const KEYS: &'static str = "ipam.ranges | list of lists | required, or `ipam.subnet` | Range sets. One address is taken from each; the ranges of a set are of one family and do not overlap, nor do sets.
+        ipam.ranges[][].subnet | subnet | required | The subnet of the range, of at least four addresses, without host bits.
+        ipam.ranges[][].rangeStart | address | the one after the subnet's own | The first address of the range.
+        ipam.ranges[][].rangeEnd | address | the one before the broadcast address, the last of an IPv6 subnet | The last address of the range.
+        ipam.ranges[][].gateway | address | the one after the subnet's own | The gateway, returned with each address and never allocated. It may be outside the subnet.";
+}
+
 /// Addresses of one subnet, from `start` to `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {

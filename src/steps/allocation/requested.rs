@@ -10,6 +10,11 @@ use crate::cni::args::Args;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 
+/// The rows of requested addresses for `KEYS` of plugins.
+pub const KEYS: &str = "runtimeConfig.ips | list of strings | none | Requested addresses, with or without a prefix length; capability `ips`.
+    args.cni.ips | list of strings | none | Requested addresses.
+    CNI_ARGS: IP | string | none | One requested address. `IgnoreUnknown=1` allows other arguments, which are an error otherwise on ADD and CHECK.";
+
 /// The keys that are read.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -27,7 +32,6 @@ struct ConfArgs {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Requested {
-    /// Requested addresses, with or without a prefix length.
     ips: Vec<String>,
 }
 

@@ -174,6 +174,8 @@ struct StandIn;
 struct Conf {}
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[];
+
     fn validate(&mut self, _: &Context<'_>) -> Result<()> {
         Ok(())
     }

@@ -84,6 +84,27 @@ pub struct Terms {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        RangeConf::KEYS,
+        "ipam.ranges[][].exclude | list of strings | none | Addresses and subnets that are never allocated.
+        ipam.subnet | subnet | none | A single range. It comes before `ranges`.
+        ipam.rangeStart | address | as above | Of the single range; no effect without `ipam.subnet`.
+        ipam.rangeEnd | address | as above | Of the single range.
+        ipam.gateway | address | as above | Of the single range.
+        ipam.exclude | list of strings | as above | Of the single range.
+        ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. A network with leases stays in its realm.
+        ipam.blockSize | string | `auto` | The size of blocks: `auto`, or a prefix length of IPv4 from `/8` to `/32`. IPv6 blocks have as many addresses.
+        ipam.spare | integer | 1 | How many free blocks of each range set GC leaves to the network, 0 to 64.
+        ipam.sticky | string | `none` | Which attachments get the same address again: `none`, `pod`, or `arg:` and a key of CNI_ARGS.
+        ipam.takeover | string | `none` | `none` alone: a name moves when the node that has it gives it up.
+        ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5.",
+        Route::KEYS,
+        "ipam.resolvConf | path | none | A file in the format of resolv.conf(5); its settings go into the result.
+        ipam.dataDir | path | `/var/lib/cni/cluster-local` | The parent of the networks' directories. The networks of a realm need one.
+        runtimeConfig.ipRanges | list of lists | none | Range sets that come before the configured ones; capability `ipRanges`.",
+        requested::KEYS,
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
@@ -105,7 +126,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are decoded.
+/// The keys that are decoded; `KEYS` describes them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
@@ -116,38 +137,23 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// A single range: `subnet`, `rangeStart`, `rangeEnd`, `gateway` and `exclude` beside `type`.
-    /// It comes before `ranges`; without `subnet` the other four are ignored.
     #[serde(with = "addr::opt_cidr")]
     subnet: Option<IpNet>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     range_start: Option<IpAddr>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     range_end: Option<IpAddr>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
-    /// See `subnet`.
     exclude: Vec<String>,
-    /// Range sets; one address is taken from each.
     ranges: Vec<Vec<RangeDocument>>,
-    /// The name of the address plan: addresses exclude each other within one.
     realm: String,
-    /// The size of the blocks that are claimed: `auto`, or a prefix length as in `/26`.
     block_size: String,
-    /// How many free blocks a range set keeps.
     spare: Option<u32>,
-    /// Whether an attachment gets the same address again: `none`, `pod` or `arg:NAME`.
     sticky: String,
-    /// Whether a name may take its address from a node that has it: only `none` is safe.
     takeover: String,
-    /// How many seconds an ADD waits until an address is free.
     patience: Option<u64>,
-    /// Routes for the result.
     routes: Vec<Route>,
-    /// A resolv.conf(5) whose settings go into the result.
     resolv_conf: String,
 }
 
@@ -155,26 +161,20 @@ struct Ipam {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RangeDocument {
-    /// The subnet that contains the addresses. Required.
     #[serde(with = "addr::opt_cidr")]
     subnet: Option<IpNet>,
-    /// The first address to allocate.
     #[serde(with = "addr::ip")]
     range_start: Option<IpAddr>,
-    /// The last address to allocate.
     #[serde(with = "addr::ip")]
     range_end: Option<IpAddr>,
-    /// The gateway, which is never allocated.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
-    /// Addresses and subnets that are never allocated.
     exclude: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConfig {
-    /// Capability `ipRanges`: range sets that come before the configured ones.
     ip_ranges: Vec<Vec<RangeDocument>>,
 }
 
@@ -354,7 +354,6 @@ fn data_dir(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Ipam {
-        /// The parent of the networks' directories; default `/var/lib/cni/cluster-local`.
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)

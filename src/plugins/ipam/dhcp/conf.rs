@@ -61,6 +61,22 @@ pub struct Conf {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "ipam.provide | list | none | Options sent to the server. Of duplicates the last counts.
+        ipam.provide[].option | string | required | The option, by name or number.
+        ipam.provide[].value | string | none | Its value, at most 255 bytes, sent unchanged.
+        ipam.provide[].fromArg | string | none | A key of CNI_ARGS; if it is present, its value replaces `value`.
+        ipam.request | list | none | Options requested from the server, in this order, before routers and subnet mask.
+        ipam.request[].option | string | none | The option, by name or number.
+        ipam.request[].skipDefault | boolean | false | In any entry: do not request routers and subnet mask. If nothing is left to request, 1, 3, 15 and 6 are.
+        ipam.priority | integer | 0 | The metric of every route of the result; 0 leaves it to the kernel.
+        ipam.dhcpv4 | boolean | true | Lease an IPv4 address. False requires one of the next two.
+        ipam.dhcpv6 | boolean | false | Lease an IPv6 address from a DHCPv6 server.
+        ipam.slaac | boolean | false | Form an IPv6 address from a router's advertised prefix. Excludes `dhcpv6`.
+        ipam.daemonSocketPath | path | `/run/cni/dhcp.sock` | The daemon's socket. DEL and GC find the lease by it.
+        CNI_ARGS | string | none | Any keys: those named by a `fromArg` are used, others ignored.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         socket_path(cx.config)?;
         let document: Document = cx.config.decode()?;
@@ -74,7 +90,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The part of the configuration that is read.
+/// The part of the configuration that is read; `KEYS` describes the keys.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {
@@ -84,38 +100,27 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// The metric of every route of the result. Default 0: left to the plugin that adds them.
     priority: i64,
-    /// Lease an IPv4 address. Default true.
     dhcpv4: Option<bool>,
-    /// Lease an IPv6 address from a DHCPv6 server. Default false; the reference has no such key.
+    // The reference has neither of these two.
     dhcpv6: bool,
-    /// Make an IPv6 address from the prefix that a router advertises. Default false; the reference
-    /// has no such key.
     slaac: bool,
-    /// Options to send to the server.
     provide: Vec<Provide>,
-    /// Options to request from the server, before routers and the subnet mask.
     request: Vec<Request>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Provide {
-    /// The option's name or number.
     option: String,
-    /// The option's value, as bytes.
     value: String,
-    /// The key in CNI_ARGS that has the value; `value` is the fallback.
     from_arg: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Request {
-    /// The option's name or number.
     option: String,
-    /// Request routers and the subnet mask only if they are listed.
     skip_default: bool,
 }
 
@@ -162,7 +167,6 @@ fn written_socket_path(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Ipam {
-        /// The daemon's socket. Default `/run/cni/dhcp.sock`.
         daemon_socket_path: String,
     }
     Ok(config.decode::<Document>()?.ipam.daemon_socket_path)

@@ -42,6 +42,19 @@ pub struct Conf {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        RangeConf::KEYS,
+        "ipam.subnet | subnet | none | A single range, as in the first versions. It comes before `ranges`.
+        ipam.rangeStart | address | as above | Of the single range; no effect without `ipam.subnet`.
+        ipam.rangeEnd | address | as above | Of the single range.
+        ipam.gateway | address | as above | Of the single range.",
+        Route::KEYS,
+        "ipam.resolvConf | path | none | A file in the format of resolv.conf(5); its settings go into the result.
+        ipam.dataDir | path | `/var/lib/cni/networks` | The parent of the networks' directories.
+        runtimeConfig.ipRanges | list of lists | none | Range sets that come before the configured ones; capability `ipRanges`.",
+        requested::KEYS,
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
@@ -56,7 +69,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are decoded.
+/// The keys that are decoded; `KEYS` describes them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
@@ -67,32 +80,22 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// A single range, the form of the first versions: `subnet`, `rangeStart`, `rangeEnd` and
-    /// `gateway` beside `type`. It comes before `ranges`; without `subnet` the other three are
-    /// ignored.
     #[serde(with = "addr::opt_cidr")]
     subnet: Option<ipnet::IpNet>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     range_start: Option<IpAddr>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     range_end: Option<IpAddr>,
-    /// See `subnet`.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
-    /// Range sets; one address is taken from each.
     ranges: Vec<Vec<RangeConf>>,
-    /// Routes for the result.
     routes: Vec<Route>,
-    /// A resolv.conf(5) whose settings go into the result.
     resolv_conf: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConfig {
-    /// Capability `ipRanges`: range sets that come before the configured ones.
     ip_ranges: Vec<Vec<RangeConf>>,
 }
 
@@ -123,7 +126,6 @@ fn data_dir(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Ipam {
-        /// The parent of the networks' directories; default `/var/lib/cni/networks`.
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)

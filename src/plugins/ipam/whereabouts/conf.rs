@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::document::{Document, Ipam, RangeDocument, Rest};
+use super::document::{Document, Ipam, KEYS, RangeDocument, Rest};
 use super::flat::Merged;
 use super::range;
 use crate::cni::result::{Dns, IpConfig};
@@ -49,6 +49,8 @@ pub struct Conf {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = KEYS;
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         let merged = Merged::of(cx.config)?;
         *self = read(&merged, cx.args).map_err(|e| merged.explain(e))?;

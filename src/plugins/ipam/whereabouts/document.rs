@@ -28,11 +28,64 @@ pub const NO_EFFECT: &[&str] = &[
     "etcd_ca_cert_file",
 ];
 
-/// The keys that are decoded.
+/// See [`PluginConf::KEYS`](crate::plugin::PluginConf::KEYS).
+pub const KEYS: &[&str] = &[
+    "ipam.range | string | required, or `ipam.ipRanges` | A subnet, or `A-B/length` for the addresses from A to B of a subnet. Host bits of the subnet are ignored; it has at least four addresses.
+    ipam.range_start | address | the one after the subnet's own | The first address of `range`. Ignored unless it is a usable address of the subnet.
+    ipam.range_end | address | the one before the subnet's last | The last address of `range`. Ignored unless it is a usable address of the subnet, and not before the first.
+    ipam.exclude | list of strings | none | Addresses and subnets of `range` that are never allocated.
+    ipam.ipRanges | list | none | Further ranges. Each gives an address; no two ranges overlap.
+    ipam.ipRanges[].range | string | required | As `ipam.range`.
+    ipam.ipRanges[].range_start | address | as above | As `ipam.range_start`.
+    ipam.ipRanges[].range_end | address | as above | As `ipam.range_end`.
+    ipam.ipRanges[].exclude | list of strings | none | As `ipam.exclude`, of this range.
+    ipam.ipRanges[].enable_l3 | boolean | false | As `ipam.enable_l3`.
+    ipam.gateway | address | none | The gateway of the allocated addresses of its family. It may be outside the subnet; it is never allocated.",
+    Route::KEYS,
+    "ipam.dns | object | none | Resolver settings for the result.
+    ipam.dns.nameservers | list of strings | none | Addresses of name servers.
+    ipam.dns.domain | string | none | The local domain.
+    ipam.dns.search | list of strings | none | Search domains.
+    ipam.dns.options | list of strings | none | Options as in resolv.conf(5).
+    ipam.addresses | list | none | Addresses for the result beside the allocated ones. The plugin never allocates them.
+    ipam.addresses[].address | string | required | The address with its prefix length.
+    ipam.addresses[].gateway | address | none | Its gateway.
+    ipam.addresses[].Address | object | none | As in [static](static.md#configuration): `IP` and `Mask`, which Go programs write.
+    ipam.addresses[].Address.IP | address | none | The address.
+    ipam.addresses[].Address.Mask | string | none | The bytes of the mask in base64.
+    ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one.
+    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false a network has one range, and its realm is named after it.
+    ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/24` or `24`: at most 2²⁴ addresses.
+    ipam.configuration_path | path | none | A flat file, by its absolute path.
+    ipam.enable_l3 | boolean | false | Only false is possible: the first and the last address of a subnet are not allocated.
+    ipam.dataDir | path | `/var/lib/cni/cluster-local` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
+    ipam.etcd_host | string | none | No effect; an error on a machine without `ipam.json`.
+    ipam.etcd_username | any | none | No effect: `etcd.user` in `ipam.json`.
+    ipam.etcd_password | any | none | No effect: `etcd.passwordFile` in `ipam.json`.
+    ipam.etcd_key_file | any | none | No effect: `etcd.key` in `ipam.json`.
+    ipam.etcd_cert_file | any | none | No effect: `etcd.cert` in `ipam.json`.
+    ipam.etcd_ca_cert_file | any | none | No effect: `etcd.ca` in `ipam.json`.
+    ipam.datastore | any | none | No effect: leases are in files, claims in files or in etcd.
+    ipam.kubernetes | object | none | No effect: no Kubernetes API is used.
+    ipam.kubernetes.kubeconfig | any | none | No effect.
+    ipam.kubernetes.k8s_api_root | any | none | No effect.
+    ipam.leader_lease_duration | any | none | No effect: there is no leader.
+    ipam.leader_renew_deadline | any | none | No effect.
+    ipam.leader_retry_period | any | none | No effect.
+    ipam.optimistic_ipam | any | none | No effect.
+    ipam.reconciler_cron_expression | any | none | No effect: [GC](#del-and-gc) frees what is left over.
+    ipam.sleep_for_race | any | none | No effect.
+    ipam.exclude_gateway | any | none | No effect: the gateway is never allocated.
+    ipam.log_file | any | none | No effect: errors go to the runtime.
+    ipam.log_level | any | none | No effect.
+    CNI_ARGS: IP | string | none | A comma-separated list of further addresses, as in `addresses`. `IgnoreUnknown=1` allows unknown arguments.
+    CNI_ARGS: GATEWAY | string | none | A comma-separated list of gateways. The plugin sets each one as the gateway of those addresses in `addresses` and `CNI_ARGS: IP` whose subnet contains this gateway; it takes the place of a configured gateway.",
+];
+
+/// The keys that are decoded; `KEYS` describes them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Document {
-    /// None if it is missing.
     pub ipam: Option<Ipam>,
 }
 
@@ -40,37 +93,23 @@ pub struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Ipam {
-    /// A range: `A/len`, or `A-B/len`. It comes before `ipRanges`.
     pub range: String,
-    /// The first address of `range`.
     pub range_start: String,
-    /// The last address of `range`.
     pub range_end: String,
-    /// Addresses and subnets of `range` that are never allocated.
     pub exclude: Vec<String>,
-    /// Ranges; one address is taken from each.
     #[serde(rename = "ipRanges")]
     pub ip_ranges: Vec<RangeDocument>,
-    /// The gateway of all ranges of its family.
     pub gateway: String,
-    /// Routes for the result.
     pub routes: Vec<Route>,
-    /// Resolver settings for the result.
     pub dns: Dns,
-    /// Addresses for the result beside the allocated ones.
     pub addresses: Vec<Address>,
-    /// The name of the address plan.
     pub network_name: String,
-    /// The size of blocks: `/24` or `24`.
     pub node_slice_size: String,
-    /// Whether addresses exclude each other across ranges; unset counts as true.
     pub enable_overlapping_ranges: Option<bool>,
-    /// Whether the first and the last address of a subnet are allocated; only false is possible.
     pub enable_l3: bool,
-    /// The parent of the networks' directories, as cluster-local reads it for each operation.
+    // Cluster-local reads it for each operation.
     #[serde(rename = "dataDir")]
     pub data_dir: String,
-    /// The endpoints of an etcd, which are the daemon's to know.
     pub etcd_host: String,
 }
 
@@ -78,15 +117,10 @@ pub struct Ipam {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RangeDocument {
-    /// `A/len`, or `A-B/len`.
     pub range: String,
-    /// The first address.
     pub range_start: String,
-    /// The last address.
     pub range_end: String,
-    /// Addresses and subnets that are never allocated.
     pub exclude: Vec<String>,
-    /// See [`Ipam::enable_l3`].
     pub enable_l3: bool,
 }
 

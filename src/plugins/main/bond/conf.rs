@@ -25,45 +25,26 @@ const MIIMON: u32 = 100;
 /// How many addresses of `arpIpTargets` a bond takes (BOND_MAX_ARP_TARGETS).
 const MOST_TARGETS: usize = 16;
 
-/// The keys of the configuration.
+/// The keys of the configuration, which `KEYS` describes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// How the bond distributes packets. Required.
     mode: String,
-    /// The interval of looks at the links' carriers in milliseconds, a number or a string. Default
-    /// 100; 0 with `arpInterval`.
     miimon: Miimon,
-    /// The links, two at least. Required.
     links: Vec<LinkConf>,
-    /// The links are the container's own, from earlier attachments. Default false: they are the
-    /// host's, and move into the container and back.
-    pub links_in_container: bool,
-    /// MTU in bytes, at most the links'; 0, the default, for 1500 or the least of the links.
+    pub(super) links_in_container: bool,
     mtu: i64,
-    /// 0, the default: all links get the bond's hardware address. 1: the bond gets that of its
-    /// active link. 2: a link gets the bond's when it becomes active.
     fail_over_mac: i64,
-    /// 1: inactive links receive as well. 0: they do not, as by default.
     all_slaves_active: Option<i64>,
-    /// 1, the kernel's default: flows move by load. 0: they are distributed by `xmitHashPolicy`.
     tlb_dynamic_lb: Option<i64>,
-    /// What the link of a packet is chosen by. Default: the kernel's, `layer2`.
     xmit_hash_policy: String,
-    /// How often the other side sends LACPDUs: `slow`, the kernel's default, or `fast`.
     lacp_rate: String,
-    /// How a bond chooses among aggregators: `stable`, the kernel's default, `bandwidth` or `count`.
     ad_select: String,
-    /// With how many working links the bond has a carrier; 0, the default, counts as 1.
     min_links: u32,
-    /// The link, one of `links`, that is used while it works. Default: none.
     primary: String,
-    /// The interval of ARP requests to `arpIpTargets` in milliseconds; 0, the default, for none.
     arp_interval: u32,
-    /// IPv4 addresses; a link that hears of none of them does not work.
     arp_ip_targets: Vec<String>,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
-    pub dns: DnsConf,
+    pub(super) dns: DnsConf,
     /// What these keys say.
     #[serde(skip)]
     bond: Bond,
@@ -73,11 +54,31 @@ pub struct Conf {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct LinkConf {
-    /// Its name.
     name: String,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "mode | string | required | `balance-rr`, `active-backup`, `balance-xor`, `broadcast`, `802.3ad`, `balance-tlb` or `balance-alb`, as in the kernel's [documentation](https://docs.kernel.org/networking/bonding.html).
+        links | list | required | The links, two at least, each with its `name`.
+        links[].name | string | required | Name or altname of a link of the host, or of the container with `linksInContainer`.
+        linksInContainer | boolean | false | The links are the container's. Otherwise they are the host's and move into the container, with their names.
+        miimon | integer or string | 100 | How often the bond looks at the carriers of its links, in milliseconds. With `arpInterval` it is 0.
+        mtu | integer | 0 | MTU in bytes, 68 to the least of the links'. 0: 1500, or the least of the links' if that is smaller.
+        failOverMac | integer | 0 | 0: all links have the bond's hardware address. 1: the bond has that of its active link. 2: a link gets the bond's while it is active.
+        primary | string | none | The link, one of `links`, that is used while it works. In `active-backup`, `balance-tlb` and `balance-alb`.
+        xmitHashPolicy | string | `layer2` | What chooses the link of a packet: `layer2`, `layer3+4`, `layer2+3`, `encap2+3`, `encap3+4` or `vlan+srcmac`.
+        allSlavesActive | integer | 0 | 1: links that are not active receive as well.
+        tlbDynamicLb | integer | 1 | 0: flows do not move by load. In `balance-tlb` and `balance-alb`.
+        lacpRate | string | `slow` | How often the other side sends LACPDUs: `slow` or `fast`. In `802.3ad`.
+        adSelect | string | `stable` | How one of several aggregators is chosen: `stable`, `bandwidth` or `count`. In `802.3ad`.
+        minLinks | integer | 0 | With how many links the bond has a carrier. In `802.3ad`.
+        arpInterval | integer | 0 | How often the bond asks for `arpIpTargets` by ARP, in milliseconds; 0 for never. In `balance-rr`, `active-backup`, `balance-xor` and `broadcast`. Excludes `miimon`.
+        arpIpTargets | list of strings | none | 1 to 16 IPv4 addresses. A link over which none of them is heard does not work.",
+        DnsConf::KEYS,
+        "ipam.type | string | none | The IPAM plugin. Without it the bond is up and has no addresses.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         refuse_own_ipam(cx)?;
         self.validate_links()?;

@@ -16,53 +16,30 @@ use crate::steps::masquerade::{self, Masquerade};
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
 
-/// The keys of the configuration.
+/// The keys of the configuration, which `KEYS` describes.
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The bridge's name. Default `cni0`.
-    pub bridge: String,
-    /// Give the bridge the gateway's address. Default false.
+    pub(super) bridge: String,
     is_gateway: bool,
-    /// `isGateway`, and a default route through the gateway. Default false.
-    pub is_default_gateway: bool,
-    /// Replace another address of the bridge that conflicts with the gateway's. Default false: a
-    /// conflict is an error.
-    pub force_address: bool,
-    /// Masquerade what leaves the containers' subnet. Default false.
-    pub ip_masq: bool,
-    /// `nftables` (default) or `iptables`.
+    pub(super) is_default_gateway: bool,
+    pub(super) force_address: bool,
+    pub(super) ip_masq: bool,
     #[serde(deserialize_with = "masquerade::backend")]
     ip_masq_backend: Option<Backend>,
-    /// MTU of bridge and pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
-    /// Let a container reach itself through the bridge. Default false.
-    pub hairpin_mode: bool,
-    /// Set the bridge to promiscuous mode. Default false.
-    pub promisc_mode: bool,
-    /// The VLAN of the container, 1 to 4094; 0, the default, for none.
-    pub vlan: i64,
-    /// The VLANs that the container sees with their tags. An empty list still turns on VLAN
-    /// filtering of the bridge.
-    pub vlan_trunk: Option<Vec<Trunk>>,
-    /// Keep the port in the bridge's default VLAN as well. Default false.
+    pub(super) hairpin_mode: bool,
+    pub(super) promisc_mode: bool,
+    pub(super) vlan: i64,
+    pub(super) vlan_trunk: Option<Vec<Trunk>>,
     preserve_default_vlan: bool,
-    /// Drop what the container sends with a hardware address other than its own. Default false.
-    pub macspoofchk: bool,
-    /// Established flows go from link to link by a flowtable, past the rules of the host. Default
-    /// false; needs `isGateway`.
-    pub fast_path: bool,
-    /// Probe for duplicates of IPv6 addresses before they are used. Default false.
+    pub(super) macspoofchk: bool,
+    pub(super) fast_path: bool,
     enabledad: bool,
-    /// Leave the container's end down. Default false; mutually exclusive with an IPAM plugin.
-    pub disable_container_interface: bool,
-    /// Drop packets between this port and other isolated ones. Default false.
-    pub port_isolation: bool,
-    /// The bridge forwards frames to the reserved multicast address 01:80:c2:00:00:0N if bit N is set;
-    /// 0, the default, for none.
+    pub(super) disable_container_interface: bool,
+    pub(super) port_isolation: bool,
     group_fwd_mask: i64,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
-    pub dns: DnsConf,
+    pub(super) dns: DnsConf,
     args: ArgsConf,
     runtime_config: MacConf,
     /// The container's hardware address, from the one of its three sources that takes precedence.
@@ -141,6 +118,35 @@ const GROUPS: i64 = 0xffff;
 const REFUSED_GROUPS: [(u32, &str); 3] = [(0, "STP"), (1, "pause frames"), (2, "LACP")];
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "bridge | string | `cni0` | The bridge's name, at most 15 bytes. Created if it does not exist. An existing bridge is used as it is, see below.
+        isGateway | boolean | false | The bridge has the gateway's address. Without a gateway from IPAM that is the first address of the subnet.
+        isDefaultGateway | boolean | false | As `isGateway`, and each family gets a default route through it, unless IPAM has one.
+        forceAddress | boolean | false | Replaces conflicting addresses of the bridge, which are an error otherwise: any IPv4 address that is not a gateway of this attachment, and an IPv6 address in the same subnet.
+        ipMasq | boolean | false | Traffic that leaves the containers' subnet gets the host's address. No effect without IPAM.
+        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.
+        mtu | integer | 0 | MTU of a new bridge and of the pair, 68 to 65535; 0 leaves it to the kernel.
+        hairpinMode | boolean | false | A container reaches itself through the bridge. Excludes `promiscMode`.
+        promiscMode | boolean | false | The bridge accepts every packet. Never switched off again.
+        vlan | integer | 0 | The container's untagged VLAN, 1 to 4094; 0 for none. A new bridge then filters by VLAN, and the gateway's address is on `<bridge>.<vlan>`.
+        vlanTrunk | list | none | The VLANs that the container receives with their tags. An empty list also makes a new bridge filter. Without `vlan`, VLAN 1 is the untagged one.
+        vlanTrunk[].id | integer | none | One VLAN, 1 to 4094.
+        vlanTrunk[].minID | integer | none | The first VLAN of a range; with `maxID` only.
+        vlanTrunk[].maxID | integer | none | The last VLAN of a range; with `minID` only.
+        preserveDefaultVlan | boolean | false | The port stays in the bridge's default VLAN as well.
+        macspoofchk | boolean | false | The container can send only with its own hardware address.
+        fastPath | boolean | false | Established flows of TCP and UDP go from link to link by a flowtable of nftables, past the rules of the host: see [fast path](fast-path.md). Needs `isGateway` and IPAM; excludes `vlan` and `vlanTrunk`.
+        enabledad | boolean | false | IPv6 duplicate address detection, which takes a second or two; a duplicate is an error.
+        disableContainerInterface | boolean | false | The container's end stays down. Excludes IPAM.
+        portIsolation | boolean | false | No packets between this port and other isolated ones.
+        groupFwdMask | integer | 0 | A mask of reserved multicast addresses: if bit N is set, the bridge forwards frames to 01:80:c2:00:00:0N. 16384 (bit 14) forwards LLDP and PTP. The kernel refuses bits 0 (STP), 1 (pause frames) and 2 (LACP). Bits of other networks stay; never switched off again.",
+        DnsConf::KEYS,
+        "runtimeConfig.mac | string | random | The container's hardware address, six octets; capability `mac`.
+        args.cni.mac | string | random | The same; `runtimeConfig.mac` overrides it.
+        CNI_ARGS: MAC | string | random | The same; both keys override it. `IgnoreUnknown=1` allows other arguments, which are an error otherwise on ADD and CHECK.
+        ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;

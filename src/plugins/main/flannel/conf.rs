@@ -20,19 +20,12 @@ const TIMEOUT: RangeInclusive<i64> = 0..=60;
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The file of flanneld; `/run/flannel/subnet.env` by default.
-    pub subnet_file: String,
-    /// How many seconds ADD waits for that file: until flanneld has started, for example. 0 by
-    /// default: it fails at once, as the original does.
-    pub subnet_file_timeout: u32,
-    /// Where the configurations of attachments are kept; `/var/lib/cni/flannel` by default.
-    pub data_dir: String,
-    /// What the delegate's configuration begins with.
-    pub delegate: BTreeMap<String, Value>,
-    /// What the delegate's `ipam` begins with.
-    pub ipam: BTreeMap<String, Value>,
-    /// Capability arguments, for the delegate.
-    pub runtime_config: BTreeMap<String, Value>,
+    pub(super) subnet_file: String,
+    pub(super) subnet_file_timeout: u32,
+    pub(super) data_dir: String,
+    pub(super) delegate: BTreeMap<String, Value>,
+    pub(super) ipam: BTreeMap<String, Value>,
+    pub(super) runtime_config: BTreeMap<String, Value>,
 }
 
 impl Default for Conf {
@@ -68,6 +61,15 @@ pub fn routes(config: &Config) -> Result<Vec<Route>> {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "subnetFile | path | `/run/flannel/subnet.env` | The file of flanneld.
+        subnetFileTimeout | integer | 0 | How many seconds ADD waits for that file, 0 to 60.
+        dataDir | path | `/var/lib/cni/flannel` | Where the delegate's configuration is kept for each attachment.
+        delegate | object | `{}` | What the delegate's configuration begins with; `type` is bridge by default. `name` and `ipam` are flannel's.
+        ipam | object | `{}` | What the delegate's `ipam` begins with; `type` is host-local by default. Its `routes` come before those to the networks.
+        runtimeConfig | object | none | Capability arguments, for the delegate.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         routes(cx.config)?;
         self.validate_timeout()?;

@@ -14,18 +14,13 @@ use crate::steps::ipam;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// The link's name or altname.
     device: String,
-    /// The link's hardware address.
     #[serde(deserialize_with = "mac::optional")]
     hwaddr: Option<MacAddr>,
-    /// The device's directory below /sys/devices.
     kernelpath: String,
-    /// The device's address on the PCI bus, such as `0000:00:1f.6`.
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
-    pub dns: DnsConf,
+    pub(super) dns: DnsConf,
     #[serde(rename = "runtimeConfig")]
     runtime_config: RuntimeConf,
 }
@@ -34,8 +29,6 @@ pub struct Conf {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RuntimeConf {
-    /// The device's address on the PCI bus, or its name on the auxiliary bus. It overrides
-    /// `pciBusID`.
     #[serde(rename = "deviceID")]
     device_id: String,
 }
@@ -44,6 +37,16 @@ struct RuntimeConf {
 const DEVICES: &str = "/sys/devices/";
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "device | string | none | The link's name on the host, or another name of it (`ip link property`).
+        hwaddr | string | none | The link's hardware address.
+        kernelpath | string | none | The device's directory below `/sys/devices/`; the first link in its `net` is taken.
+        pciBusID | string | none | The device's address on the PCI bus, such as `0000:00:1f.6`; the first link in its `net`, or in that of its virtio device.",
+        DnsConf::KEYS,
+        "ipam.type | string | none | The IPAM plugin. Without it the device is up and has no addresses.
+        runtimeConfig.deviceID | string | none | The choice of a device plugin: an address on the PCI bus, or a name on the auxiliary bus. Overrides `pciBusID`.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         validate_id("pciBusID", &self.pci_bus_id)?;
         validate_id("runtimeConfig.deviceID", &self.runtime_config.device_id)?;

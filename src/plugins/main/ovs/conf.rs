@@ -31,34 +31,20 @@ const ARGS: [&str; 5] = ["MAC", "mac", "OvnPort", "ovnPort", "K8S_POD_UID"];
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// The bridge of Open vSwitch, which exists. `br-int` for a port of OVN, else required.
-    pub bridge: String,
-    /// The VLAN of an access port, 0 to 4094; without `vlan` and `trunk` the port has every VLAN.
-    pub vlan: Option<i64>,
-    /// `native-untagged` or `native-tagged`: the trunk has `vlan` as its native VLAN. Without it a
-    /// trunk takes precedence over `vlan`.
-    pub vlan_mode: Option<VlanMode>,
-    /// The VLANs that the container sees with their tags.
-    pub trunk: Vec<Trunk>,
-    /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
-    pub mtu: u32,
-    /// The OpenFlow port number; 0, the default, leaves it to Open vSwitch.
-    pub ofport_request: i64,
-    /// `type` of the interface's row; empty, the default, and `system` are a link of the kernel.
-    pub interface_type: String,
-    /// A device of its own; refused.
+    pub(super) bridge: String,
+    pub(super) vlan: Option<i64>,
+    pub(super) vlan_mode: Option<VlanMode>,
+    pub(super) trunk: Vec<Trunk>,
+    pub(super) mtu: u32,
+    pub(super) ofport_request: i64,
+    pub(super) interface_type: String,
     #[serde(rename = "deviceID")]
-    pub device_id: String,
-    /// The first place of a file with further keys.
-    pub configuration_path: String,
-    /// The socket of OVSDB: `unix:PATH`, `tcp:IP:PORT` or a path.
-    pub socket_file: String,
-    /// With `link_state_check_interval`, how long ADD waits for the carrier: their product. 0 is 5.
-    pub link_state_check_retries: u32,
-    /// In milliseconds; 0 is 600.
-    pub link_state_check_interval: u32,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
-    pub dns: DnsConf,
+    pub(super) device_id: String,
+    pub(super) configuration_path: String,
+    pub(super) socket_file: String,
+    pub(super) link_state_check_retries: u32,
+    pub(super) link_state_check_interval: u32,
+    pub(super) dns: DnsConf,
     args: ArgsConf,
     #[serde(rename = "runtimeConfig")]
     runtime_config: MacConf,
@@ -96,6 +82,29 @@ pub struct Asked {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "bridge | string | `br-int` for a port of OVN, else required | The bridge, which must exist.
+        vlan | integer | none | The VLAN of an access port, 0 to 4094. Without `vlan` and `trunk` the port has every VLAN.
+        trunk | list | none | The VLANs that the container sees with their tags. They take precedence over `vlan`, unless `vlan_mode` is set.
+        trunk[].id | integer | none | One VLAN, 1 to 4094.
+        trunk[].minID | integer | none | The first of a range, with `maxID`.
+        trunk[].maxID | integer | none | The last of the range.
+        vlan_mode | string | none | `native-untagged` or `native-tagged`: the port is a trunk with `vlan` as its native VLAN, and Open vSwitch sends frames of that VLAN untagged or tagged. Without `trunk` the port carries every VLAN.
+        mtu | integer | 0 | The MTU of both ends, 68 to 65535; 0 leaves it to the kernel.
+        ofport_request | integer | 0 | The OpenFlow port number, up to 65279; 0 leaves it to Open vSwitch.
+        interface_type | string | none | `type` of the interface's row. `system` is what a veth is, and `internal` is refused.
+        socket_file | string | `unix:/var/run/openvswitch/db.sock` | `unix:PATH`, a path, or `tcp:IP:PORT`. `ssl:` is refused: this client has no TLS.
+        configuration_path | string | none | The first place of a file with further keys.
+        link_state_check_retries | integer | 0 | With the next key: ADD waits for the carrier as long as their product; 0 is 5.
+        link_state_check_interval | integer | 0 | In milliseconds; 0 is 600.
+        deviceID | string | none | Refused: the port is a veth.",
+        DnsConf::KEYS,
+        "ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).
+        args.cni.mac | string | of the first IP address | The container's hardware address.
+        args.cni.ovnPort | string | none | The logical port of OVN, which the interface's `external_ids` have as `iface-id`.
+        runtimeConfig.mac | string | none | Capability `mac`: overrides the other places.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.asked = self.asked_by(cx.args)?;
         self.validate_keys()

@@ -30,31 +30,36 @@ const LINKS: PluginLinks = PluginLinks { plugin: "tap", kind: KIND };
 /// The plugin.
 pub struct Tap;
 
-/// Its configuration.
+/// Its configuration; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// Let several processes or threads open it, with one queue each. Default false.
     multi_queue: bool,
-    /// MTU in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
-    /// Its hardware address, which CNI_ARGS and `runtimeConfig` override.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    /// The user id that may open it.
     owner: Option<u32>,
-    /// The group id that may open it.
     group: Option<u32>,
-    /// The SELinux context that the interface is created in.
     selinux_context: String,
-    /// A bridge in the container whose port the interface becomes.
     bridge: String,
-    /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
     runtime_config: MacConf,
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "multiQueue | boolean | false | It can be opened several times, with one queue each.
+        mtu | integer | 0 | MTU of the interface, 68 to 65535; 0 leaves it to the kernel.
+        mac | string | the kernel's | Its hardware address. CNI_ARGS and `runtimeConfig.mac` override it.
+        owner | integer | none | The user id that may open it without privileges. With neither `owner` nor `group`, any process may that can open `/dev/net/tun`.
+        group | integer | none | The group id that may. With both, the process needs both.
+        selinuxContext | string | none | The SELinux context in which it is created.
+        bridge | string | none | A bridge of the container; the tap becomes its port.",
+        DnsConf::KEYS,
+        "ipam.type | string | none | The IPAM plugin. Without it the interface is up and has no addresses.
+        runtimeConfig.mac | string | `mac` | The hardware address, from the runtime.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         veth::validate_mtu(self.mtu)?;
         self.mac = hardware_address::of_key(self.mac.as_ref(), cx.args, &self.runtime_config)?;

@@ -21,10 +21,7 @@ const OF_RUNTIME: &str = "runtimeConfig.bandwidth.";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// For how many milliseconds a packet waits at most, in addition to the time of the burst.
-    /// Default 25.
     latency: Option<i64>,
-    /// `fq_codel` for a queue of each flow; default one queue for all.
     #[serde(deserialize_with = "decode::word")]
     qdisc: Inner,
     runtime_config: RuntimeConfig,
@@ -55,7 +52,6 @@ const LONGEST: i64 = 10_000;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConfig {
-    /// Capability `bandwidth`.
     bandwidth: Limiting,
 }
 
@@ -64,17 +60,11 @@ struct RuntimeConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Limiting {
-    /// What the container may receive, in bits per second; 0, the default, means no limit.
     ingress_rate: Option<u64>,
-    /// How many bits may arrive at once; required with a rate.
     ingress_burst: Option<u64>,
-    /// What the container may send, in bits per second; 0, the default, means no limit.
     egress_rate: Option<u64>,
-    /// How many bits may be sent at once; required with a rate.
     egress_burst: Option<u64>,
-    /// Traffic with these subnets is not limited. Default none.
     unshaped_subnets: Vec<Subnet>,
-    /// Only traffic with these subnets is limited. Default all.
     shaped_subnets: Vec<Subnet>,
 }
 
@@ -109,6 +99,18 @@ pub enum Traffic {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "ingressRate | integer | 0 | Limit of received traffic in bits per second; 0 is unlimited, else at least 8, and 48 with an MTU of 1500.
+        ingressBurst | integer | 0 | How many bits may arrive at once after a pause, at most 34359738359. Required with `ingressRate`.
+        egressRate | integer | 0 | Limit of sent traffic in bits per second; 0 is unlimited, else at least 8, and 48 with an MTU of 1500.
+        egressBurst | integer | 0 | How many bits may be sent at once after a pause, at most 34359738359. Required with `egressRate`.
+        unshapedSubnets | list of strings | none | Traffic to and from these subnets, of either family, is unlimited. Needs the kernel's htb.
+        shapedSubnets | list of strings | all | Only traffic to and from these subnets is limited. Excludes `unshapedSubnets`.
+        latency | integer | 25 | How many milliseconds a packet may wait in addition to the time of the burst, 1 to 10000. Excludes `qdisc`.
+        qdisc | string | none | `fq_codel`: in the limit each flow has a queue of its own, which keeps the delay short. By default all packets wait in one.
+        runtimeConfig.bandwidth | object | none | The first six of these keys, from the runtime.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.limits = self.read_limits(cx)?;
         Ok(())

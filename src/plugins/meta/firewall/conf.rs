@@ -13,20 +13,15 @@ use crate::error::{Error, Result, Word, warn};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 
-/// The configuration of `firewall`.
+/// The configuration of `firewall`; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables`, `iptables` or `firewalld`. Default: firewalld if it is running, else nftables.
     #[serde(deserialize_with = "decode::word")]
-    pub backend: Option<Backend>,
-    /// The chain that packets pass before ours, for the administrator's own rules. Default
-    /// `CNI-ADMIN`.
-    pub iptables_admin_chain_name: ChainName,
-    /// The zone of firewalld that addresses are added to. Default `trusted`.
-    pub firewalld_zone: Zone,
-    /// `open` (default), `same-bridge` or `isolated`: which containers may talk to each other.
-    pub ingress_policy: Policy,
+    pub(super) backend: Option<Backend>,
+    pub(super) iptables_admin_chain_name: ChainName,
+    pub(super) firewalld_zone: Zone,
+    pub(super) ingress_policy: Policy,
 }
 
 /// `backend`. Default: firewalld if it is running; else nftables, or iptables on a kernel without
@@ -123,6 +118,13 @@ impl<'de> Deserialize<'de> for ChainName {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "backend | string | by host | `nftables`, `iptables` or `firewalld`, see below.
+        iptablesAdminChainName | string | `CNI-ADMIN` | The iptables chain for rules of the administrator, before those of the containers. At most 28 letters, digits, `_`, `.` and `-`; no name with another meaning to iptables, such as `LOG`.
+        firewalldZone | string | `trusted` | The zone in which the addresses become sources. At most 32 bytes; empty is firewalld's default zone.
+        ingressPolicy | string | `open` | `open`, `same-bridge` or `isolated`.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         Ok(()) // the types check everything
     }

@@ -40,28 +40,20 @@ const ORDERS: [&str; 18] = [
     "wait",
 ];
 
-/// The configuration of `portmap`.
+/// The configuration of `portmap`; `KEYS` describes the keys.
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables` or `iptables`. Default: nftables, unless a key requires iptables.
     #[serde(deserialize_with = "backend")]
     backend: Option<Backend>,
-    /// Masquerade packets whose answers would otherwise bypass the host: from the container itself,
-    /// from its network, and from 127.0.0.1. Default true.
-    pub snat: bool,
-    /// Masquerade every packet that comes through a port. Default false.
-    pub masq_all: bool,
-    /// iptables: the bit of the mark for packets to masquerade, 0 to 31. Default 13.
+    pub(super) snat: bool,
+    pub(super) masq_all: bool,
     mark_masq_bit: Option<i64>,
-    /// iptables: a foreign chain that marks for masquerading, such as `KUBE-MARK-MASQ`.
-    pub external_set_mark_chain: String,
-    /// Additional conditions for IPv4 packets, in the syntax of the backend.
+    pub(super) external_set_mark_chain: String,
     #[serde(rename = "conditionsV4")]
-    pub conditions_v4: Vec<String>,
-    /// The same for IPv6.
+    pub(super) conditions_v4: Vec<String>,
     #[serde(rename = "conditionsV6")]
-    pub conditions_v6: Vec<String>,
+    pub(super) conditions_v6: Vec<String>,
     runtime_config: RuntimeConf,
     /// The mappings to make.
     #[serde(skip)]
@@ -100,6 +92,21 @@ fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "runtimeConfig.portMappings | list | none | The capability `portMappings`, from the runtime.
+        runtimeConfig.portMappings[].hostPort | integer | required | The port of the host, 1 to 65535.
+        runtimeConfig.portMappings[].containerPort | integer | required | The port of the container, 1 to 65535.
+        runtimeConfig.portMappings[].protocol | string | `tcp` | `tcp`, `udp` or `sctp`, in any case.
+        runtimeConfig.portMappings[].hostIP | string | all | The address of the host for the port. `0.0.0.0` and `::` mean all of one family; without it all of both.
+        backend | string | `nftables` | `nftables` or `iptables`. By default nftables, or iptables if another key requires it.
+        snat | boolean | true | Clients that would get no answer otherwise are masqueraded, see below.
+        masqAll | boolean | false | All clients of a port are masqueraded.
+        markMasqBit | integer | 13 | iptables: the bit of the mark for masquerading, 0 to 31.
+        externalSetMarkChain | string | none | iptables: an existing chain of table `nat`, such as `KUBE-MARK-MASQ`, that marks for masquerading in place of ours. Excludes `markMasqBit`.
+        conditionsV4 | list of strings | none | Further conditions on IPv4 packets. iptables' syntax if the first begins with `-` or `!`, else nftables'.
+        conditionsV6 | list of strings | none | The same for IPv6.",
+    ];
+
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         self.validate_mark()?;
         self.validate_chain()?;

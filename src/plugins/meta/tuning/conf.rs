@@ -15,24 +15,17 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::hardware_address::{self, MacConf};
 
-/// The configuration of `tuning`.
+/// The configuration of `tuning`; `KEYS` describes the keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// Sysctls below `net` and their values.
     sysctl: Pairs,
-    /// The hardware address.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    /// MTU in bytes; 0, the default, leaves it unchanged.
     mtu: u32,
-    /// Promiscuous mode: receive every packet.
     promisc: Option<bool>,
-    /// Receive every multicast packet.
     allmulti: Option<bool>,
-    /// Length of the transmit queue, in packets.
     tx_q_len: Option<u32>,
-    /// Directory of the backups. Default `/run/cni/tuning`.
     data_dir: String,
     runtime_config: MacConf,
     args: Args,
@@ -56,7 +49,6 @@ struct Args {
 #[serde(default, rename_all = "camelCase")]
 struct Overrides {
     sysctl: Pairs,
-    /// An empty string discards the address from all sources.
     #[serde(deserialize_with = "given_mac")]
     mac: Option<Option<MacAddr>>,
     mtu: Option<u32>,
@@ -66,6 +58,24 @@ struct Overrides {
 }
 
 impl PluginConf for Conf {
+    const KEYS: &'static [&'static str] = &[
+        "sysctl | object | none | Sysctls below `net` and their values, which are strings. They are set in this order, those ending in `disable_ipv6` last.
+        mac | string | none | Hardware address.
+        mtu | integer | 0 | MTU in bytes, within the interface's limits; 0 leaves it unchanged. Below 1280 the kernel disables IPv6 on the interface and removes its addresses.
+        promisc | boolean | none | Receive every packet, or only those for the interface.
+        allmulti | boolean | none | Receive every multicast packet, or only those of joined groups.
+        txQLen | integer | none | Length of the transmit queue, in packets.
+        dataDir | string | `/run/cni/tuning` | Directory of backups: an absolute path that is not a symbolic link.
+        runtimeConfig.mac | string | none | Hardware address; capability `mac`.
+        args.cni.sysctl | object | none | Sysctls in addition to `sysctl`, or in place of the same ones; set after them.
+        args.cni.mac | string | none | Hardware address, in place of all others; an empty one removes them.
+        args.cni.mtu | integer | none | In place of `mtu`, also when it is 0.
+        args.cni.promisc | boolean | none | In place of `promisc`.
+        args.cni.allmulti | boolean | none | In place of `allmulti`.
+        args.cni.txQLen | integer | none | In place of `txQLen`.
+        CNI_ARGS: MAC | string | none | Hardware address, before `mac` and after `runtimeConfig.mac`.",
+    ];
+
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         Backups::parse(&self.data_dir)?;
         self.settings = self.settings(&cx.env.get("CNI_IFNAME"))?;

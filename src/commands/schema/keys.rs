@@ -1,29 +1,9 @@
-//! The meaning and the default of each key, from the table of keys on the plugin's page.
-//!
-//! The tables are cut out of the pages when the binary is compiled, so pages, schemas and the manual
-//! have one description of each key.
+//! The meaning and the default of each key, from the rows of the plugins:
+//! [`PluginConf::KEYS`](crate::plugin::PluginConf::KEYS).
 
 use crate::cni::json::Value;
+use crate::plugin::Entry;
 use crate::terminal::manual::Terms;
-
-/// The tables of the pages of these plugins.
-macro_rules! tables {
-    ($($name:literal)*) => {
-        &[$(($name, {
-            const PAGE: &[u8] =
-                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/", $name, ".md"));
-            const START: usize = start_of_table(PAGE);
-            const TABLE: [u8; end_of_table(PAGE) - START] = part(PAGE, START);
-            &TABLE
-        })),*]
-    };
-}
-
-/// The table of each page, by the name of the plugin.
-static TABLES: &[(&str, &[u8])] = tables! {
-    "bridge" "ptp" "macvlan" "ipvlan" "vlan" "host-device" "dummy" "tap" "loopback" "flannel" "bond" "ovs" "host-local"
-    "static" "dhcp" "cluster-local" "whereabouts" "bandwidth" "firewall" "portmap" "route-override" "sbr" "tuning" "vrf"
-};
 
 /// The keys that have no row of their own, because every plugin or list has them.
 const GENERAL: Terms = &[
@@ -44,52 +24,10 @@ const GENERAL: Terms = &[
     ("dns", "Resolver settings of the result."),
 ];
 
-/// The start of the first row of the chapter about keys; the end of the page if it has no table.
-const fn start_of_table(page: &[u8]) -> usize {
-    let chapter = find(page, b"\n## Configuration\n", 0);
-    let row = find(page, b"\n| `", chapter);
-    if row < find(page, b"\n## ", chapter + 1) { row + 1 } else { page.len() }
-}
-
-const fn end_of_table(page: &[u8]) -> usize {
-    find(page, b"\n\n", start_of_table(page))
-}
-
-/// The position of a word from `start` on; the end of the text if it is missing.
-const fn find(text: &[u8], word: &[u8], start: usize) -> usize {
-    let mut at = start;
-    while at + word.len() <= text.len() {
-        if is_at(text, word, at) {
-            return at;
-        }
-        at += 1;
-    }
-    text.len()
-}
-
-const fn is_at(text: &[u8], word: &[u8], at: usize) -> bool {
-    let mut index = 0;
-    while index < word.len() && text[at + index] == word[index] {
-        index += 1;
-    }
-    index == word.len()
-}
-
-/// A copy of a part of the text, so that the binary does not contain the rest.
-const fn part<const N: usize>(text: &[u8], start: usize) -> [u8; N] {
-    let mut part = [0; N];
-    let mut index = 0;
-    while index < N {
-        part[index] = text[start + index];
-        index += 1;
-    }
-    part
-}
-
-/// Objects with the keys of another one, which a page describes.
+/// An object with the keys of another one, which has the rows.
 const SAME_KEYS: (&str, &str) = ("runtimeConfig.ipRanges[][]", "ipam.ranges[][]");
 
-/// What a page says about a key.
+/// What is known about a key.
 pub struct Row {
     /// What the key means, with a default that is no value of JSON.
     pub meaning: String,
@@ -97,30 +35,26 @@ pub struct Row {
     default: &'static str,
 }
 
-/// The row of the key at this path, such as `ipam.routes[].dst`: of the plugin's page, else of
-/// another page, where the same types have their rows, or of an object with the same keys.
-pub fn row(plugin: &str, path: &str) -> Option<Row> {
+/// The row of the key at this path, such as `ipam.routes[].dst`: the plugin's own, else another
+/// plugin's, where the same types have their rows, or that of an object with the same keys.
+pub fn row(plugins: &[Entry], entry: &Entry, path: &str) -> Option<Row> {
     let path = &path.replace(SAME_KEYS.0, SAME_KEYS.1);
-    let own = || TABLES.iter().filter(move |table| table.0 == plugin);
     let key = path.rsplit('.').next()?;
-    let found = own().find_map(|table| in_table(table.1, path));
+    let found = row_of(entry, path);
     found
-        .or_else(|| TABLES.iter().find_map(|table| in_table(table.1, path)))
-        .or_else(|| own().find_map(|table| in_table(table.1, key)))
+        .or_else(|| plugins.iter().find_map(|other| row_of(other, path)))
+        .or_else(|| row_of(entry, key))
 }
 
-/// The description of a key that no page has a row for; empty if there is none.
+/// The description of a key that has no row; empty if there is none.
 pub fn general(key: &str) -> &'static str {
     GENERAL.iter().find(|known| known.0 == key).map_or("", |known| known.1)
 }
 
-fn in_table(table: &'static [u8], path: &str) -> Option<Row> {
-    let table = str::from_utf8(table).unwrap_or_default();
-    let start = ["| `", path, "` | "].concat();
-    let row = table.lines().find_map(|line| line.strip_prefix(start.as_str()))?;
-    let (before, meaning) = row.strip_suffix(" |")?.rsplit_once(" | ")?;
-    let default = before.rsplit(" | ").next().unwrap_or_default();
-    Some(Row { meaning: plain(meaning), default })
+fn row_of(entry: &Entry, path: &str) -> Option<Row> {
+    let mut rows = entry.rows().map(|row| row.splitn(4, " | "));
+    let mut cells = rows.find_map(|mut cells| (cells.next() == Some(path)).then_some(cells))?;
+    Some(Row { default: cells.nth(1)?, meaning: plain(cells.next()?) })
 }
 
 impl Row {
@@ -186,22 +120,14 @@ fn without_brackets(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::PLUGINS;
-
-    #[test]
-    fn every_plugin_has_a_table_of_text() {
-        for entry in PLUGINS {
-            let table = TABLES.iter().find(|table| table.0 == entry.name);
-            assert!(str::from_utf8(table.unwrap().1).is_ok(), "{}", entry.name);
-        }
-        assert_eq!(TABLES.len(), PLUGINS.len());
-    }
+    use crate::registry::{PLUGINS, find};
 
     #[test]
     fn a_row_has_meaning_and_default() {
+        let macvlan = find("macvlan").unwrap();
         let described = |path: &str, kind: &str| {
             let mut schema = Value::object([("type", Value::text(kind))]);
-            row("macvlan", path).unwrap().describe(&mut schema);
+            row(PLUGINS, macvlan, path).unwrap().describe(&mut schema);
             let text = |key| schema.get(key).map(Value::to_text).unwrap_or_default();
             (text("description"), text("default"))
         };
