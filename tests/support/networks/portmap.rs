@@ -63,8 +63,8 @@ pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
 #[track_caller]
 pub fn assert_localnet_is_guarded(host: &Namespace) {
     let open = host.sh(
-        "for f in /proc/sys/net/ipv4/conf/*/route_localnet; do
-            link=${f%/*}; link=${link##*/}; read value <$f; [ $value = 127 ] || continue
+        "for f in $(grep -lx 127 /proc/sys/net/ipv4/conf/*/route_localnet); do
+            link=${f%/*}; link=${link##*/}
             nft get element inet cni_multi_portmap localnet \"{ $link }\" >/dev/null 2>&1 || echo $link
         done",
     );

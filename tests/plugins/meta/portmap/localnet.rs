@@ -206,7 +206,9 @@ fn kill_at_each(lab: &Lab, prepare: impl Fn() -> Call, go_on: impl Fn()) -> usiz
         let call = prepare();
         let mut changes = 0;
         let traced = trace(&call, |stop| {
-            changes += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
+            let sets = stop.call == libc::SYS_write && stop.descriptor(0).contains("/sys/net/");
+            let has_changed = stop.result.is_some_and(|result| result >= 0);
+            changes += usize::from(has_changed && (sets || stop.changes()));
             if stop.result.is_some() && changes == point { Then::Kill } else { Then::Go }
         });
         assert_localnet_is_guarded(&lab.host);
