@@ -169,10 +169,16 @@ pub fn end_unguarded_of(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     end_unguarded(cx.handles(), &links)
 }
 
-/// The same for all links.
+/// The same for all links. A look is silent about a link that containers use: no gone one has left
+/// it so, and `net sync` guards it again.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let links = cx.host()?.links()?;
-    ErrorList::of(unguarded(cx.handles(), &links)?.map(|link| {
+    let is_in_use = |link: &Link| {
+        let is_end = |end: &&Link| end.index == link.index || end.master == Some(link.index);
+        links.iter().filter(is_end).any(|end| link_alias::is_of_any(&end.alias))
+    };
+    let unguarded = unguarded(cx.handles(), &links)?;
+    ErrorList::of(unguarded.filter(|link| !valid.is_look() || !is_in_use(link)).map(|link| {
         let what = format!("sysctl {} of ours", of_link(&link.name));
         // Ports that need it are not published either.
         let stale = Stale { what, is_torn: true, ..Stale::default() };
