@@ -1,9 +1,6 @@
 //! A transaction of nf_tables, which the kernel applies as a whole or not at all.
 
-use std::collections::HashSet;
-
 use super::expr::{Expressions, Verdict};
-use super::objects::elements_of;
 use super::uapi::*;
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
@@ -366,7 +363,7 @@ impl Batch {
         bytes
     }
 
-    fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
+    pub(super) fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
         let of_kind =
             self.operations.iter().filter(move |operation| operation.header.kind() == kind);
         of_kind.map(|operation| Attrs::of(operation.body.bytes()))
@@ -387,16 +384,6 @@ impl Batch {
     /// Whether it removes a table.
     pub(super) fn removes_table(&self) -> bool {
         self.bodies(NFT_MSG_DELTABLE).next().is_some()
-    }
-
-    /// The keys of the elements that it removes from a set, except those that it adds again.
-    pub(super) fn removed_from(&self, set: &str) -> Vec<Vec<u8>> {
-        let keys = |kind| {
-            let of_set = self.bodies(kind).filter(|body| body.is_text(NFTA_SET_ELEM_LIST_SET, set));
-            of_set.flat_map(elements_of).map(|element| element.key)
-        };
-        let added: HashSet<Vec<u8>> = keys(NFT_MSG_NEWSETELEM).collect();
-        keys(NFT_MSG_DELSETELEM).filter(|key| !added.contains(key)).collect()
     }
 
     /// The use count of a chain as the kernel computes it: its rules, and those that lead to it.

@@ -1,8 +1,9 @@
 //! Tables, chains, rules and elements as the kernel has them.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use super::batch::{Table, element_key, set_name};
+use super::batch::{Batch, Table, element_key, set_name};
 use super::meaning;
 use super::socket::{Nft, Query};
 use super::uapi::*;
@@ -213,8 +214,20 @@ fn compared(expression: Attrs<'_>) -> Option<&[u8]> {
     expression.expression("cmp")?.value(NFTA_CMP_DATA)
 }
 
+impl Batch {
+    /// The keys of the elements that it removes from a set, except those that it adds again.
+    pub(super) fn removed_from(&self, set: &str) -> Vec<Vec<u8>> {
+        let keys = |kind| {
+            let of_set = self.bodies(kind).filter(|body| body.is_text(NFTA_SET_ELEM_LIST_SET, set));
+            of_set.flat_map(elements_of).map(|element| element.key)
+        };
+        let added: HashSet<Vec<u8>> = keys(NFT_MSG_NEWSETELEM).collect();
+        keys(NFT_MSG_DELSETELEM).filter(|key| !added.contains(key)).collect()
+    }
+}
+
 /// The elements in a message about a set.
-pub(super) fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
+fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
     let elements = attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS).iter();
     elements.filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
 }
