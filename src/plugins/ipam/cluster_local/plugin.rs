@@ -9,9 +9,9 @@ use super::{contested, node, prune, status, sticky};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::error::{Code, Error, Result};
-use crate::plugin::leases::LeaseStore;
 #[cfg(feature = "cluster")]
 use crate::plugin::OperatorCommand;
+use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::steps::allocation::advice;
