@@ -138,7 +138,8 @@ fn serve(mut fuse: File, takes: bool, stopped: &AtomicBool) {
             continue;
         }
         let mut question = vec![0; 1 << 20];
-        fuse.read(&mut question).unwrap();
+        let length = fuse.read(&mut question).unwrap();
+        assert!(length >= 40, "a question begins with its header");
         if std::mem::take(&mut is_first) {
             let mut answer = [0; 80];
             answer[0] = 80; // len

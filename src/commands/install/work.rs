@@ -122,8 +122,8 @@ impl Work<'_> {
     fn perform_inside(&mut self, task: &Task) -> Result<()> {
         attempt("enter", &self.dir, chdir(self.dir.as_str()).map_err(io::Error::from))?;
         if self.is_dry {
-            require_own_state()?;
             require_readable_state()?;
+            require_own_state()?;
             return self.perform_steps(task);
         }
         if task.is_install() || exists(BINARY) || exists(STATE) {

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_name_that_is_too_long_keeps_no_address() {
         let name = "n".repeat(LONGEST);
-        assert_eq!(of_sets(Some(&name), 1), [name.clone()]);
+        assert_eq!(of_sets(Some(&name), 1), [name.as_str()]);
         assert_eq!(of_sets(Some(&name), 2), [""; 0], "the second has a number as well");
     }
 
