@@ -6,6 +6,7 @@ mod bundle;
 mod configuration;
 mod dns;
 mod done;
+mod foreign_files;
 mod healthy;
 mod links;
 mod named;

@@ -71,6 +71,13 @@ impl Child {
         self.wait()
     }
 
+    /// Ends it with SIGKILL and does not wait: one that waits in the kernel for a file system ends
+    /// when that answers, after this process if need be.
+    pub fn abandon(self) {
+        let _ = kill(self.0, Signal::SIGKILL); // it may have ended
+        std::mem::forget(self);
+    }
+
     /// Waits until it ends.
     pub fn wait(self) -> Result<Ended> {
         let ended = wait_for(self.0).map_err(|e| Error::kernel("wait for a process", e));

@@ -77,10 +77,10 @@ fn a_nameserver_without_a_route_is_no_fault_beside_another() {
 }
 
 /// A process of the container with an /etc of its own.
-struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
-    fn start(container: &Container, resolv_conf: &str) -> Program {
+    pub fn start(container: &Container, resolv_conf: &str) -> Program {
         let script = format!(
             "mount -t tmpfs etc /etc && echo '{resolv_conf}' >/etc/resolv.conf && echo ready && exec cat"
         );
@@ -90,6 +90,13 @@ impl Program {
         let mut ready = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
         Program(child)
+    }
+}
+
+impl Program {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
     }
 }
 

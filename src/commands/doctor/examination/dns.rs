@@ -31,7 +31,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.attachments.iter().any(|attachment| alive(&attachment)) {
         return;
     }
-    let resolvers = Reader(findings).keep(Resolvers::look());
+    let mut resolvers = Reader(findings).keep(Resolvers::look());
     let wirings = Wiring::all(node);
     let mut seen = vec![];
     for attachment in node.attachments.iter().filter(alive) {
@@ -39,7 +39,8 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let is_first = !seen.contains(&identity);
         seen.push(identity);
         let name = find::netns_name(&attachment.at().netns);
-        let resolver = Reader(findings).keep(resolvers.of(identity, name));
+        let resolver = resolvers.of(identity, name);
+        let resolver = Reader(findings).keep_of(attachment.object(), resolver);
         let mut own = wirings.iter().filter(|it| it.attachment.at().netns == attachment.at().netns);
         let is_internal = own.all(|wiring| wiring.is_internal(node));
         let case = Case { attachment, resolver, is_internal };

@@ -13,6 +13,7 @@ mod conntrack;
 mod dns;
 #[expect(clippy::module_inception, reason = "what an examination is")]
 mod examination;
+mod file_reader;
 mod finding;
 mod firewalld;
 mod forwarding;

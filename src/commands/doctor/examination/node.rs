@@ -168,8 +168,13 @@ pub struct Reader<'f>(pub &'f mut Findings);
 impl Reader<'_> {
     /// The fact, or nothing.
     pub fn keep<T: Default>(&mut self, read: Result<T>) -> T {
+        self.keep_of(Object::Node, read)
+    }
+
+    /// The same; an error is a finding about the object.
+    pub fn keep_of<T: Default>(&mut self, object: Object, read: Result<T>) -> T {
         read.unwrap_or_else(|error| {
-            let finding = Finding::new(&UNREADABLE, Object::Node, text_of(&error));
+            let finding = Finding::new(&UNREADABLE, object, text_of(&error));
             self.0.add(finding.fix("sudo cni-multi doctor"));
             T::default()
         })

@@ -7,10 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::file_reader::{FileReader, is_none};
 use crate::error::{Error, Result};
 use crate::net::netns::FileId;
 use crate::plain_file;
 
+/// The file of a container.
+const FILE: &str = "etc/resolv.conf";
 /// More than a resolv.conf needs.
 const LARGEST: usize = 64 * 1024;
 
@@ -36,16 +39,26 @@ pub struct Resolver {
     pub servers: Vec<IpAddr>,
 }
 
-/// Processes with a file system of their own, by their network namespace.
-#[derive(Default)]
-pub struct Resolvers(HashMap<FileId, PathBuf>);
+/// The resolvers of containers.
+pub struct Resolvers {
+    /// The root directories of processes with a file system of their own, by their network
+    /// namespace.
+    roots: HashMap<FileId, PathBuf>,
+    reader: FileReader,
+}
+
+impl Default for Resolvers {
+    fn default() -> Resolvers {
+        Resolvers { roots: HashMap::new(), reader: FileReader::new(FILE, LARGEST) }
+    }
+}
 
 impl Resolvers {
     /// Looks for the processes.
     pub fn look() -> Result<Resolvers> {
         let proc = Path::new("/proc");
         let own = id(&proc.join("thread-self/ns/mnt"));
-        let mut found = HashMap::new();
+        let mut found = Resolvers::default();
         for entry in fs::read_dir(proc).map_err(Error::at_path("open", proc))? {
             let path = entry.map_err(Error::at_path("read", proc))?.path();
             let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
@@ -54,28 +67,24 @@ impl Resolvers {
             }
             // A process may exit while it is examined.
             let Some(netns) = id(&path.join("ns/net")) else { continue };
-            if !found.contains_key(&netns) && id(&path.join("ns/mnt")) != own {
-                found.insert(netns, path.join("root"));
+            if !found.roots.contains_key(&netns) && id(&path.join("ns/mnt")) != own {
+                found.roots.insert(netns, path.join("root"));
             }
         }
-        Ok(Resolvers(found))
+        Ok(found)
     }
 
     /// The resolver of the programs in this namespace, which `ip netns` may have a name for; None
     /// if there is no such file.
-    pub fn of(&self, netns: FileId, name: Option<&str>) -> Result<Option<Resolver>> {
+    pub fn of(&mut self, netns: FileId, name: Option<&str>) -> Result<Option<Resolver>> {
         if let Some(name) = name
             && let Some(resolver) = named(name)?
         {
             return Ok(Some(resolver));
         }
-        let Some(root) = self.0.get(&netns) else { return Ok(None) };
-        let file = root.join("etc/resolv.conf");
-        match plain_file::read_below(root, Path::new("etc/resolv.conf"), LARGEST) {
-            Ok(text) => Ok(Some(resolver(Source::Process, file, &text))),
-            Err(e) if is_none(&e) => Ok(None),
-            Err(e) => Err(Error::at_path("read", &file)(e)),
-        }
+        let Some(root) = self.roots.get(&netns) else { return Ok(None) };
+        let text = self.reader.read(root)?;
+        Ok(text.map(|text| resolver(Source::Process, root.join(FILE), &text)))
     }
 }
 
@@ -91,11 +100,6 @@ fn named(name: &str) -> Result<Option<Resolver>> {
         Err(e) if is_none(&e) => Ok(None),
         Err(e) => Err(Error::at_path("read", &file)(e)),
     }
-}
-
-/// Whether there is no such file, or its process has exited.
-fn is_none(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::NotFound || plain_file::is_no_file(e.raw_os_error())
 }
 
 fn resolver(source: Source, file: PathBuf, text: &[u8]) -> Resolver {
