@@ -134,3 +134,19 @@ fn many_containers_with_a_dead_gateway_take_the_time_of_one() {
     eprintln!("{COUNT} containers: {time:?}");
     assert!(time < patience(30), "{time:?}, and one after the other takes {} s", 2 * COUNT);
 }
+
+/// Each question has a socket, which receives the packets of all others.
+#[test]
+fn a_container_with_6000_addresses_is_asked_about_some_of_them() {
+    let site = Site::with_bridge("10.189.2.0/24");
+    let container = site.attached("pods");
+    let all = "for a in $(seq 24); do for b in $(seq 250); do echo addr add 10.190.$a.$b/32 dev eth0; done; done";
+    container.sh(&format!("{all} | ip -batch -"));
+    let count = "awk '$1 == \"eth0:\" {print $11}' /proc/net/dev";
+    let sent = || -> u64 { container.sh(count).trim().parse().unwrap() };
+    let (before, begin) = (sent(), Instant::now());
+    assert_eq!(probed(&site, &container), [Value::Null; 0]);
+    let (packets, time) = (sent() - before, begin.elapsed());
+    assert!(packets < 1000, "{packets} packets");
+    assert!(time < patience(10), "{time:?}");
+}

@@ -1,5 +1,6 @@
 //! D50x: addresses and routes of containers, and what the host has for them.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -42,7 +43,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     for wiring in all.iter().take(asked) {
         let Some(result) = wiring.attachment.result.as_ref() else { continue };
         let Some(interface) = wiring.interface else { continue };
-        let mut examined = Examined { wiring, node, result, interface, findings };
+        let own = wiring.inside.addresses.iter().filter(|it| it.link == interface.index);
+        let own = own.map(|it| it.net).collect();
+        let mut examined = Examined { wiring, node, result, interface, own, findings };
         examined.gateways();
         examined.addresses();
         examined.default_routes(&all);
@@ -56,6 +59,8 @@ struct Examined<'e, 'a> {
     node: &'e Node<'a>,
     result: &'e AddResult,
     interface: &'e Link,
+    /// The addresses of the interface.
+    own: HashSet<IpNet>,
     findings: &'e mut Findings,
 }
 
@@ -189,8 +194,7 @@ impl Examined<'_, '_> {
     }
 
     fn lacks(&self, ip: IpNet) -> bool {
-        let inside = &self.wiring.inside.addresses;
-        !inside.iter().any(|it| it.net == ip && it.link == self.interface.index)
+        !self.own.contains(&ip)
     }
 
     /// The gateway of the default route that the record has.
@@ -280,10 +284,11 @@ fn same_addresses(all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
     let mut owners = Owners::new(asked);
     for (number, wiring) in all.iter().enumerate() {
         let Some(interface) = wiring.interface else { continue };
+        let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
+        let recorded: HashSet<IpAddr> = recorded.map(|it| it.address.addr()).collect();
         let own = wiring.inside.addresses.iter().filter(|it| it.link == interface.index);
         for ip in own.map(|it| it.net.addr()).filter(|ip| is_of_one_host(*ip)) {
-            let mut recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
-            let is_recorded = recorded.any(|it| it.address.addr() == ip);
+            let is_recorded = recorded.contains(&ip);
             owners.insert((wiring.network(), ip), (number, wiring), is_recorded);
         }
     }

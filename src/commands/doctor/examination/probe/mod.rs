@@ -7,6 +7,7 @@
 mod question;
 mod round;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use self::question::{Interface, Kind, Question};
@@ -33,6 +34,11 @@ pub const EXAMINATION: Examination =
 
 /// The main routing table.
 const MAIN: u32 = 254;
+
+/// How many addresses of an interface, and how many gateways, are asked about: each socket receives
+/// the packets of all others, and their number is the container's choice. Those of the record are
+/// the first.
+const MOST_ASKED: usize = 64;
 
 /// Descriptors that are left for everything but sockets.
 const RESERVED: usize = 24;
@@ -76,6 +82,7 @@ struct Subject<'a> {
     wiring: &'a Wiring<'a>,
     link: &'a Link,
     gateways: Vec<IpAddr>,
+    own: Vec<IpAddr>,
     questions: Vec<Question>,
 }
 
@@ -84,24 +91,21 @@ impl<'a> Subject<'a> {
     /// recorded one.
     fn of(wiring: &'a Wiring<'a>) -> Option<Subject<'a>> {
         let link = wiring.interface.filter(|link| link.up)?;
-        let gateways = gateways(wiring, link);
-        Some(Subject { wiring, link, gateways, questions: vec![] })
-    }
-
-    fn interface(&self) -> Interface<'a> {
-        Interface { link: self.link, addresses: &self.wiring.inside.addresses }
+        let (gateways, own) = (gateways(wiring, link), own(wiring, interface(wiring, link)));
+        Some(Subject { wiring, link, gateways, own, questions: vec![] })
     }
 
     /// The most sockets that it needs.
     fn most(&self) -> usize {
-        2 * self.gateways.len() + self.interface().own().count()
+        2 * self.gateways.len() + self.own.len()
     }
 
     /// Opens the sockets inside the namespace.
     fn open(&mut self) -> Result<()> {
         let Some(netns) = self.wiring.attachment.open()? else { return Ok(()) };
-        let (interface, gateways) = (self.interface(), &self.gateways);
-        self.questions = netns.enter(|| questions(interface, gateways))?;
+        let interface = interface(self.wiring, self.link);
+        let (gateways, own) = (&self.gateways, &self.own);
+        self.questions = netns.enter(|| questions(interface, gateways, own))?;
         Ok(())
     }
 
@@ -183,28 +187,45 @@ impl<'a> Subject<'a> {
     }
 }
 
+fn interface<'a>(wiring: &Wiring<'a>, link: &'a Link) -> Interface<'a> {
+    Interface { link, addresses: &wiring.inside.addresses }
+}
+
 /// The gateways of the record, and those of the default routes by the interface: a router may have
 /// advertised one.
 fn gateways(wiring: &Wiring<'_>, link: &Link) -> Vec<IpAddr> {
     let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
-    let mut all: Vec<IpAddr> = recorded.filter_map(|ip| ip.gateway).collect();
+    let recorded: BTreeSet<IpAddr> = recorded.filter_map(|ip| ip.gateway).collect();
     let is_default = |route: &&FoundRoute| {
         route.table == MAIN && route.dst.prefix_len() == 0 && route.link == Some(link.index)
     };
-    all.extend(wiring.inside.routes.iter().filter(is_default).flat_map(|it| &it.gateways));
-    all.sort();
-    all.dedup();
-    all
+    let routes = wiring.inside.routes.iter().filter(is_default);
+    let used: BTreeSet<IpAddr> = routes.flat_map(|it| &it.gateways).copied().collect();
+    recorded.iter().chain(used.difference(&recorded)).copied().take(MOST_ASKED).collect()
+}
+
+/// The interface's own addresses.
+fn own(wiring: &Wiring<'_>, interface: Interface<'_>) -> Vec<IpAddr> {
+    let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
+    let recorded: BTreeSet<IpAddr> = recorded.map(|ip| ip.address.addr()).collect();
+    let mut own: Vec<IpAddr> = interface.own().map(|it| it.net.addr()).collect();
+    own.sort_by_key(|ip| !recorded.contains(ip));
+    own.truncate(MOST_ASKED);
+    own
 }
 
 /// The questions of one container, in whose namespace this thread is.
-fn questions(interface: Interface<'_>, gateways: &[IpAddr]) -> Result<Vec<Question>> {
+fn questions(
+    interface: Interface<'_>,
+    gateways: &[IpAddr],
+    own: &[IpAddr],
+) -> Result<Vec<Question>> {
     let mut all = vec![];
     for gateway in gateways {
         all.extend(interface.about_gateway(*gateway)?);
     }
-    for own in interface.own() {
-        all.extend(interface.about_own(own.net.addr())?);
+    for own in own {
+        all.extend(interface.about_own(*own)?);
     }
     Ok(all)
 }
