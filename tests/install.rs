@@ -2,7 +2,7 @@
 //! directories, with copies of the binary under test as other builds and versions.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -620,6 +620,41 @@ fn binary_refuses_what_the_script_refuses_and_changes_nothing() {
         };
         assert_refused(prepare, &["--rollback"], &format!(".cni-multi/previous {said}"));
     }
+}
+
+/// What is behind a link would become a plugin, and plugins would go there.
+#[test]
+fn a_link_in_the_place_of_the_state_is_refused() {
+    for state in [".cni-multi", ".cni-multi/replaced"] {
+        let prepare = |place: &Place| {
+            let elsewhere = place.root.join("elsewhere");
+            fs::create_dir_all(elsewhere.join("replaced")).unwrap();
+            write_script(&elsewhere.join("evil"), "echo evil");
+            write_script(&elsewhere.join("replaced/evil"), "echo evil");
+            let link = place.dir.join(state);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(&elsewhere, link).unwrap();
+        };
+        let expected = format!(
+            "{state} is not a directory; nothing was changed; cni-multi install makes it: look at what it is, and remove it"
+        );
+        for args in [&[][..], &["--uninstall"], &["--dry-run"], &["--rollback"]] {
+            assert_refused(prepare, args, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_link_at_the_mark_of_a_rollback_is_not_written_through() {
+    let place = Place::new();
+    place.take(Install, By::Binary);
+    fs::create_dir_all(place.dir.join(".cni-multi")).unwrap();
+    let victim = place.root.join("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, place.dir.join(".cni-multi/rolled-back")).unwrap();
+    fs::hard_link(place.dir.join("cni-multi"), place.dir.join(".cni-multi/previous")).unwrap();
+    place.take(Rollback, By::Binary);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
 }
 
 /// Both refuse with the same words, in a place that is prepared for it.

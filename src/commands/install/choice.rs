@@ -4,12 +4,11 @@
 //! The choice stays with the directory: a rollback, `--watch` and the next installation follow it,
 //! until `--all` ends it.
 
-use std::fs;
 use std::io;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::layout::{ONLY, attempt};
+use super::layout::{ONLY, attempt, lines_of};
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::terminal::nearest::nearest;
@@ -78,8 +77,8 @@ fn require_plugin(name: &str, plugins: &[Entry]) -> Result<()> {
 
 /// The names that an earlier run has chosen.
 pub fn recorded() -> Result<Option<Vec<String>>> {
-    match fs::read_to_string(ONLY) {
-        Ok(text) => Ok(Some(text.lines().map(str::to_owned).collect())),
+    match lines_of(ONLY) {
+        Ok(names) => Ok(Some(names)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => attempt("read", ONLY, Err(error)),
     }

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
 /// The binary's name, and the target of the links to it.
@@ -31,6 +31,8 @@ pub const NEW: &str = ".cni-multi/new.0";
 pub const LINK: &str = ".cni-multi/link.0";
 pub const KEEP: &str = ".cni-multi/keep.0";
 
+/// The longest list of names or links.
+const LONGEST_LIST: usize = 64 * 1024;
 /// How much of a file is compared at a time.
 const PIECE: usize = 64 * 1024;
 
@@ -59,6 +61,25 @@ pub fn target(name: &str) -> String {
 pub fn is_our_link(name: &str, dir: &str) -> bool {
     let to = target(name);
     to.strip_prefix("./").unwrap_or(&to) == BINARY || to == [dir, "/", BINARY].concat()
+}
+
+/// Refuses a link in the place of the directories of the state: files would be moved to where it
+/// leads, and what is there would become plugins.
+pub fn require_own_state() -> Result<()> {
+    for name in [STATE, REPLACED] {
+        match fs::symlink_metadata(name) {
+            Ok(there) if there.is_dir() => (),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+            Ok(_) => {
+                let problem = format!("{name} is not a directory; nothing was changed");
+                return Err(Error::new(Code::CONFLICT, problem).with_details(
+                    "cni-multi install makes it: look at what it is, and remove it",
+                ));
+            }
+            Err(e) => return attempt("read", name, Err(e)),
+        }
+    }
+    Ok(())
 }
 
 /// Where the replaced file of this name is kept.
@@ -108,6 +129,12 @@ fn program(name: &str) -> io::Result<File> {
     } else {
         Err(io::Error::other("not a regular file"))
     }
+}
+
+/// The lines of a list of the state.
+pub fn lines_of(name: &str) -> io::Result<Vec<String>> {
+    let text = plain_file::read(Path::new(name), LONGEST_LIST)?;
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
 /// The names in a directory, sorted; none if it does not exist.

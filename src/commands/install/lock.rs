@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::layout::{LOCK, STATE, attempt};
+use super::layout::{LOCK, STATE, attempt, require_own_state};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Patience};
@@ -26,6 +26,7 @@ fn patience() -> Patience {
 /// Waits until no other installer works in the directory; calls `announce` once if it has to wait.
 pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     let path = [dir, "/", LOCK].concat();
+    require_own_state()?;
     let mut is_announced = false;
     for _ in 0..TRIES {
         let opened = open(&path).map_err(|error| error.context("cannot be written"))?;
@@ -45,6 +46,7 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
 /// The lock, unless another installer works in the directory.
 pub fn take_if_free(dir: &str) -> Result<Option<File>> {
     let path = [dir, "/", LOCK].concat();
+    require_own_state()?;
     let Some(file) = open(&path).map_err(|error| error.context("cannot be written"))? else {
         return Ok(None);
     };

@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::layout::{
-    BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, target, write_draft,
+    BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, lines_of, target, write_draft,
 };
 use crate::error::{Code, Error, Result};
 
@@ -75,8 +75,7 @@ pub fn present(path: &OnPath, plugins: &str) -> Vec<String> {
 }
 
 fn recorded() -> Vec<String> {
-    let lines = fs::read_to_string(ON_PATH).unwrap_or_default();
-    lines.lines().map(str::to_owned).collect()
+    lines_of(ON_PATH).unwrap_or_default()
 }
 
 /// The paths, sorted, each once.

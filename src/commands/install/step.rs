@@ -11,6 +11,7 @@ use super::layout::{
 };
 use super::on_path;
 use crate::error::Result;
+use crate::plain_file;
 
 /// One change of the plugin directory. After each, every plugin has a file.
 pub enum Step<'a> {
@@ -84,7 +85,9 @@ impl Step<'_> {
             Step::Link(name) => link(name),
             Step::PutOnPath(link, dir) => on_path::link(link, dir),
             Step::TakeOffPath(link) => remove(link),
-            Step::MarkRollback => attempt("write", ROLLED_BACK, fs::write(ROLLED_BACK, "")),
+            Step::MarkRollback => {
+                attempt("write", ROLLED_BACK, plain_file::create_anew(ROLLED_BACK.as_ref(), b""))
+            }
             Step::RenamePrevious => rename(PREVIOUS, BINARY),
             Step::Restore(name) => rename(&kept(name), name),
             Step::Unlink(name) => remove(name),

@@ -9,7 +9,9 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::choice::Choice;
-use super::layout::{BINARY, STATE, absolute, attempt, clean_up, exists, is_installed};
+use super::layout::{
+    BINARY, STATE, absolute, attempt, clean_up, exists, is_installed, require_own_state,
+};
 use super::lock;
 use super::on_path::OnPath;
 use super::step::Step;
@@ -114,6 +116,7 @@ impl Work<'_> {
         attempt("enter", &self.dir, chdir(self.dir.as_str()).map_err(io::Error::from))?;
         if self.is_dry {
             require_readable_state()?;
+            require_own_state()?;
             return self.perform_steps(task);
         }
         if task.is_install() || exists(BINARY) || exists(STATE) {
