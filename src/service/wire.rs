@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
@@ -27,6 +27,8 @@ pub const REQUEST_MAX: usize = 1 << 20;
 const ANSWER_MAX: u64 = 1 << 26;
 /// The timeout for an immediate answer of a healthy daemon.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for an answer, whatever is announced: another program may have the socket.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// A line with the protocol version.
 #[derive(Serialize, Deserialize)]
@@ -75,9 +77,7 @@ impl<A> From<Words<A>> for Said<A> {
         match words {
             Words::Answer(answer) => Said::Answer(Ok(answer)),
             Words::Error(error) => Said::Answer(Err(error.into())),
-            Words::Patience(seconds) => {
-                Said::Patience(Duration::from_secs(seconds.min(u64::from(u32::MAX))))
-            }
+            Words::Patience(seconds) => Said::Patience(Duration::from_secs(seconds).min(LONGEST)),
         }
     }
 }
@@ -255,12 +255,14 @@ impl Asked<'_> {
     /// there was none. Code 11 means that the daemon ended meanwhile.
     pub fn answer<A: DeserializeOwned>(mut self) -> Result<Result<A>> {
         self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
+        let begin = Instant::now();
         loop {
             let line = self.read_line().map_err(|e| self.identity.broken(self.socket, &e))?;
             match self.identity.read_answer(&line, self.socket)? {
                 Said::Answer(answer) => return Ok(answer),
                 Said::Patience(patience) => {
-                    self.stream.get_mut().allow(announced(patience, self.deadline))
+                    let left = LONGEST.saturating_sub(begin.elapsed()); // it may announce for ever
+                    self.stream.get_mut().allow(announced(patience, self.deadline).min(left));
                 }
             }
         }
@@ -286,6 +288,16 @@ fn is_nobody(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_announced_wait_has_an_end() {
+        for (seconds, expected) in [(208, 208), (3600, 3600), (3601, 3600), (u64::MAX, 3600)] {
+            let Said::Patience(wait) = Said::from(Words::<()>::Patience(seconds)) else {
+                unreachable!("it is no answer")
+            };
+            assert_eq!(wait.as_secs(), expected);
+        }
+    }
 
     #[test]
     fn an_announced_answer_may_take_longer_than_the_operation() {

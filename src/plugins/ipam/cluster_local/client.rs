@@ -6,6 +6,7 @@ use std::time::Duration;
 #[cfg(feature = "cluster")]
 use std::time::SystemTime;
 
+use super::conf::MOST_PATIENCE;
 #[cfg(feature = "cluster")]
 use super::etcd::settings::Settings;
 use super::need::Lack;
@@ -19,7 +20,7 @@ use crate::service::wire::is_not_running;
 /// How much sooner than the client's own timeout the daemon has to answer.
 const MARGIN: Duration = Duration::from_secs(1);
 /// The longest wait for a claim.
-const MOST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(MOST_PATIENCE);
 
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";

@@ -36,7 +36,7 @@ const MOST_SPARE: u32 = 64;
 /// How many seconds an ADD waits for a free address by default.
 pub const DEFAULT_PATIENCE: u64 = 10;
 /// The most seconds: runtimes kill a plugin after two minutes.
-const MOST_PATIENCE: u64 = 60;
+pub const MOST_PATIENCE: u64 = 60;
 
 /// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
 /// not fail DEL or GC.

@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "cluster")]
+use super::conf::MOST_PATIENCE;
 use super::need::Lack;
 use crate::cni::attachment::NetworkName;
+#[cfg(feature = "cluster")]
+use crate::error::{Error, Result};
 use crate::service::Identity;
 
 /// The daemon's socket.
@@ -68,6 +72,15 @@ impl Needed {
             Lack::Name(name) => Needed { name: Some(name.clone()), ..needed },
         }
     }
+
+    /// How long the client waits.
+    #[cfg(feature = "cluster")]
+    pub fn patience(&self) -> Result<Duration> {
+        match self.patience {
+            seconds if seconds <= MOST_PATIENCE => Ok(Duration::from_secs(seconds)),
+            seconds => Err(Error::out_of_range("patience", seconds, 0..=MOST_PATIENCE as i64)),
+        }
+    }
 }
 
 /// What the daemon of a cluster's node does.
@@ -89,4 +102,20 @@ pub enum Answer {
     Claimed,
     /// The cluster has none to claim.
     None,
+}
+
+#[cfg(all(test, feature = "cluster"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_does_not_wait_for_ever() {
+        let network = NetworkName::parse("pods").unwrap();
+        let wait = |seconds| Needed::new(&network, 0, &Lack::Any, Duration::from_secs(seconds));
+        assert_eq!(wait(60).patience().unwrap().as_secs(), 60);
+        let error = wait(u64::MAX).patience().unwrap_err();
+        let expected = "patience: 18446744073709551615 is out of range, expected 0 to 60";
+        assert_eq!(error.to_string(), expected);
+    }
 }

@@ -1,7 +1,5 @@
 //! The requests of plugins, and their answers.
 
-use std::time::Duration;
-
 use super::super::machine::{Contact, Contest, Event, Holder, Reply, Request, RequestId};
 use super::super::wire::{self, Answer, DAEMON, Needed, Standing};
 use super::Daemon;
@@ -56,7 +54,7 @@ impl Daemon {
     fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
         let found = self.files.network(needed.network.as_str())?;
         let (network, blocks) = found.ok_or_else(|| unknown(needed))?;
-        let patience = Duration::from_secs(needed.patience);
+        let patience = needed.patience()?;
         let request = Request {
             id: RequestId(id),
             network: network.clone(),

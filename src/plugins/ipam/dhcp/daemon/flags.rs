@@ -59,6 +59,9 @@ pub enum Refused {
     Mistake(String),
 }
 
+/// The longest search for a lease: an ADD waits for it.
+const LONGEST_SEARCH: Duration = Duration::from_secs(30 * 60);
+
 impl Flags {
     /// Parses `-x v`, `--x v`, `-x=v` and `--x=v`; a boolean flag may stand alone. As in Go,
     /// arguments after `--` or after the first word that is not a flag are ignored.
@@ -81,6 +84,11 @@ impl Flags {
             "hostprefix" => value.clone_into(&mut self.hostprefix),
             "pidfile" => self.pidfile = PathBuf::from(value),
             "socketpath" => self.socketpath = PathBuf::from(value),
+            "resendtimeout" => {
+                let longest = |time: &Duration| *time <= LONGEST_SEARCH;
+                let time = Some(time_of(value)?).filter(longest);
+                self.resendtimeout = time.ok_or("expected a duration of at most 30m")?;
+            }
             _ => *self.time(name) = time_of(value)?,
         }
         Ok(())
@@ -89,8 +97,7 @@ impl Flags {
     fn time(&mut self, name: &str) -> &mut Duration {
         match name {
             "timeout" => &mut self.timeout,
-            "resendmax" => &mut self.resendmax,
-            _ => &mut self.resendtimeout,
+            _ => &mut self.resendmax,
         }
     }
 }
@@ -272,6 +279,10 @@ mod tests {
             (
                 "-timeout 10",
                 "invalid value \"10\" for flag -timeout: expected a duration such as 10s or 3m28s",
+            ),
+            (
+                "-resendtimeout 30m1s",
+                "invalid value \"30m1s\" for flag -resendtimeout: expected a duration of at most 30m",
             ),
         ];
         for (line, expected) in cases {
