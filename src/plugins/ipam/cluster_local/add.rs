@@ -52,7 +52,8 @@ pub fn addresses(wish: &Wish<'_>, site: &Site<'_>) -> Result<Vec<IpConfig>> {
 /// The addresses, if the network's own blocks have them.
 fn of_held_blocks(wish: &Wish<'_>) -> Result<Option<Vec<IpConfig>>> {
     let mut store = BlockStore::open(wish)?;
-    if !store.is_ready() {
+    // In a cluster it is the daemon that gives names back.
+    if !store.is_ready() || !node::is_of_cluster() && store.has_forgettable()? {
         return Ok(None);
     }
     match allocate(&mut store, wish) {

@@ -75,6 +75,7 @@ impl Turn<'_> {
                 Some(Lack::Name(name)) => self.provide_name(number, set, &name)?,
             }
         }
+        self.own.forget(&self.taken, &self.wish.names);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! lock and allocate from its active blocks alone. A change is on the disk before the operation that
 //! depends on it is sent.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use super::block::Block;
 use super::engine::Name;
 pub use super::engine::Token;
 use super::pool::Pool;
+use super::sticky::MOST_IDLE;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::sys::clock::Moment;
@@ -198,6 +200,29 @@ impl Blocks {
         self.active().any(|held| held.block.contains(ip))
     }
 
+    /// The addresses of names without a lease that are too many of their set, those whose names
+    /// were used longest ago. These names are in use.
+    pub fn forgettable(&self, taken: &HashSet<IpAddr>, used: &[String]) -> BTreeSet<Block> {
+        let of_pool = |pool: &Pool| {
+            let idle = self.active().filter(|held| {
+                held.sticky.as_ref().is_some_and(|name| !used.contains(name))
+                    && pool.meets(held.block)
+                    && !taken.contains(&held.block.first())
+            });
+            let mut idle: Vec<(u64, Block)> = idle.map(|held| (held.since, held.block)).collect();
+            idle.sort_unstable();
+            idle.truncate(idle.len().saturating_sub(MOST_IDLE));
+            idle.into_iter().map(|(_, block)| block).collect::<Vec<Block>>()
+        };
+        self.names.iter().flat_map(of_pool).collect()
+    }
+
+    /// Drops them.
+    pub fn forget(&mut self, taken: &HashSet<IpAddr>, used: &[String]) {
+        let forgettable = self.forgettable(taken, used);
+        self.blocks.retain(|held| !forgettable.contains(&held.block));
+    }
+
     /// Reads the file of a network; None if there is none. A file that cannot be understood is an
     /// error: to go on without it could allocate an address twice.
     pub fn read(network: &Path) -> Result<Option<Blocks>> {
@@ -219,9 +244,12 @@ impl Blocks {
 }
 
 fn parse(text: &[u8]) -> Result<Blocks, String> {
-    let head: Head = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-    if head.version != Some(VERSION) {
-        return Err(format!("it is not of version {VERSION}"));
+    // Our own files begin so: they are read once, and not for their version first.
+    if !text.starts_with(format!("{{\"version\":{VERSION},").as_bytes()) {
+        let head: Head = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        if head.version != Some(VERSION) {
+            return Err(format!("it is not of version {VERSION}"));
+        }
     }
     let blocks: Blocks = serde_json::from_slice(text).map_err(|e| e.to_string())?;
     blocks.verify().map(|()| blocks)
@@ -230,14 +258,12 @@ fn parse(text: &[u8]) -> Result<Blocks, String> {
 impl Blocks {
     /// Checks what the types cannot express.
     fn verify(&self) -> Result<(), String> {
-        for (i, held) in self.blocks.iter().enumerate() {
-            if let Some(twice) =
-                self.blocks[..i].iter().find(|other| other.block.overlaps(held.block))
-            {
-                return Err(format!("{} and {} overlap", twice.block, held.block));
-            }
+        let mut all: Vec<Block> = self.blocks.iter().map(|held| held.block).collect();
+        all.sort_unstable(); // a block that contains others is directly before one of them
+        match all.windows(2).find(|pair| pair[0].overlaps(pair[1])) {
+            Some(pair) => Err(format!("{} and {} overlap", pair[0], pair[1])),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -316,6 +342,33 @@ mod tests {
             r#""spare":1,"confirmed":"","blocks":[{"block":"4-0a580100-26","token":"000000000000000000000000000000ab","#,
             r#""mod_revision":17,"state":"active","since":1795000000,"incarnation":1}"#,
         )), "{text}");
+    }
+
+    #[test]
+    fn the_names_used_longest_ago_are_forgotten_first() {
+        let pool = r#"{"length":32,"spans":["10.88.0.0-10.88.255.255"]}"#;
+        let pool: Pool = serde_json::from_str(pool).unwrap();
+        let mut blocks = Blocks::new("default".parse().unwrap(), vec![], 1);
+        blocks.names = vec![pool.clone()];
+        let address = |number: u64| IpAddr::from([10, 88, (number >> 8) as u8, number as u8]);
+        for number in 0..MOST_IDLE as u64 + 10 {
+            let block = Block::around(address(number), 32).unwrap();
+            let sticky = Some(format!("name {number}"));
+            let since = 1000 - number; // the last is the oldest
+            blocks.blocks.push(Held {
+                block,
+                sticky,
+                since,
+                ..held("4-0a590000-26", State::Active)
+            });
+        }
+        let oldest = MOST_IDLE as u64 + 9;
+        let taken = HashSet::from([address(oldest)]);
+        let used = [format!("name {}", oldest - 1)];
+        blocks.forget(&taken, &used);
+        let left: HashSet<IpAddr> = blocks.blocks.iter().map(|held| held.block.first()).collect();
+        let expected = (0..MOST_IDLE as u64).chain([oldest - 1, oldest]).map(address).collect();
+        assert_eq!(left, expected);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn prune(place: &Place) -> Result<()> {
 }
 
 fn give_back(blocks: &mut Blocks, taken: &HashSet<IpAddr>) {
+    blocks.forget(taken, &[]);
     let leased = Leased::new(taken.iter().copied());
     for pool in blocks.pools.clone() {
         let mut spare = vec![];

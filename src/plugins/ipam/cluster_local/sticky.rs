@@ -3,13 +3,17 @@
 use super::block::address;
 use super::pool::{BlockSize, Pool, Span};
 use crate::cni::args::Args;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, warn};
 use crate::steps::allocation::ranges::RangeSet;
 
 /// The part of a pool that is kept for names: one address of this many.
 const PART: u128 = 8;
 /// How many seconds pass before the use of a name is noted again.
 pub const NOTED: u64 = 3600;
+/// The longest name in bytes; Kubernetes' have at most 333. The file of blocks has all names.
+const LONGEST: usize = 512;
+/// How many names without an attachment a node keeps for a set, those that were used last.
+pub const MOST_IDLE: usize = 256;
 /// What runtimes of Kubernetes send.
 const NAMESPACE: &str = "K8S_POD_NAMESPACE";
 /// See [`NAMESPACE`].
@@ -96,13 +100,23 @@ impl Sticky {
     }
 }
 
-/// The name for each range set: it has an address in each. No link's name contains a colon.
+/// The name for each range set: it has an address in each. No link's name contains a colon. None if
+/// one is too long: the attachment keeps no address, rather than having none.
 pub fn of_sets(name: Option<&str>, count: usize) -> Vec<String> {
     let of_set = |(number, name): (usize, &str)| match number {
         0 => name.to_owned(),
         _ => format!("{name}:{number}"),
     };
-    name.map(|name| (0..count).map(|number| of_set((number, name))).collect()).unwrap_or_default()
+    let named = |name| (0..count).map(|number| of_set((number, name))).collect();
+    let names: Vec<String> = name.map(named).unwrap_or_default();
+    if let Some(name) = names.iter().find(|name| name.len() > LONGEST) {
+        let length = name.len();
+        warn(format_args!(
+            "ipam.sticky: the name has {length} bytes, expected at most {LONGEST}; it keeps no address"
+        ));
+        return vec![];
+    }
+    names
 }
 
 /// Splits a set's addresses into those for any attachment, and the last eighth, for names. None if
@@ -184,6 +198,13 @@ mod tests {
         let all_but_one =
             [Span::of_prefix("10.1.0.4/30".parse().unwrap()), "10.1.0.3-10.1.0.3".parse().unwrap()];
         assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, BlockSize::Auto), None);
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_keeps_no_address() {
+        let name = "n".repeat(LONGEST);
+        assert_eq!(of_sets(Some(&name), 1), [name.as_str()]);
+        assert_eq!(of_sets(Some(&name), 2), [""; 0], "the second has a number as well");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::held::{Blocks, Confirmation};
 use super::need::{Wish, held_for, spans};
 use super::pool::{Pool, Span};
 use super::room::candidates;
+use super::sticky::MOST_IDLE;
 use crate::error::Result;
 use crate::rollback::Rollback;
 use crate::steps::allocation::Store;
@@ -51,6 +52,16 @@ impl<'a> BlockStore<'a> {
         let nothing = HashSet::new();
         let mut sets = self.wish.sets().filter(|(number, _)| self.wish.name_in(*number).is_some());
         sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
+    }
+
+    /// Whether the file of blocks has more names without an attachment than are kept.
+    pub fn has_forgettable(&self) -> Result<bool> {
+        let most = MOST_IDLE * self.terms().names.len();
+        let Some(own) = &self.own else { return Ok(false) };
+        if own.blocks.iter().filter(|held| held.sticky.is_some()).count() <= most {
+            return Ok(false);
+        }
+        Ok(!own.forgettable(&self.taken()?, &self.wish.names).is_empty())
     }
 
     /// Whether the daemon's confirmation of the blocks still holds.

@@ -1,5 +1,7 @@
 //! Sticky addresses.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::Net;
@@ -78,4 +80,87 @@ fn no_other_network_gets_the_address_of_a_name() {
     }
     assert_eq!(plain.try_add("last").err().code, 101);
     assert_eq!(ips(&add(&named, "b", "VM=one").ok()), ["10.1.0.14"]);
+}
+
+/// Plants names without an attachment, the first of which was used last.
+fn plant(net: &Net<'_>, count: u64) {
+    let file = net.dir().join("blocks.json");
+    let mut blocks: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let all = blocks["blocks"].as_array_mut().unwrap();
+    let model = all.iter().find(|held| held["sticky"].is_string()).unwrap().clone();
+    for number in 0..count {
+        let mut held = model.clone();
+        held["block"] = json!(format!("4-0aff{number:04x}-32"));
+        held["sticky"] = json!(format!("planted-{number}/eth0"));
+        held["since"] = json!(1_700_000_000 - number);
+        all.push(held);
+    }
+    fs::write(file, blocks.to_string()).unwrap();
+}
+
+/// The names in the file of blocks.
+fn names(net: &Net<'_>) -> Vec<String> {
+    let text = fs::read(net.dir().join("blocks.json")).unwrap();
+    let blocks: Value = serde_json::from_slice(&text).unwrap();
+    let all = blocks["blocks"].as_array().unwrap().iter();
+    all.filter_map(|held| Some(held["sticky"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn a_node_keeps_256_names_without_an_attachment() {
+    for args in ["VM=new", "VM=first", ""] {
+        let data = Scratch::new();
+        let net = Net::new(&data, "net", sticky("10.0.0.0/8", "arg:VM"));
+        let first = ips(&add(&net, "a", "VM=first").ok());
+        plant(&net, 8000);
+        if args.is_empty() {
+            let valid =
+                json!({"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]});
+            net.call_with("GC", "", valid).without("CNI_CONTAINERID").run().ok();
+        } else {
+            net.del("a");
+            let again = ips(&add(&net, "b", args).ok());
+            assert_eq!(again == first, args == "VM=first", "{again:?}");
+        }
+        let left = names(&net);
+        let planted = left.iter().filter(|name| name.starts_with("planted")).count();
+        assert!((255..=256).contains(&planted), "{args}: {planted} of {}", left.len());
+        assert!(left.contains(&"planted-0/eth0".to_owned()), "{args}: the last one used stays");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_no_reason_to_fail() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", sticky("10.1.0.0/24", "arg:VM"));
+    let outcome = add(&net, "a", &format!("VM={}", "n".repeat(600)));
+    let said = "ipam.sticky: the name has 605 bytes, expected at most 512; it keeps no address";
+    assert!(outcome.stderr.contains(said), "{outcome:?}");
+    assert_eq!(ips(&outcome.ok()), ["10.1.0.2"]);
+}
+
+/// Prints how long an ADD takes beside 10 and beside 8000 names that no attachment has; the limit is
+/// that of a release binary.
+#[test]
+#[ignore = "measures: run with --ignored"]
+fn an_add_beside_8000_names_takes_as_long_as_beside_10() {
+    let data = Scratch::new();
+    let nets = ["few", "many"].map(|name| Net::new(&data, name, sticky("10.0.0.0/8", "arg:VM")));
+    let mut least = [std::time::Duration::MAX; 2];
+    for (net, count) in nets.iter().zip([10, 8000]) {
+        add(net, "first", "VM=first").ok();
+        plant(net, count);
+        add(net, "second", "VM=second").ok();
+    }
+    for round in 0..200 {
+        for (net, least) in nets.iter().zip(&mut least) {
+            let id = format!("c{round}");
+            let begin = std::time::Instant::now();
+            add(net, &id, "VM=third").ok();
+            *least = begin.elapsed().min(*least);
+            net.del(&id);
+        }
+    }
+    eprintln!("beside 10: {:?}, beside 8000: {:?}", least[0], least[1]);
+    assert!(least[1].as_secs_f64() <= least[0].as_secs_f64() * 1.2, "{least:?}");
 }

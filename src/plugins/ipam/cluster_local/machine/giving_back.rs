@@ -3,11 +3,15 @@
 use super::super::block::Block;
 use super::super::engine::Name;
 use super::super::held::{Held, State};
-use super::super::pool::Span;
+use super::super::pool::{Pool, Span};
+use super::super::sticky::MOST_IDLE;
 use super::contact::Contact;
 use super::interface::{Mark, Turn};
 use super::network::{IDLE, Network, Tracked};
 use super::{At, Machine};
+
+/// How many names are given back at once.
+const AT_ONCE: usize = 16;
 
 impl Machine {
     /// Gives back what is due, while the store answers.
@@ -30,6 +34,7 @@ impl Machine {
     /// Gives back the blocks beyond the spare ones, once they have been free for long.
     fn give_back_idle(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let Some(network) = self.networks.get_mut(name) else { return };
+        let names = network.surplus_names();
         let surplus = network.surplus();
         let since =
             if surplus.is_empty() { None } else { Some(network.idle_since.unwrap_or(turn.now)) };
@@ -39,6 +44,9 @@ impl Machine {
             for block in surplus {
                 self.give_up(&At { network: name.clone(), block }, turn);
             }
+        }
+        for block in names {
+            self.give_up(&At { network: name.clone(), block }, turn);
         }
     }
 
@@ -85,6 +93,25 @@ impl Network {
             })
             .collect();
         free.iter().filter(|block| !kept.contains(block)).copied().collect()
+    }
+
+    /// The addresses of names beyond those that are kept, at most some at a time: those whose names
+    /// were used longest ago. The names keep them in the store, for any node.
+    fn surplus_names(&self) -> Vec<Block> {
+        let of_pool = |pool: &Pool| {
+            let idle = self.blocks.values().filter(|tracked| {
+                let name = tracked.held.sticky.as_deref();
+                self.is_free(tracked)
+                    && pool.meets(tracked.held.block)
+                    && name.is_some_and(|name| !self.waits_for(name))
+            });
+            let mut idle: Vec<(u64, Block)> =
+                idle.map(|tracked| (tracked.held.since, tracked.held.block)).collect();
+            idle.sort_unstable();
+            idle.truncate(idle.len().saturating_sub(MOST_IDLE).min(AT_ONCE));
+            idle.into_iter().map(|(_, block)| block).collect::<Vec<Block>>()
+        };
+        self.names.iter().flat_map(of_pool).collect()
     }
 
     pub(super) fn is_free(&self, tracked: &Tracked) -> bool {

@@ -334,7 +334,7 @@ impl Network {
         self.names.iter().any(|pool| pool.meets(block))
     }
 
-    fn waits_for(&self, name: &str) -> bool {
+    pub(super) fn waits_for(&self, name: &str) -> bool {
         self.requests.iter().any(|waiting| waiting.request.name.as_deref() == Some(name))
     }
 
