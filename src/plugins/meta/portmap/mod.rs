@@ -8,6 +8,7 @@
 mod condition;
 mod conf;
 mod flows;
+mod guarded;
 mod iptables;
 mod listener;
 mod localnet;
@@ -48,7 +49,7 @@ impl Plugin for Portmap {
             return Ok(result);
         }
         refuse_taken(handles, &ports)?;
-        let localnet = match Localnet::plan(cx, &ports, &result) {
+        let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
                 warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
                 None
@@ -73,7 +74,7 @@ impl Plugin for Portmap {
             return Ok(());
         }
         let mut found = ErrorList::default();
-        let localnet = found.push(Localnet::plan(cx, &ports, &result)).flatten();
+        let localnet = found.push(guarded::plan(cx, &ports, &result)).flatten();
         found.push(verify(handles, &ports, localnet.as_ref()));
         found.push(localnet.as_ref().map_or(Ok(()), Localnet::verify));
         found.finish()
@@ -84,7 +85,7 @@ impl Plugin for Portmap {
         let mut errors = ErrorList::default();
         let elements = errors.push(nft::delete(handles, &at.key));
         if elements.as_ref().is_some_and(Vec::is_empty) {
-            errors.push(localnet::end_unguarded_of(cx, at));
+            errors.push(guarded::end_unguarded_of(cx, at));
         }
         let mut released = nft::closed(&elements.unwrap_or_default());
         errors.push(of_reference::delete(handles, &at.key));
@@ -108,7 +109,7 @@ impl Plugin for Portmap {
         let mut errors = ErrorList::default();
         let by_nft = nft::collect_garbage(handles, &cx.config.name, valid);
         let mut released = errors.push(by_nft).unwrap_or_default();
-        errors.push(localnet::collect_garbage(cx, valid));
+        errors.push(guarded::collect_garbage(cx, valid));
         let by_iptables = iptables::collect_garbage(handles, &cx.config.name, valid);
         released.extend(errors.push(by_iptables).unwrap_or_default());
         flows::forget_released(handles, released);
@@ -123,21 +124,21 @@ impl Plugin for Portmap {
             return Ok(());
         }
         let handles = cx.handles();
-        let planned = Localnet::plan(cx, &ports, &result);
+        let planned = guarded::plan(cx, &ports, &result);
         let localnet = planned.as_ref().ok().and_then(Option::as_ref);
         let verified = verify(handles, &ports, localnet);
         let what = format_args!("publish {ports}");
         repairs.make_unless(verified, what, || {
             reopen(cx, &ports, localnet).inspect_err(|_| {
                 // best effort: the error of the ports says more
-                let links = cx.host().and_then(|host| localnet::links_in(host, &result));
-                let _ = links.and_then(|links| localnet::end_unguarded(handles, &links));
+                let links = cx.host().and_then(|host| guarded::links_in(host, &result));
+                let _ = links.and_then(|links| guarded::end_unguarded(handles, &links));
             })
         })?;
         match localnet {
             Some(localnet) => localnet.repair(repairs),
             None => {
-                localnet::note_of_missing(cx.host()?, &ports, &result, repairs)?;
+                guarded::note_of_missing(cx.host()?, &ports, &result, repairs)?;
                 planned.map(drop)
             }
         }
