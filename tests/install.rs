@@ -415,7 +415,7 @@ fn installs_at_the_same_time_take_turns() {
 fn what_a_killed_run_left_is_cleared_by_the_next() {
     let place = Place::new();
     fs::create_dir_all(place.dir.join(".cni-multi/replaced")).unwrap();
-    fs::write(place.dir.join(".cni-multi/new.99"), "half a binary").unwrap();
+    fs::write(place.dir.join(".cni-multi/new.0"), "half a binary").unwrap();
     place.install(&place.build("new"));
     assert!(place.names().iter().all(|name| !name.contains('/')), "{:?}", place.names());
 }
