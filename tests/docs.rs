@@ -220,6 +220,21 @@ fn every_link_leads_somewhere() {
     }
 }
 
+/// All words of the pages, but for what commands write between the markers.
+#[test]
+fn the_pages_have_no_more_words_than_they_had() {
+    const MOST: usize = 73_000;
+    let by_hand = |page: &Page| -> usize {
+        let mut parts = page.text.split("<!-- generated");
+        let first = parts.next().unwrap().split_whitespace().count();
+        let behind =
+            |part: &str| part.split_once("<!-- end of generated -->").unwrap().1.to_owned();
+        first + parts.map(|part| behind(part).split_whitespace().count()).sum::<usize>()
+    };
+    let words: usize = Page::all().iter().map(by_hand).sum();
+    assert!(words <= MOST, "{words} words, at most {MOST}: say a thing once, and link");
+}
+
 /// `docs/README.md` links to each page, and the README to `docs/README.md`.
 #[test]
 fn the_index_has_every_page() {
