@@ -731,7 +731,7 @@ fn assert_errors_are_written(page: &Page, terminal: &Terminal) {
     let chain = first_chain(page);
     let mut answers = vec![];
     let plugin = page.path.trim_start_matches("docs/").trim_end_matches(".md");
-    let rarer = Page::read("tests/docs/errors.md").rows(Some(plugin));
+    let rarer = Page::read("tests/docs/errors.txt").rows(Some(plugin));
     for row in page.rows(Some("Errors")).into_iter().chain(rarer) {
         let outcome = add_with(&terminal.lab, &chain, &code_spans(&row[0])[0]);
         let error = outcome.err();
