@@ -94,6 +94,18 @@ pub fn skip(needs: &str) {
     }
 }
 
+/// Whether programs are installed; if one is not, the test skips. The virtual machine has the same
+/// programs as this one, so `tests/tiers/vm.sh` does not try there.
+pub fn has_programs(names: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    match names.iter().find(|name| !is_there(name)) {
+        Some(missing) => skip(&format!("program {missing}")),
+        None => return true,
+    }
+    false
+}
+
 /// A configuration with some keys changed; null removes one (RFC 7396).
 pub fn with(base: &Value, changes: Value) -> Value {
     let Value::Object(changes) = changes else { return changes };

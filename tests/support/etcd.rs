@@ -16,7 +16,7 @@ use cni_multi::sys::random::Random;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::attachment::skip;
+use super::attachment::{has_programs, skip};
 use super::call::Peer;
 use super::netns::{Container, Lab, Namespace, is_root};
 use super::patience;
@@ -78,18 +78,11 @@ impl Member {
 
 /// Whether the test can run here; reports a skip if not.
 fn is_possible() -> bool {
-    match (is_root(), is_installed("etcd") && is_installed("etcdctl")) {
-        (false, _) => skip("root, or unshare -Urnm"),
-        (true, false) => skip("etcd and etcdctl (etcd-server, etcd-client)"),
-        (true, true) => return true,
+    if !is_root() {
+        skip("root, or unshare -Urnm");
+        return false;
     }
-    false
-}
-
-/// Whether a program is in PATH.
-pub fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    has_programs(&["etcd", "etcdctl"])
 }
 
 impl Etcd {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Process, SERVER, wait_until};
+use crate::support::attachment::has_programs;
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
@@ -27,12 +28,9 @@ impl Program {
         }
     }
 
-    /// Whether the program is installed.
+    /// Whether the program is installed; the test skips if not.
     pub fn is_there(self) -> bool {
-        let found = std::process::Command::new("sh")
-            .args(["-c", &format!("command -v {}", self.command())])
-            .output();
-        found.unwrap().status.success()
+        has_programs(&[self.command()])
     }
 
     /// The renewal time of clients in seconds: the shortest that dnsmasq accepts, and its leases

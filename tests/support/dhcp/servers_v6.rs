@@ -7,29 +7,11 @@ use serde_json::json;
 
 use super::servers::wait_for;
 use super::{Process, wait_until};
-use crate::support::attachment::skip;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
 
 /// The servers' address.
 pub const SERVER_V6: &str = "2001:db8::1";
-
-/// Whether the programs are installed; skips the case if one is missing.
-pub fn are_there(programs: &[&str]) -> bool {
-    let find = |program: &&&str| {
-        let found = std::process::Command::new("sh")
-            .args(["-c", &format!("command -v {program}")])
-            .output();
-        !found.unwrap().status.success()
-    };
-    match programs.iter().find(find) {
-        Some(missing) => {
-            skip(missing);
-            false
-        }
-        None => true,
-    }
-}
 
 impl Lab {
     /// Gives the servers' interface its address, and waits until its link-local address is usable.

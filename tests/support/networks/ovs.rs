@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::bridge::dual_stack;
-use crate::support::attachment::{skip, with};
-use crate::support::etcd::is_installed;
+use crate::support::attachment::{has_programs, skip, with};
 use crate::support::netns::Lab;
 use crate::support::patience;
 
@@ -49,8 +48,7 @@ fn wait_for(lab: &Lab, condition: &str) {
 
 /// Starts the database server; false after a skip if it is not installed.
 pub fn database(lab: &Lab) -> bool {
-    if !is_installed("ovsdb-server") {
-        skip("ovsdb-server (openvswitch-switch)");
+    if !has_programs(&["ovsdb-server"]) {
         return false;
     }
     lab.host.sh(&format!(
@@ -88,11 +86,7 @@ pub fn node(lab: &Lab) -> bool {
 /// A node whose vswitchd forwards with this datapath: `netdev` in its own process, or `system` in
 /// the kernel.
 pub fn switch(lab: &Lab, datapath: &str) -> bool {
-    if !is_installed("ovs-vswitchd") {
-        skip("ovs-vswitchd (openvswitch-switch)");
-        return false;
-    }
-    if !database(lab) {
+    if !has_programs(&["ovs-vswitchd"]) || !database(lab) {
         return false;
     }
     start_vswitchd(lab, datapath);

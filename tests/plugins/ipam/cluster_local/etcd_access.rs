@@ -10,8 +10,8 @@ use cni_multi::plugins::ipam::cluster_local::etcd::tls::{Files, Tls};
 use cni_multi::sys::clock::since_boot;
 
 use super::etcd::{claim, name, node_state, register, written};
-use crate::support::attachment::skip;
-use crate::support::etcd::{Driver, Etcd, ONE, is_installed, secure_store, store};
+use crate::support::attachment::has_programs;
+use crate::support::etcd::{Driver, Etcd, ONE, secure_store, store};
 
 const SECURE: &str = "https://127.0.0.1:2379";
 
@@ -47,8 +47,7 @@ pub(super) struct Certificates<'a>(&'a Etcd);
 impl Certificates<'_> {
     /// A lab without a server, and the certificates; None without openssl.
     pub(super) fn lab() -> Option<Etcd> {
-        if !is_installed("openssl") {
-            skip("openssl");
+        if !has_programs(&["openssl"]) {
             return None;
         }
         let etcd = Etcd::none()?;

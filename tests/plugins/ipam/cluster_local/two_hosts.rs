@@ -5,9 +5,8 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::attachment::{for_ours, skip};
+use crate::support::attachment::{for_ours, has_programs};
 use crate::support::call::{Peer, binary};
-use crate::support::etcd::is_installed;
 use crate::support::netns::Lab;
 
 /// A host of the page. Its background processes end with it.
@@ -76,8 +75,8 @@ fn address(printed: &str) -> String {
 #[test]
 fn pods_of_two_hosts_share_a_subnet() {
     for_ours("macvlan", |segment| {
-        if !is_installed("etcd") {
-            return skip("etcd (etcd-server)");
+        if !has_programs(&["etcd"]) {
+            return;
         }
         segment.host.sh("ip link add lan up type bridge");
         let one = Host::on(segment, "host-a", "10.0.0.1");

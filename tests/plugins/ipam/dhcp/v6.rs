@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_ours, ips, skip, with};
+use crate::support::attachment::{for_ours, has_programs, ips, skip, with};
 use crate::support::dhcp::scripted::{DISCOVER, Scripted, wait_for_release};
-use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6, are_there};
+use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::dhcp::journal;
@@ -33,7 +33,7 @@ fn on_network(kind: Kind, programs: &[&str], case: impl Fn(&Lab)) {
     for_ours("dhcp", |lab| {
         if !kind.is_in(lab) {
             skip("ipvlan");
-        } else if are_there(programs) {
+        } else if has_programs(programs) {
             lab.lan(kind);
             lab.lan_v6();
             case(lab);
