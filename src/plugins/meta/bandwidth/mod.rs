@@ -62,8 +62,12 @@ impl Plugin for Bandwidth {
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let host = cx.host()?;
         let mut errors = ErrorList::default();
-        let link = errors.push(find_host_end(host, at)).flatten();
-        let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
+        let end = errors.push(find_host_end(host, at)).flatten();
+        let ifb = errors.push(ifb::find(host, &at.key, end.as_ref())).flatten();
+        let link = end.filter(|end| {
+            link_alias::is_of(&end.alias, &at.key)
+                || may_be_of(end, &at.key, at.prev_result.as_ref())
+        });
         let postponed = cx.handles().postponed();
         let ifb_index = ifb.as_ref().map(|ifb| ifb.index);
         // The filters go before the ifb: packets redirected to a missing link are lost.
@@ -251,7 +255,7 @@ fn no_veth(ifname: &str, kind: &str) -> Error {
 }
 
 /// Finds the host's end for DEL: by the name that we give it, else through the container, whose
-/// netns path may lead to another container by now.
+/// netns path may lead to another container by now, and its interface to another pair.
 fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));
@@ -261,6 +265,5 @@ fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     let Some(container) = link_record::find_named(netns.netlink()?, ifname)? else {
         return Ok(None);
     };
-    let found = veth::other_end(host, netns, &container)?;
-    Ok(found.filter(|link| may_be_of(link, &at.key, at.prev_result.as_ref())))
+    veth::other_end(host, netns, &container)
 }
