@@ -25,6 +25,7 @@ const LAYOUT: Layout = Layout {
             rule.counter().verdict(&Verdict::Accept);
         });
     },
+    reliance: None,
 };
 
 /// Runs the target on one input.

@@ -21,8 +21,7 @@ pub fn run(bytes: &[u8]) {
     server.shutdown(Shutdown::Write).expect("it is open");
     let database = Database::over(ours.into(), Deadline::default());
     let key = Key::parse("net1", "one", "eth0").expect("names");
-    let mut conf = Conf::default();
-    conf.bridge = "ovs0".to_owned();
+    let conf: Conf = serde_json::from_str(r#"{"bridge": "ovs0"}"#).expect("it has one key");
     // All must return, with any result; the answers have the numbers 1, 2 and so on.
     if let Ok(ports) = port::find(&database, Wanted::OfNetwork(&key.network)) {
         ports.iter().for_each(|port| drop(port.key()));
