@@ -65,7 +65,7 @@ begin_packages() {
   (
     in_idle_time timeout --kill-after=20 1500 tests/packages "$target/packages" >"$logs/packages.log" 2>&1 </dev/null
     echo $? >"$logs/packages.status"
-    in_idle_time timeout --kill-after=20 2400 tests/reproducible "$target/packages" >"$logs/reproducible.log" 2>&1 </dev/null
+    in_idle_time timeout --kill-after=20 3600 tests/reproducible "$target/packages" >"$logs/reproducible.log" 2>&1 </dev/null
     echo $? >"$logs/reproducible.status"
   ) &
   packages_job=$!
