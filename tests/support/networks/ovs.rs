@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::bridge::dual_stack;
-use crate::support::attachment::{has_programs, skip, with};
+use crate::support::attachment::{has_programs, with};
 use crate::support::netns::Lab;
 use crate::support::patience;
 
