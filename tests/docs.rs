@@ -223,7 +223,7 @@ fn every_link_leads_somewhere() {
 /// All words of the pages, but for what commands write between the markers.
 #[test]
 fn the_pages_have_no_more_words_than_they_had() {
-    const MOST: usize = 62_600;
+    const MOST: usize = 62_000;
     let by_hand = |page: &Page| -> usize {
         let mut parts = page.text.split("<!-- generated");
         let first = parts.next().unwrap().split_whitespace().count();

@@ -1,7 +1,10 @@
 //! Diagrams of the pages: blocks `mermaid`. Viewers such as GitHub's draw them; what is checked
 //! here is what breaks one most often when it is edited by hand.
 
-use super::{Block, Page};
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{Block, Page, root};
 
 /// The types of diagrams that the pages use, as the first word of a block.
 const TYPES: [&str; 3] = ["flowchart", "sequenceDiagram", "stateDiagram-v2"];
@@ -66,9 +69,70 @@ fn every_diagram_has_a_known_type_and_is_balanced() {
 
 #[test]
 fn the_pages_that_need_a_diagram_have_it() {
-    for (path, expected) in [("docs/architecture.md", 3), ("docs/upgrade.md", 1)] {
+    for (path, expected) in
+        [("docs/architecture.md", 3), ("docs/runtimes.md", 1), ("docs/upgrade.md", 1)]
+    {
         assert_eq!(diagrams(&Page::read(path)).len(), expected, "{path}");
     }
+}
+
+/// A base chain: table, hook, name and priority.
+type Place = (String, String, String, i32);
+
+/// The base chains of our tables in `text`, which has the priority, the family, the table and the
+/// chain on a line, below the hook.
+fn pictured(text: &str) -> BTreeSet<Place> {
+    let (mut hook, mut found) = ("", BTreeSet::new());
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [first, ..] if !line.starts_with(' ') => hook = first.trim_end_matches(','),
+            [priority, _, table, chain, ..] if table.starts_with("cni_multi_") => {
+                let priority: i32 = priority.parse().unwrap();
+                found.insert((table.to_owned(), hook.to_owned(), chain.to_owned(), priority));
+            }
+            _ => (),
+        }
+    }
+    found
+}
+
+/// The hooks and priorities in a source file; the chain has its hook's name, but for portmap's
+/// guard.
+fn hooked(source: &str) -> BTreeSet<Place> {
+    const HOOKS: [&str; 5] = ["prerouting", "input", "forward", "output", "postrouting"];
+    let (_, named) = source.split_once("name: \"cni_multi_").unwrap();
+    let table = format!("cni_multi_{}", named.split('"').next().unwrap());
+    let place = |text: &str| {
+        let (kind, rest) = text.split_once(", number: ").unwrap();
+        let (number, rest) = rest.split_once(", priority: ").unwrap();
+        let priority: i32 = rest.split(' ').next().unwrap().parse().unwrap();
+        let hook = HOOKS[number.parse::<usize>().unwrap()];
+        let is_guard = table.ends_with("portmap") && kind == "\"filter\"";
+        let chain = if is_guard { "guard" } else { hook };
+        assert!(source.contains(&format!(": &str = \"{chain}\";")), "{table} has no {chain}");
+        (table.clone(), hook.to_owned(), chain.to_owned(), priority)
+    };
+    source.split("Hook { kind: ").skip(1).map(place).collect()
+}
+
+#[test]
+fn the_way_of_a_packet_has_the_base_chains_of_the_code() {
+    let mut expected = BTreeSet::new();
+    for file in [
+        "plugins/meta/firewall/table.rs",
+        "plugins/meta/portmap/nft.rs",
+        "steps/fastpath.rs",
+        "steps/masquerade/nft.rs",
+        "steps/spoofcheck.rs",
+    ] {
+        expected.extend(hooked(&fs::read_to_string(root().join("src").join(file)).unwrap()));
+    }
+    let page = Page::read("docs/troubleshooting.md");
+    let picture = page.blocks().into_iter().find(|block| block.text.starts_with("ingress\n"));
+    let mut found = pictured(&picture.unwrap().text);
+    found.retain(|(_, hook, ..)| hook != "ingress"); // a flowtable
+    assert_eq!(found, expected);
 }
 
 #[test]
