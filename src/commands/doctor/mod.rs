@@ -24,7 +24,7 @@ pub const MANUAL: Manual = Manual {
     description: &[
         "Finds out why a container, or this node, has no network: reads configurations, records, \
          leases, links, routes and rules, and prints a finding for each fault, with a code, what \
-         was seen and the command that repairs it. Nothing is changed, and no packet is sent \
+         was seen and its fix. Nothing is changed, and no packet is sent \
          except with --probe. --bundle writes the findings with versions, configurations, \
          records, links, addresses, routes and rules into a new file that only its owner can \
          read. A \
