@@ -103,7 +103,7 @@ fn each_lack_has_its_own_line() {
     let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
     let said = format!("This machine lacks: cargo\nFirst type: {RUSTUP}\n");
     machine.refuses(&BUILD, &said);
-    machine.refuses(&["tests/run", "--quick"], &said);
+    machine.refuses(&["tests/run", "--lint"], &said);
 
     let machine = Machine::new("apt-get").without(&["cc"]);
     machine.refuses(&BUILD, &format!("This machine lacks: a C compiler\n{apt}"));

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Tiers that cargo runs: clippy, the release binary, unit and integration tests, fuzzing for a moment.
-# Sourced by tests/run, which sets `logs`, `target` and `extent`.
+# Sourced by tests/run, which sets `logs` and `target`.
 
 # ---- without a kernel ----
 
@@ -90,7 +90,7 @@ binary_of() { # binary_of TARGET
 
 # The slowest tests of the tiers that ran, with their seconds.
 slowest_tests() { # slowest_tests NUMBER
-  sed -nE 's/^test ([^ ]+) \.\.\. [^<]*<([0-9.]+)s>$/\2 \1/p' "$logs"/{unit,integration}.log 2>/dev/null |
+  sed -nE 's/^test ([^ ]+) \.\.\. [^<]*<([0-9.]+)s>$/\2 \1/p' "$logs"/{unit,integration,vm}.log 2>/dev/null |
     sort -rn | sed -nE "1,$1s/^([^ ]+) (.*)/  \1 s  \2/p"
 }
 
@@ -110,17 +110,8 @@ integration_binary() { binary_of integration; }
 
 # ---- which tests run where ----
 
-# Beginnings of names that --quick runs.
-quick_tests() { grep '^[a-z]' tests/tiers/quick; }
-
-
-# Names of tests, or beginnings of names, that only --all runs: the first column of the table in CONTRIBUTING.md.
-long_tests() {
-  sed -nE '/^\| test, or the beginning of its name /,/^$/ s/^\|( `[^|]*`) \|.*/\1/p' CONTRIBUTING.md | grep -o '[a-z][a-z0-9_:]*'
-}
-
-# The same as arguments of libtest. `--skip` matches anywhere in a name, so these are whole paths.
-without_long_tests() { long_tests | sed 's/^/--skip\n/'; }
+# Parts of the names of what tests/run has of the integration tests; --all has every one.
+ordinary_tests() { grep '^[a-z]' tests/tiers/ordinary; }
 
 # ---- fuzzing ----
 

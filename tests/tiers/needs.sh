@@ -2,12 +2,13 @@
 # What the tiers of tests/run need besides cargo: Debian packages and the reference plugins.
 # Sourced by tests/run, which sets `logs`, `target`, `install` and `extent`.
 
-# For the integration tests, the scripts and the virtual machine.
-packages=(iproute2 iptables nftables conntrack iputils-ping socat jq strace kmod perl-base
-  firewalld dbus qemu-system-x86 busybox-static cpio shellcheck groff-base
-  python3-jsonschema fish zsh dnsmasq-base kea-dhcp4-server kea-dhcp6-server radvd etcd-server etcd-client openssl openvswitch-switch)
+# For the integration tests that each run has.
+packages=(iproute2 iptables nftables conntrack iputils-ping socat jq kmod perl-base)
 # For what only --kernels runs: a root and a machine of the other processor.
 packages_of_kernels=(qemu-system-arm mmdebstrap xz-utils)
+# For what --all and --kernels run: the other integration tests, the scripts, the virtual machine.
+packages_of_whole=(strace shellcheck groff-base firewalld dbus qemu-system-x86 busybox-static cpio python3-jsonschema fish zsh
+  dnsmasq-base kea-dhcp4-server kea-dhcp6-server radvd etcd-server etcd-client openssl openvswitch-switch)
 # For what only --all runs: the reference plugins and cnitool, packages and their roots, runtimes.
 packages_of_all=(containernetworking-plugins golang-go rpm rpm2cpio lintian squashfs-tools mmdebstrap skopeo systemd python3-kubernetes git
   containerd runc podman curl protobuf-compiler python3-grpcio python3-protobuf)
@@ -19,8 +20,10 @@ not_installed='' # names, once install_packages has not installed them
 missing_packages() {
   local package wanted=("${packages[@]}")
   case $extent in
-    whole) wanted+=("${packages_of_all[@]}") ;;
-    kernels) wanted+=("${packages_of_kernels[@]}") ;;
+    whole) wanted+=("${packages_of_whole[@]}" "${packages_of_all[@]}") ;;
+    lint) wanted=(shellcheck jq) ;;
+    fresh) wanted=(mmdebstrap) ;;
+    kernels) wanted+=("${packages_of_whole[@]}" "${packages_of_kernels[@]}") ;;
   esac
   for package in "${wanted[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || echo "$package"

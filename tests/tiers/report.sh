@@ -1,24 +1,32 @@
 # shellcheck shell=bash
 # What the tiers of tests/run print and keep: a line while one runs, with its progress on a terminal, and a closing line
 # when it ends.
-# Sourced by tests/run, which sets `logs`, the directory of whole outputs.
+# Sourced by tests/run, which sets `logs`, the directory of whole outputs, and `extent`.
 
 all_passed=0 all_failed=0 all_skipped=0
 tier_began=$SECONDS
 
-# close TIER PASSED FAILED SKIPPED: the closing line, with the minutes since the tier began.
+# close TIER PASSED FAILED SKIPPED: the closing line, with the minutes since the tier began, and its budget.
 close() {
-  local took=$((SECONDS - tier_began))
   erase_progress
-  printf '%s: %d passed, %d failed, %d skipped (%d:%02d)\n' "$1" "$2" "$3" "$4" $((took / 60)) $((took % 60))
+  printf '%s: %d passed, %d failed, %d skipped (%s)\n' "$1" "$2" "$3" "$4" "$(beside_budget $((SECONDS - tier_began)) "$1")"
   all_passed=$((all_passed + $2)) all_failed=$((all_failed + $3)) all_skipped=$((all_skipped + $4))
   tier_began=$SECONDS
 }
 
 close_all() {
-  printf 'total: %d passed, %d failed, %d skipped (%d:%02d)\n' \
-    "$all_passed" "$all_failed" "$all_skipped" $((SECONDS / 60)) $((SECONDS % 60))
+  printf 'total: %d passed, %d failed, %d skipped (%s)\n' \
+    "$all_passed" "$all_failed" "$all_skipped" "$(beside_budget $SECONDS total)"
   [ "$all_failed" = 0 ]
+}
+
+minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); } # minutes SECONDS
+
+# beside_budget SECONDS TIER: `4:10 of 13:00`, where tests/tiers/budgets has the tier for this extent.
+beside_budget() {
+  local budget
+  budget=$(awk -v extent="$extent" -v tier="$2" '$1 == extent && $2 == tier {print $3}' tests/tiers/budgets)
+  printf '%s%s' "$(minutes "$1")" "${budget:+ of $budget}"
 }
 
 # The last lines of a failed tier's output.
@@ -36,10 +44,9 @@ erase_progress() { ! is_terminal || printf '\r\e[K'; }
 
 # One line, rewritten each second until the process is killed.
 show_progress() { # show_progress TIER
-  local began=$SECONDS took
+  local began=$SECONDS
   while sleep 1; do
-    took=$((SECONDS - began))
-    printf '\r\e[K%s: %d:%02d %s' "$1" $((took / 60)) $((took % 60)) "$(state_of "$1")"
+    printf '\r\e[K%s: %s %s' "$1" "$(minutes $((SECONDS - began)))" "$(state_of "$1")"
   done
 }
 

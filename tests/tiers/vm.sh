@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The virtual machine: integration tests that this machine's kernel cannot run, under Debian's (tests/vm/run).
-# Sourced by tests/run, which sets `logs`, `target`, `extent` and `vm`.
+# Sourced by tests/run, which sets `logs`, `target` and `vm`.
 
 # run_in_vm SECONDS TEST...: in the binary that is built already. libtest's own output goes to a file: what programs
 # write to the console would break its lines.
@@ -9,9 +9,9 @@ run_in_vm() {
   shift
   # shellcheck disable=SC2016 # for the inner shell
   VM_CACHE=$target/vm VM_OUT=$logs/vm limited $((seconds + 60)) vm tests/vm/run -t "$seconds" -- \
-    env CNI_VM=1 ${CNI_SHORT:+CNI_SHORT=1} RUST_TEST_THREADS=6 CNI_SKIP_LOG=/vm-out/skips \
+    env CNI_VM=1 RUSTC_BOOTSTRAP=1 RUST_TEST_THREADS=6 CNI_SKIP_LOG=/vm-out/skips \
     ${CNI_MULTI:+CNI_MULTI="$CNI_MULTI"} ${CNI_REFERENCE:+CNI_REFERENCE="$CNI_REFERENCE"} \
-    sh -c 'exec "$@" >/vm-out/output 2>&1' sh "$(integration_binary)" --exact "$@"
+    sh -c 'exec "$@" >/vm-out/output 2>&1' sh "$(binary_of integration)" -Zunstable-options --report-time --exact "$@"
 }
 
 # judge_vm STATUS TEST...: a test counts when libtest reports a pass there and it did not skip again.
@@ -20,7 +20,7 @@ judge_vm() {
   shift
   cat "$logs/vm/output" >>"$logs/vm.log" 2>/dev/null
   for test in "$@"; do
-    if grep -qx "test $test \.\.\. ok" "$logs/vm/output" 2>/dev/null && ! skipped_tests "$logs/vm/skips" | grep -qx "$test"; then
+    if grep -qxE "test $test \.\.\. ok( <.*>)?" "$logs/vm/output" 2>/dev/null && ! skipped_tests "$logs/vm/skips" | grep -qx "$test"; then
       passed=$((passed + 1))
     else
       failed=$((failed + 1))
@@ -35,15 +35,8 @@ judge_vm() {
   close vm "$passed" "$failed" 0
 }
 
-# What was skipped for lack of a kernel feature; programs that are missing here are missing there. The ordinary run takes every fourth one of the plugins' own tests;
-# only --all has every program that tests ask for by a variable.
-kernel_skips() {
-  if [ "$extent" = whole ]; then
-    skipped_tests <(grep -v ': needs program ' "$logs/skips")
-  else
-    skipped_tests <(grep -vE ' in CNI_|: needs program ' "$logs/skips") | grep '^plugins::' | sed -n '1~4p'
-  fi
-}
+# What was skipped for lack of a kernel feature; a program that is missing here is missing there.
+kernel_skips() { skipped_tests <(grep -v ': needs program ' "$logs/skips"); }
 
 # vm_tests SECONDS: what the integration tier skipped. It counts here instead, where this tier can run.
 vm_tests() {

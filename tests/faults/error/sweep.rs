@@ -190,8 +190,7 @@ fn one_of(subject: &Subject) -> usize {
         (Extent::Long, _) => 1,
         (Extent::Whole, true) => 8,
         (Extent::Whole, false) => 2,
-        (Extent::Ordinary, true) => 24,
-        (Extent::Ordinary, false) => 6,
+        (Extent::Ordinary, _) => 24,
     }
 }
 

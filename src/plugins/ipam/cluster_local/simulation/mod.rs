@@ -22,8 +22,9 @@ use std::time::Instant;
 
 use self::schedule::{Kind, run, traced};
 
-/// Schedules of a kind in an ordinary test run.
-const SHORT: u64 = 100;
+/// Schedules of a kind in `tests/run --all`, and in `tests/run`, which sets `CNI_SHORT`.
+const WHOLE: u64 = 100;
+const ORDINARY: u64 = 20;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -37,7 +38,9 @@ fn simulate(kind: Kind) {
         assert_eq!(failure, None);
         return;
     }
-    let count = number("CNI_SIMULATION").unwrap_or(SHORT);
+    let is_short = std::env::var_os("CNI_SHORT").is_some();
+    let usual = if is_short { ORDINARY } else { WHOLE };
+    let count = number("CNI_SIMULATION").unwrap_or(usual);
     let first = number("CNI_SIMULATION_FIRST").unwrap_or(0);
     let (began, mut steps, mut served, mut fenced) = (Instant::now(), 0, 0, 0);
     for seed in first..first + count {
