@@ -7,6 +7,8 @@
 //! addresses, link-local addresses, ages and the numbers after `@if` are not compared, and a line
 //! `...` stands for any lines.
 //!
+//! The tutorial's blocks, `console session` and `sh run by docs::NAME`, are typed into one shell.
+//!
 //! A block `sh` is for the reader's host and says what runs its commands: `sh run by
 //! packages::NAME` is the test of tests/packages that takes them from the page; `sh run by
 //! runtimes::NAME` is the case of tests/runtimes that does so; `sh run by MODULE::NAME` is a test
@@ -24,15 +26,19 @@ mod named_tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use cni_multi::registry::PLUGINS;
 use serde_json::{Value, json};
 
 use self::evidence::Table;
 use self::named_tests::{is_test, packages_script};
-use crate::support::attachment::{skip, with};
+use crate::support::attachment::{has_programs, skip, with};
 use crate::support::call::{Outcome, Peer, binary};
+use crate::support::limit;
 use crate::support::netns::Lab;
 use crate::support::subject;
 
@@ -575,16 +581,31 @@ impl Terminal {
 
     fn run(&self, page: &Page, block: &Block) {
         for (command, expected) in commands(&block.text) {
-            let printed: Vec<String> = self.type_in(&command).lines().map(lasting).collect();
-            let expected: Vec<String> = expected.iter().map(|line| lasting(line)).collect();
             let place = format!("{}:{}: $ {command}", page.path, block.line);
-            assert!(
-                is_as_written(&printed, &expected),
-                "{place}\nprints\n{}\nwritten is\n{}",
-                printed.join("\n"),
-                expected.join("\n")
-            );
+            assert_printed(&place, &self.type_in(&command), &expected);
         }
+    }
+
+    /// The output of one shell that reads these commands, in a directory like a clone whose demo
+    /// has been built.
+    fn type_in_one_shell(&self, commands: &str) -> String {
+        let script = format!(
+            "mkdir -p /run/clone/target/any/demo && cd /run/clone &&
+            ln -s '{}' target/any/demo/cni-multi && unset http_proxy all_proxy ALL_PROXY &&
+            export LC_ALL=C && exec bash 2>&1",
+            binary().display()
+        );
+        let mut shell = self.lab.host.command("sh");
+        shell.args(["-c", &script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let group = shell.id();
+        // It fits into the pipe. bash reads one byte at a time, so the shell that the page starts
+        // gets the lines after its own.
+        shell.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        let output = limit::output_of(shell);
+        // A command in the background is left if the page's command that ends it has failed.
+        let _ = self.lab.host.try_sh(&format!("kill -s KILL -- -{group}"));
+        String::from_utf8(output.expect("the commands did not end").stdout).unwrap()
     }
 }
 
@@ -600,6 +621,17 @@ impl Drop for Terminal {
         // Some may have ended already.
         let _ = self.lab.host.try_sh(&script.replace("LAB", &self.lab.pid().to_string()));
     }
+}
+
+fn assert_printed(place: &str, printed: &str, expected: &[String]) {
+    let printed: Vec<String> = printed.lines().map(lasting).collect();
+    let expected: Vec<String> = expected.iter().map(|line| lasting(line)).collect();
+    assert!(
+        is_as_written(&printed, &expected),
+        "{place}\nprints\n{}\nwritten is\n{}",
+        printed.join("\n"),
+        expected.join("\n")
+    );
 }
 
 /// Commands with their output lines.
@@ -638,7 +670,7 @@ fn lasting_word(word: &str) -> String {
     if bare.starts_with("fe80::") {
         return "LINK-LOCAL".to_owned();
     }
-    if bare.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
+    if bare.strip_suffix(['s', 'm']).is_some_and(|number| number.parse::<u32>().is_ok()) {
         return "AGE".to_owned();
     }
     match word.split_once("@if") {
@@ -699,6 +731,42 @@ fn assert_prints_what_is_written(page: &Page) {
             }
             _ => (),
         }
+    }
+}
+
+/// The tutorial as a whole: one shell gets its commands, enters namespaces as the page says, and
+/// leaves them at the end.
+#[test]
+fn the_tutorial_prints_what_is_written() {
+    const END: &str = "end of output";
+    if !has_programs(&["bash", "curl", "python3"]) {
+        return;
+    }
+    let terminal = Terminal::new();
+    // A chroot forbids the namespace, and the runtime of a container may forbid the mount.
+    if !terminal.lab.host.try_sh("unshare -rnm mount -t sysfs probe /sys").status.success() {
+        return skip("user namespaces");
+    }
+    let page = Page::read("docs/tutorial.md");
+    let mut steps: Vec<(usize, String, Vec<String>)> = vec![];
+    for Block { info, text, line } in page.blocks() {
+        match info.as_str() {
+            "console session" => {
+                let typed = commands(&text).into_iter();
+                steps.extend(typed.map(|(command, expected)| (line, command, expected)));
+            }
+            info if info.starts_with("sh run by docs::") => steps.push((line, text, vec![])),
+            _ => (),
+        }
+    }
+    let with_end = |(_, command, _): &(usize, String, Vec<String>)| {
+        format!("{command}\nprintf '\\n%s\\n' '{END}'\n") // some output has no last line break
+    };
+    let printed = terminal.type_in_one_shell(&steps.iter().map(with_end).collect::<String>());
+    let outputs: Vec<&str> = printed.split(&format!("\n{END}\n")).collect();
+    assert_eq!(outputs.len(), steps.len() + 1, "{printed}");
+    for ((line, command, expected), output) in steps.iter().zip(outputs) {
+        assert_printed(&format!("{}:{line}: $ {command}", page.path), output, expected);
     }
 }
 
