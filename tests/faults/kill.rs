@@ -3,7 +3,7 @@
 //! After each kill the runtime continues in one of the ways that runtimes do. Afterwards the host
 //! and the container are as before, and a neighbour on the same network has not changed. The short
 //! form kills after each call that changes something in the kernel or on the disk, with the ways in
-//! rotation: between two such calls all kills are alike. The long form (`tests/faults/run kill`)
+//! rotation, or where programs are started, after every fourth: between two such calls all kills are alike. The long form (`tests/faults/run kill`)
 //! tries every way at each of those points, and also kills before every single call of the plugin
 //! itself.
 

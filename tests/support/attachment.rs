@@ -1,12 +1,11 @@
 //! One attachment of one container: ADD, CHECK and DEL with what a runtime would send.
 
-use std::io::Write as _;
-
 use serde_json::{Value, json};
 
 use super::call::{Call, Outcome, Peer, farm};
 use super::extent::{is_emulated, is_long};
 use super::netns::{Container, Lab};
+pub use super::programs::{has_programs, skip};
 
 /// Every value of `cniVersion`: absent, and each released version.
 pub const EVERY_VERSION: [Option<&str>; 8] = [
@@ -79,31 +78,6 @@ pub fn has(peer: &Peer, plugin: &str) -> bool {
 /// at its start whether there is a reference.
 pub fn not_compared(needs: &str) {
     eprintln!("not compared: CNI_REFERENCE names no plugins with {needs}");
-}
-
-/// Reports that a test did not run, with the reason: to stderr, and to the file `CNI_SKIP_LOG`,
-/// which tests/run reads.
-pub fn skip(needs: &str) {
-    let test = std::thread::current().name().unwrap_or("?").to_owned();
-    let line = format!("SKIP {test}: needs {needs}");
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "{line}").unwrap(); // eprintln! output is shown for failed tests only
-    if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
-        writeln!(file, "{line}").unwrap();
-    }
-}
-
-/// Whether programs are installed; if one is not, the test skips. The virtual machine has the same
-/// programs as this one, so `tests/tiers/vm.sh` does not try there.
-pub fn has_programs(names: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    match names.iter().find(|name| !is_there(name)) {
-        Some(missing) => skip(&format!("program {missing}")),
-        None => return true,
-    }
-    false
 }
 
 /// A configuration with some keys changed; null removes one (RFC 7396).

@@ -24,13 +24,15 @@ pub fn is_long() -> bool {
     extent() == Extent::Long
 }
 
-/// In the ordinary form every `one_of`th item; in the others all of them. Callers with different
-/// turns start at different offsets, so that together they cover every item.
+/// In the ordinary form every `one_of`th item, in the whole one twice as many, in the long one all of them. Callers with
+/// different turns start at different offsets, so that together they cover every item.
 pub fn sample<T>(all: Vec<T>, one_of: usize, turn: usize) -> Vec<T> {
-    match extent() {
-        Extent::Ordinary => all.into_iter().skip(turn % one_of).step_by(one_of).collect(),
-        Extent::Whole | Extent::Long => all,
-    }
+    let step = match extent() {
+        Extent::Ordinary => one_of,
+        Extent::Whole => (one_of / 2).max(1),
+        Extent::Long => 1,
+    };
+    all.into_iter().skip(turn % step).step_by(step).collect()
 }
 
 /// Whether this is the virtual machine of `tests/vm/run`, which sets `CNI_VM`.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::call::{Peer, farm};
 use super::entrance;
 use super::limit;
-use super::programs::located;
+use super::programs::{located, need_programs, need_what_a_shell_missed};
 
 /// The addresses of the host's uplink and of the peer behind it. The peer has no route to any
 /// container subnet.
@@ -28,9 +28,6 @@ pub const OUTSIDE: [&str; 2] = ["198.51.100.2", "2001:db8:ffff::2"];
 /// not wait a second for every address of a bridge.
 const HOST: &str = r#"
 set -e
-for tool in ip tc bridge nft iptables ip6tables ping; do
-    command -v $tool >/dev/null || { echo "the lab needs the program $tool" >&2; exit 1; }
-done
 mount -t tmpfs lab /run
 mkdir /run/netns /run/cni
 if [ -d /var/lib/cni ]; then mount -t tmpfs lab /var/lib/cni; else mount -t tmpfs lab /var/lib; mkdir /var/lib/cni; fi
@@ -77,7 +74,9 @@ pub struct Lab {
 }
 
 impl Lab {
+    #[track_caller]
     pub fn new(peer: Peer) -> Lab {
+        need_programs(&["ip", "tc", "bridge", "nft", "iptables", "ip6tables", "ping"]);
         let unshare: &[&str] =
             if is_root() { &["unshare", "-n", "-m"] } else { &["unshare", "-U", "-r", "-n", "-m"] };
         let holder = Holder::start(
@@ -182,7 +181,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    #[track_caller]
     pub fn command(&self, program: &str) -> Command {
+        if !program.contains('/') {
+            need_programs(&[program]);
+        }
         let mut command = Command::new(&self.enter[0]);
         command.args(&self.enter[1..]).arg(program).stdin(Stdio::null());
         command
@@ -206,7 +209,9 @@ impl Namespace {
         let child = entrance::start(&line, |sh| {
             sh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         });
-        limit::output_of(child).unwrap_or_else(|| panic!("`{script}` did not end"))
+        let output = limit::output_of(child).unwrap_or_else(|| panic!("`{script}` did not end"));
+        need_what_a_shell_missed(&output.stderr);
+        output
     }
 
     /// Runs a shell script that has to succeed; returns its stdout.

@@ -1,5 +1,6 @@
-//! The paths of the programs that tests start.
+//! The programs that tests start: their paths, and what a test does where one is missing, or a feature of the kernel.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The path of a program of PATH. If a name has no directory and the child gets a PATH, std::process uses fork
@@ -12,4 +13,45 @@ pub fn located(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
     found.unwrap_or_else(|| Path::new(name).to_owned())
+}
+
+/// Reports that a test did not run, with the reason: to stderr, and to the file `CNI_SKIP_LOG`,
+/// which tests/run reads.
+pub fn skip(needs: &str) {
+    let test = std::thread::current().name().unwrap_or("?").to_owned();
+    let line = format!("SKIP {test}: needs {needs}");
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{line}").unwrap(); // eprintln! output is shown for failed tests only
+    if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+/// Whether programs are installed; if one is not, the test skips. The virtual machine has the same
+/// programs as this one, so `tests/tiers/vm.sh` does not try there.
+pub fn has_programs(names: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    match names.iter().find(|name| !is_there(name)) {
+        Some(missing) => skip(&format!("program {missing}")),
+        None => return true,
+    }
+    false
+}
+
+/// Ends the test where a program is missing. It fails, and `tests/run` counts it as one that skipped.
+#[track_caller]
+pub fn need_programs(names: &[&str]) {
+    assert!(has_programs(names), "one of {names:?} is not in PATH");
+}
+
+/// The same for a program that a shell did not find, in the words of dash or bash. One that is there the test hides.
+#[track_caller]
+pub fn need_what_a_shell_missed(stderr: &[u8]) {
+    for line in String::from_utf8_lossy(stderr).lines() {
+        let said = line.strip_suffix(": command not found").or(line.strip_suffix(": not found"));
+        let Some(said) = said else { continue };
+        need_programs(&[said.rsplit(": ").next().unwrap()]);
+    }
 }

@@ -33,7 +33,7 @@ missing_packages() {
 # Installs what is missing as root, with --yes or after a yes on a terminal; names it otherwise.
 install_packages() {
   local missing
-  command -v apt-get >/dev/null || { echo "no apt-get: tests whose programs are missing are skipped"; return 0; }
+  command -v apt-get >/dev/null || { not_installed="Debian packages"; echo "no apt-get: tests whose programs are missing are skipped"; return 0; }
   mapfile -t missing < <(missing_packages)
   [ ${#missing[@]} != 0 ] || return 0
   if ! is_root || ! may_ask; then

@@ -188,8 +188,8 @@ fn one_of(subject: &Subject) -> usize {
     let is_slow = subject.starts_programs() || is_emulated();
     match (extent(), is_slow) {
         (Extent::Long, _) => 1,
-        (Extent::Whole, true) => 8,
-        (Extent::Whole, false) => 2,
+        (Extent::Whole, true) => 12,
+        (Extent::Whole, false) => 3,
         (Extent::Ordinary, _) => 24,
     }
 }
