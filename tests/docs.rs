@@ -589,10 +589,12 @@ impl Terminal {
     /// The output of one shell that reads these commands, in a directory like a clone whose demo
     /// has been built.
     fn type_in_one_shell(&self, commands: &str) -> String {
+        let clone = Scratch::new(); // the page mounts something else at /run
         let script = format!(
-            "mkdir -p /run/clone/target/any/demo && cd /run/clone &&
+            "cd {} && mkdir -p target/any/demo &&
             ln -s '{}' target/any/demo/cni-multi && unset http_proxy all_proxy ALL_PROXY &&
             export LC_ALL=C && exec bash 2>&1",
+            clone.text(),
             binary().display()
         );
         let mut shell = self.lab.host.command("sh");

@@ -32,8 +32,8 @@ fn each_name_that_tests_run_picks_is_part_of_one() {
     let tests = all_tests();
     let names = lines_of("ordinary_tests");
     assert!(names.len() > 30, "{names:?}");
-    for name in names {
-        assert!(tests.iter().any(|test| test.contains(&name)), "{name} is part of none");
+    for name in names.iter().filter(|name| *name != "--skip") {
+        assert!(tests.iter().any(|test| test.contains(name)), "{name} is part of none");
     }
 }
 

@@ -120,8 +120,8 @@ integration_binary() { binary_of integration; }
 
 # ---- which tests run where ----
 
-# Parts of the names of what tests/run has of the integration tests; --all has every one.
-ordinary_tests() { grep '^[a-z]' tests/tiers/ordinary; }
+# libtest's arguments for what tests/run has of the integration tests; --all has every one.
+ordinary_tests() { sed -nE '/^[a-z]/p; s/^-/--skip\n/p' tests/tiers/ordinary; }
 
 # ---- fuzzing ----
 
