@@ -40,6 +40,7 @@ use crate::support::attachment::{has_programs, skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::limit;
 use crate::support::netns::Lab;
+use crate::support::scratch::Scratch;
 use crate::support::subject;
 
 /// The chapters of a plugin's page, in order.
