@@ -1,5 +1,6 @@
 //! The ports of one attachment, as they are to be published.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -62,7 +63,8 @@ impl fmt::Display for Publication<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.forwards.first() else { return f.write_str("no port") };
         write!(f, "port {first}")?;
-        match self.conf.mappings.len() {
+        let ports: HashSet<_> = self.forwards.iter().map(Forward::to_string).collect();
+        match ports.len() {
             0 | 1 => Ok(()),
             count => write!(f, " and {} more", count - 1),
         }
