@@ -431,7 +431,7 @@ fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
 /// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
-    let rules = [masquerade_from(family, net), masquerade_from(family, family.loopback)];
+    let rules = vec![masquerade_from(family, net), masquerade_from(family, family.loopback)];
     SharedChain { name: name_of_neighbours(net), rules }
 }
 
@@ -457,20 +457,35 @@ fn everyone() -> SharedChain {
     let mut rest = Expressions::default();
     all.masquerade();
     rest.verdict(&Verdict::Return);
-    SharedChain { name: "everyone".to_owned(), rules: [all, rest] }
+    SharedChain { name: "everyone".to_owned(), rules: vec![all, rest] }
 }
 
 /// If the attachment has conditions, returns its own chain, which redirects the packets that meet
 /// them.
 fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain> {
     let conditions = &ports.conf.conditions[family.ip as usize];
-    let rule = |redirect| conditional_rule(conditions, family, redirect);
+    if conditions.is_empty() {
+        return None;
+    }
+    let choices = conditions.iter().filter(|condition| condition.is_choice());
+    let mut rules: Vec<Expressions> = choices.map(|choice| unchosen(choice, family)).collect();
+    let redirects: [Statement; 2] = [to_value_at_address, to_value_at_all];
+    rules.extend(redirects.map(|redirect| conditional_rule(conditions, family, redirect)));
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
-    (!conditions.is_empty())
-        .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
+    Some(SharedChain { name, rules })
 }
 
-/// Returns a rule that redirects the packets that meet the conditions.
+/// Returns a rule after which only packets with one of a set of values are left.
+fn unchosen(choice: &Condition, family: &OfFamily) -> Expressions {
+    let mut rule = Expressions::default();
+    rule.family(family.ip);
+    choice.write_none(&mut rule);
+    rule.verdict(&Verdict::Return);
+    rule
+}
+
+/// Returns a rule that redirects the packets that meet the conditions, of those that [`unchosen`]
+/// has left.
 fn conditional_rule(
     conditions: &[Condition],
     family: &OfFamily,
@@ -479,7 +494,8 @@ fn conditional_rule(
     let mut rule = Expressions::default();
     // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
     rule.family(family.ip);
-    conditions.iter().for_each(|condition| condition.write(&mut rule));
+    let own = conditions.iter().filter(|condition| !condition.is_choice());
+    own.for_each(|condition| condition.write(&mut rule));
     redirect(&mut rule, family);
     rule
 }

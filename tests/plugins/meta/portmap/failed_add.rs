@@ -264,7 +264,9 @@ fn conditions_of_nftables_that_are_not_understood_are_refused() {
         for backend in [None, Some("nftables")] {
             for words in [
                 json!(["tcp", "sport", "1024"]),
-                json!(["ip saddr { 192.0.2.1 }"]),
+                json!(["ip saddr { 192.0.2.1"]),
+                json!(["ip saddr { 192.0.2.1, 2001:db8::1 }"]),
+                json!(["iifname { eth0 eth1 }"]),
                 json!(["ip", "saddr"]),
             ] {
                 let case =
