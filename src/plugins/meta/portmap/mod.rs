@@ -5,6 +5,7 @@
 //! the host itself are redirected. The default backend is nftables over netlink; `backend:
 //! "iptables"` uses the chains and comments of the reference.
 
+mod abandoned;
 mod condition;
 mod conf;
 mod flows;
@@ -48,7 +49,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(result);
         }
-        refuse_taken(handles, &ports)?;
+        require_free(cx, &ports)?;
         let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
                 warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
@@ -179,6 +180,17 @@ fn open<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
     let backend = ports.conf.backend(handles)?;
+/// Refuses ports that a container has which is not gone.
+fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    while let Err(taken) = refuse_taken(cx.handles(), ports) {
+        // Without evidence, the error that names the holder says more.
+        if taken.code != Code::CONFLICT || !abandoned::close_one(cx, ports).unwrap_or(false) {
+            return Err(taken);
+        }
+    }
+    Ok(())
+}
+
     // An earlier ADD of the attachment keeps its guard if this one fails.
     if backend == Backend::Nftables || nft::verify_guard(handles, ports.key, localnet).is_err() {
         nft::create(handles, ports, backend, localnet)?;
@@ -194,7 +206,7 @@ fn open<'a>(
 /// Opens ports that were closed. Flows of UDP may have begun in the meantime.
 fn reopen(cx: &Context<'_>, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
     let handles = cx.handles();
-    refuse_taken(handles, ports)?;
+    require_free(cx, ports)?;
     transaction(|rb| open(handles, ports, localnet, rb))?;
     flows::forget_to_others(cx, &ports.forwards);
     Ok(())

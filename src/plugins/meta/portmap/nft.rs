@@ -46,7 +46,7 @@ use super::condition::Condition;
 use super::localnet::{self, Localnet};
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
-use super::publication::Publication;
+use super::publication::{Held, Publication};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -54,7 +54,10 @@ use crate::family::Family;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
-use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
+use crate::net::nft::owned::{
+    self, Layout, Owned, OwnedElement, Owner, Rival, Search, SharedChain, Taken,
+};
+use crate::cni::valid::Holder;
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
@@ -226,6 +229,27 @@ pub fn verify(
     handles: &Handles,
     ports: &Publication<'_>,
     localnet: Option<&Localnet>,
+/// The first other attachment that has one of the ports.
+pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
+    let Some(nft) = handles.nft()? else { return Ok(None) };
+    let ours = LAYOUT.on(nft);
+    let own = nft_owner::of(ports.key);
+    let Some(taken) = ours.of(&own).first_taken(&port_elements(&ports.forwards))? else {
+        return Ok(None);
+    };
+    let found = ours.holdings(None)?.into_iter().find(|held| held.comment == taken.by);
+    let Some(Owned { id, comment, elements }) = found else { return Ok(None) };
+    let words = holder(&taken).to_owned();
+    let network = words.strip_prefix("net: ").and_then(|rest| rest.split(", ").next());
+    let held = Held {
+        network: network.unwrap_or_default().to_owned(),
+        holder: Holder::of_comment(&comment),
+        addresses: closed(&elements).iter().map(|released| released.to).collect(),
+        words,
+    };
+    Ok(Some((Owner { id, comment }, held)))
+}
+
 ) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(ports);

@@ -10,6 +10,7 @@ use super::conf::Conf;
 use super::mapping::{self, Forward};
 use crate::cni::attachment::Key;
 use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::valid::Holder;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::Attachment;
@@ -24,6 +25,18 @@ pub struct Publication<'a> {
     pub forwards: Vec<Forward>,
 }
 
+/// Another attachment or container that has a port, as its rules show it.
+pub struct Held {
+    /// The words that name it in messages.
+    pub words: String,
+    /// Its network; empty if unknown.
+    pub network: String,
+    /// Its container.
+    pub holder: Holder,
+    /// Where its ports lead to.
+    pub addresses: Vec<IpAddr>,
+}
+
 impl<'a> Publication<'a> {
     /// Plans the forwards to the container's first address of each family.
     pub fn plan(conf: &'a Conf, result: &AddResult, at: &'a Attachment) -> Result<Publication<'a>> {
@@ -32,7 +45,8 @@ impl<'a> Publication<'a> {
         if !conf.mappings.is_empty() && v4.or(v6).is_none() {
             return Err(no_address(at.ifname()));
         }
-        Ok(Publication { key: &at.key, conf, forwards: mapping::plan(&conf.mappings, v4, v6)? })
+        let forwards = mapping::plan(&conf.mappings, v4, v6)?;
+        Ok(Publication { key: &at.key, conf, forwards })
     }
 
     /// Whether there is nothing to publish.
