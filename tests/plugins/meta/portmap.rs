@@ -14,6 +14,7 @@ mod listener;
 mod localnet;
 mod repair;
 mod result;
+mod services;
 pub mod udp;
 mod upgrade;
 

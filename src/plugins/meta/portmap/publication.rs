@@ -23,6 +23,8 @@ pub struct Publication<'a> {
     pub conf: &'a Conf,
     /// The mappings, each with its destination.
     pub forwards: Vec<Forward>,
+    /// With nftables: the host's networks, if others of its addresses may be those of services.
+    pub known: Option<Vec<IpNet>>,
 }
 
 /// Another attachment or container that has a port, as its rules show it.
@@ -46,7 +48,7 @@ impl<'a> Publication<'a> {
             return Err(no_address(at.ifname()));
         }
         let forwards = mapping::plan(&conf.mappings, v4, v6)?;
-        Ok(Publication { key: &at.key, conf, forwards })
+        Ok(Publication { key: &at.key, conf, forwards, known: None })
     }
 
     /// Whether there is nothing to publish.
@@ -68,7 +70,7 @@ impl<'a> Publication<'a> {
     fn for_family(&self, family: Family) -> Option<(IpAddr, Publication<'a>)> {
         let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
         let address = forwards.first()?.to.addr();
-        Some((address, Publication { forwards, ..*self }))
+        Some((address, Publication { forwards, known: None, ..*self }))
     }
 }
 
