@@ -145,7 +145,7 @@ impl Subject {
             with(&web(), json!({"hostPort": 9000 + number, "hostIP": "198.51.100.1"})),
             with(&web(), json!({"hostPort": 9000 + number, "hostIP": "2001:db8:ffff::1"})),
         ]);
-        let conditions = json!({"conditionsV4": ["ip", "saddr", "198.51.96.0/21"], "conditionsV6": ["ip6", "saddr", "2001:db8::/32"]});
+        let conditions = json!({"conditionsV4": ["ip", "saddr", "198.51.96.0/21"], "conditionsV6": ["ip6", "saddr", "{ 2001:db8::/32, fd00::1 }"]});
         let chained = chained.map(|chained| match self.plugin {
             "portmap" => {
                 with(&with(&chained, conditions), json!({"runtimeConfig": {"portMappings": ports}}))

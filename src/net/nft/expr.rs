@@ -204,9 +204,19 @@ impl Expressions {
 
     /// Loads the type of the destination in the routing table (RTN_*), in the machine's byte order.
     pub fn type_of_destination(&mut self, into: Register) -> &mut Expressions {
+        self.address_type(NFTA_FIB_F_DADDR, into)
+    }
+
+    /// The same, where an address is local only on the link that the packet arrives by. The kernel
+    /// takes it in prerouting, input and forward.
+    pub fn type_of_destination_on_link(&mut self, into: Register) -> &mut Expressions {
+        self.address_type(NFTA_FIB_F_DADDR | NFTA_FIB_F_IIF, into)
+    }
+
+    fn address_type(&mut self, flags: u32, into: Register) -> &mut Expressions {
         self.push("fib", |fib| {
             fib.be32(NFTA_FIB_DREG, into).be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
-            fib.be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR);
+            fib.be32(NFTA_FIB_FLAGS, flags);
         })
     }
 

@@ -169,6 +169,7 @@ pub const NFTA_FIB_RESULT: u16 = 2;
 pub const NFTA_FIB_FLAGS: u16 = 3;
 pub const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 pub const NFTA_FIB_F_DADDR: u32 = 2;
+pub const NFTA_FIB_F_IIF: u32 = 8;
 
 // enum nft_objref_attributes
 pub const NFTA_OBJREF_IMM_TYPE: u16 = 1;

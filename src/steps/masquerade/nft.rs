@@ -192,7 +192,7 @@ fn element(address: &IpNet) -> OwnedElement {
     OwnedElement {
         set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
         key: octets(address.addr()),
-        chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
+        chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net).into() }),
         ..OwnedElement::default()
     }
 }

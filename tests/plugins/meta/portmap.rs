@@ -2,6 +2,7 @@
 //! CHECK, DEL, UDP, the rules of the iptables backend, upgrades and failures have modules of their
 //! own.
 
+mod abandoned;
 mod check;
 mod coexistence;
 mod conflict;
@@ -13,6 +14,7 @@ mod listener;
 mod localnet;
 mod repair;
 mod result;
+mod services;
 pub mod udp;
 mod upgrade;
 

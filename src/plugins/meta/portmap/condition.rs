@@ -13,17 +13,18 @@ use crate::net::nft::wire::octets;
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// The maximum number of conditions. A kernel rule has at most 128 expressions (NFT_RULE_MAXEXPRS),
-/// and a condition has three or four.
-const MOST: usize = 10;
+/// The maximum number of values that one rule compares. A kernel rule has at most 128 expressions
+/// (NFT_RULE_MAXEXPRS), a comparison has up to three, and the redirect takes eight.
+const MOST: usize = 40;
 /// The supported syntax.
-const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
+const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number, or a set of them";
 
 /// A condition that a packet must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    what: What,
-    /// Whether the packet must differ from it.
+    /// What the packet must have, or one of it: the values of a set.
+    any_of: Vec<What>,
+    /// Whether the packet must differ from all of it.
     negated: bool,
 }
 
@@ -41,8 +42,11 @@ impl Condition {
     pub fn parse(path: &str, words: &[String], family: Family) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         let conditions = Condition::parse_text(path, &text)?;
-        if conditions.len() > MOST {
-            let problem = format!("{} conditions", conditions.len());
+        let (choices, own): (Vec<_>, Vec<_>) = conditions.iter().partition(|one| one.is_choice());
+        let compared = own.iter().map(|one| one.any_of.len()).sum();
+        let most = choices.iter().map(|choice| choice.any_of.len()).fold(compared, usize::max);
+        if most > MOST {
+            let problem = format_args!("{most} values to compare in a rule");
             return Err(Error::config(path, problem).expecting(format_args!("at most {MOST}")));
         }
         if conditions.iter().any(|condition| condition.is_of_other_than(family)) {
@@ -54,7 +58,7 @@ impl Condition {
     }
 
     fn parse_text(path: &str, text: &str) -> Result<Vec<Condition>> {
-        let mut rest = text.split_whitespace();
+        let mut rest = words_of(text).into_iter();
         let mut conditions = vec![];
         while let Some(word) = rest.next() {
             let condition = Condition::parse_one(word, &mut rest);
@@ -64,7 +68,7 @@ impl Condition {
     }
 
     fn is_of_other_than(&self, family: Family) -> bool {
-        self.what.family().is_some_and(|of| of != family)
+        self.any_of.iter().any(|what| what.family().is_some_and(|of| of != family))
     }
 
     fn parse_one<'a>(first: &str, rest: &mut impl Iterator<Item = &'a str>) -> Option<Condition> {
@@ -74,17 +78,66 @@ impl Condition {
         if negated || value == "==" {
             value = rest.next()?;
         }
-        Some(Condition { what: What::parse(first, second, value.trim_matches('"'))?, negated })
+        let values = if value == "{" { values_of_set(rest)? } else { vec![value] };
+        let what = |value: &&str| What::parse(first, second, value.trim_matches('"'));
+        Some(Condition { any_of: values.iter().map(what).collect::<Option<_>>()?, negated })
+    }
+
+    /// Whether the packet may have any of several values. All comparisons of a rule have to hold, so
+    /// a choice takes a rule of its own.
+    pub fn is_choice(&self) -> bool {
+        !self.negated && self.any_of.len() > 1
     }
 
     /// Writes the condition: the rule continues only for packets that meet it.
     pub fn write(&self, rule: &mut Expressions) {
-        let value = self.what.load(rule);
-        if self.negated {
-            rule.not_equal(1, &value)
-        } else {
-            rule.equal(1, &value)
+        for what in &self.any_of {
+            let value = what.load(rule);
+            if self.negated {
+                rule.not_equal(1, &value);
+            } else {
+                rule.equal(1, &value);
+            }
+        }
+    }
+
+    /// Writes the contrary of a choice: the rule continues only for packets without any of the
+    /// values.
+    pub fn write_none(&self, rule: &mut Expressions) {
+        Condition { any_of: self.any_of.clone(), negated: true }.write(rule);
+    }
+}
+
+/// The words of a text, among which are the signs of a set. What is in quotes is one word.
+fn words_of(text: &str) -> Vec<&str> {
+    let mut words = vec![];
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '{' | '}' | ',' => Some(1),
+            '"' => rest[1..].find('"').map(|end| end + 2),
+            _ => rest.find(|c: char| c.is_whitespace() || "{},\"".contains(c)),
         };
+        let (word, after) = rest.split_at(length.unwrap_or(rest.len()));
+        words.push(word);
+        rest = after.trim_start();
+    }
+    words
+}
+
+/// The values up to the end of a set, with a comma after each but perhaps the last.
+fn values_of_set<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Option<Vec<&'a str>> {
+    let mut values = vec![];
+    loop {
+        match rest.next()? {
+            "}" => return Some(values).filter(|values| !values.is_empty()),
+            value => values.push(value),
+        }
+        match rest.next()? {
+            "}" => return Some(values),
+            "," => (),
+            _ => return None,
+        }
     }
 }
 
@@ -206,8 +259,23 @@ mod tests {
             error.msg,
             "conditionsV4: \"ip6 saddr fd00::/64\" is never true, expected ip saddr and daddr"
         );
-        let error = parse(&["meta mark 1"; 11]).unwrap_err();
-        assert_eq!(error.msg, "conditionsV4: 11 conditions, expected at most 10");
+        let error = parse(&["meta mark 1"; 41]).unwrap_err();
+        assert_eq!(error.msg, "conditionsV4: 41 values to compare in a rule, expected at most 40");
+        let set = |sign: &str| format!("meta mark {sign} {{ {} }}", ["1"; 41].join(", "));
+        assert_eq!(parse(&[&set("")]).unwrap_err().msg, error.msg);
+        assert_eq!(parse(&[&set("!=")]).unwrap_err().msg, error.msg);
+    }
+
+    #[test]
+    fn a_set_is_a_choice_and_its_contrary_a_list() {
+        let any = parse(&["iifname", "{", "\"a,b\",eth1 ,", "eth2", "}"]).unwrap();
+        let names = ["a,b", "eth1", "eth2"].map(|name| What::CameBy(name.to_owned()));
+        assert_eq!(any, [Condition { any_of: names.to_vec(), negated: false }]);
+        assert!(any[0].is_choice());
+        let none = parse(&["ip daddr != {127.0.0.0/8,192.0.2.1,} meta mark { 7 }"]).unwrap();
+        assert_eq!(none.iter().map(|one| one.any_of.len()).collect::<Vec<_>>(), [2, 1]);
+        assert!(none.iter().all(|one| !one.is_choice()));
+        assert_eq!(none[1], parse(&["meta mark 7"]).unwrap()[0]);
     }
 
     #[test]
@@ -219,7 +287,14 @@ mod tests {
             "iifname a-name-of-16-byte",
             "iifname eth*",
             "iifname \"\"",
-            "ip saddr { 10.0.0.1 }",
+            "ip saddr { }",
+            "ip saddr { , }",
+            "ip saddr { 10.0.0.1",
+            "ip saddr { 10.0.0.1 10.0.0.2 }",
+            "ip saddr { 10.0.0.1, fd00::1 }",
+            "ip saddr != != 10.0.0.1",
+            "iifname { eth* }",
+            "} ip saddr 10.0.0.1",
             "; drop",
         ] {
             let error = parse(&[bad]).unwrap_err();

@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::conf::Conf;
-use super::mapping::Released;
-use super::publication::Publication;
+use super::mapping::{Forward, Released};
+use super::publication::{Held, Publication};
 use super::rules::{
     DN, DNAT, Entry, POSTROUTING, chain, chain_in, chain_of, container_of, entries, first_taken,
     holder, is_of, old_chain, own_rules, released_from, removal, rules_in, shared,
@@ -242,7 +242,8 @@ pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     errors.finish().map(|()| released)
 }
 
-fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
+/// Closes the ports of a container's chain, and returns them.
+pub fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
     let mut all = vec![];
     for iptables in programs_with(handles, chain)? {
@@ -338,12 +339,43 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
 }
 
 fn refuse_taken_in(saved: &Saved, ports: &Publication<'_>) -> Result<()> {
+    taken_in(saved, ports)
+        .map_or(Ok(()), |(chain, forward)| Err(forward.taken(&holder(saved, chain))))
+}
+
+/// Returns the chain of another container that redirects one of the ports, and the port.
+fn taken_in<'s, 'p>(
+    saved: &'s Saved,
+    ports: &'p Publication<'_>,
+) -> Option<(&'s str, &'p Forward)> {
     let own = chain(ports.key);
     let is_another_s = |chain: &str| chain.starts_with(DN) && chain != own;
-    for (chain, rules) in saved.chains().filter(|(chain, _)| is_another_s(chain)) {
-        if let Some(forward) = first_taken(ports, rules) {
-            return Err(forward.taken(&holder(saved, chain)));
+    let mut others = saved.chains().filter(|(chain, _)| is_another_s(chain));
+    others.find_map(|(chain, rules)| Some((chain, first_taken(ports, rules)?)))
+}
+
+/// The first other container that has one of the ports, with its chain.
+pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(String, Held)>> {
+    for iptables in handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)? {
+        let saved = iptables.save(NAT)?;
+        for (_, of_family) in ports.by_family().iter().filter(|(ip, _)| iptables.is_for(*ip)) {
+            if let Some((chain, _)) = taken_in(&saved, of_family) {
+                return Ok(Some((chain.to_owned(), held(chain, &saved))));
+            }
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Who has a container's chain.
+fn held(chain: &str, saved: &Saved) -> Held {
+    let words = holder(saved, chain);
+    let id = container_of(chain, saved).unwrap_or_default();
+    let whole = id.trim_end_matches("...");
+    Held {
+        network: words.split('"').nth(1).unwrap_or_default().to_owned(),
+        holder: Holder { is_cut: whole != id, ..Holder::of_container(whole) },
+        addresses: released_from(chain, saved).iter().map(|released| released.to).collect(),
+        words,
+    }
 }

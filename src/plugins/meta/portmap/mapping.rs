@@ -1,6 +1,6 @@
 //! Mappings: which port of the host leads to which port of the container.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -110,34 +110,11 @@ impl Host {
     fn address(self) -> Option<IpAddr> {
         if let Host::At(ip) = self { Some(ip) } else { None }
     }
-
-    /// Returns the claims that conflict with this one, because they include the same port.
-    fn rivals(self) -> Vec<Claim> {
-        let families = self.families();
-        let mut rivals: Vec<Claim> = match self {
-            Host::At(_) => vec![Claim::Whole(self)],
-            Host::Any | Host::AnyOf(_) => families.iter().copied().map(Claim::SomeOf).collect(),
-        };
-        rivals.extend(families.into_iter().map(|family| Claim::Whole(Host::AnyOf(family))));
-        rivals.push(Claim::Whole(Host::Any));
-        rivals
-    }
-
-    fn claims(self) -> Vec<Claim> {
-        let mut claims = vec![Claim::Whole(self)];
-        claims.extend(self.address().map(|ip| Claim::SomeOf(Family::of(ip))));
-        claims
-    }
 }
 
-/// What a mapping claims of a port, so that a lookup finds overlaps without comparing all mappings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Claim {
-    /// The port at everything that [`Host`] names.
-    Whole(Host),
-    /// The port at one or more addresses of the family.
-    SomeOf(Family),
-}
+/// What leads to one port of a container: a port of the host at one address of a family, or at all
+/// others of it. The maps of nftables have an element for each.
+type Place = (Protocol, u16, Family, Option<IpAddr>);
 
 /// A valid mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,24 +128,31 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Parses the list at `path`. Refuses what is not a port, a protocol or an address, and
-    /// duplicates.
+    /// Parses the list at `path`. Refuses what is not a port, a protocol or an address, and a port
+    /// that leads to two ports of the container. The same mapping named twice is one, as in
+    /// `-p 8080:80 -p [::]:8080:80`; the list keeps both, as the reference's rules of iptables do.
     pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
         let mut mappings: Vec<Mapping> = vec![];
-        let mut claimed = Claimed::default();
+        let mut first: HashMap<Place, usize> = HashMap::new();
         for (index, given) in given.iter().enumerate() {
             let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
-            if let Some(same) = claimed.first_rival(&mapping) {
-                return Err(mapping.mapped_already(&mappings[same]));
+            for family in mapping.host.families() {
+                let same = *first.entry(mapping.place(family)).or_insert(index);
+                if let Some(same) = mappings.get(same).filter(|same| !same.leads_like(&mapping)) {
+                    return Err(mapping.mapped_already(same));
+                }
             }
-            claimed.add(&mapping, index);
             mappings.push(mapping);
         }
         Ok(mappings)
     }
 
-    fn of_port(&self, claim: Claim) -> (Protocol, u16, Claim) {
-        (self.protocol, self.host_port, claim)
+    fn place(&self, family: Family) -> Place {
+        (self.protocol, self.host_port, family, self.host.address())
+    }
+
+    fn leads_like(&self, other: &Mapping) -> bool {
+        self.container_port == other.container_port
     }
 
     /// Returns the forward to a container's address.
@@ -208,24 +192,6 @@ impl Mapping {
     /// The host's port.
     pub fn host_port(&self) -> u16 {
         self.host_port
-    }
-}
-
-/// What earlier mappings claim, each with the index of the first that does.
-#[derive(Default)]
-struct Claimed(HashMap<(Protocol, u16, Claim), usize>);
-
-impl Claimed {
-    /// Returns the index of the first mapping that includes the same port.
-    fn first_rival(&self, mapping: &Mapping) -> Option<usize> {
-        let index = |claim| self.0.get(&mapping.of_port(claim)).copied();
-        mapping.host.rivals().into_iter().filter_map(index).min()
-    }
-
-    fn add(&mut self, mapping: &Mapping, index: usize) {
-        for claim in mapping.host.claims() {
-            self.0.entry(mapping.of_port(claim)).or_insert(index);
-        }
     }
 }
 
@@ -312,19 +278,23 @@ pub struct Released {
 
 /// Plans the forwards to a container with these addresses. One address of the host whose family the
 /// container lacks leads nowhere, which is an error; all addresses of such a family yield no
-/// forward.
+/// forward. Those at one address come first: the first rule of iptables decides.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
     let mut forwards = vec![];
+    let mut planned = HashSet::new();
     for mapping in mappings {
         for family in mapping.host.families() {
             let to = if family == Family::V4 { v4 } else { v6 };
             match (to, mapping.host) {
-                (Some(to), _) => forwards.push(mapping.forward(to)),
+                (Some(to), _) if planned.insert(mapping.place(family)) => {
+                    forwards.push(mapping.forward(to));
+                }
                 (None, Host::At(ip)) => return Err(lacks_family(mapping, ip)),
-                (None, Host::Any | Host::AnyOf(_)) => (),
+                (Some(_), _) | (None, Host::Any | Host::AnyOf(_)) => (),
             }
         }
     }
+    forwards.sort_by_key(|forward| forward.at.is_none());
     Ok(forwards)
 }
 
@@ -370,14 +340,32 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_mapped_once_at_each_address() {
+    fn a_port_leads_to_one_port_at_each_address() {
+        let to = |container_port, host_ip: &str| Given { container_port, ..given(host_ip, 80, "") };
         let ok = |list: &[Given]| Mapping::read_all("p", list).is_ok();
-        assert!(ok(&[given("", 80, "tcp"), given("", 80, "UDP")]));
-        assert!(ok(&[given("0.0.0.0", 80, ""), given("::", 80, "")]));
-        assert!(ok(&[given("10.0.0.1", 80, ""), given("10.0.0.2", 80, ""), given("::1", 80, "")]));
-        assert!(!ok(&[given("", 80, ""), given("", 80, "tcp")]));
-        assert!(!ok(&[given("", 80, ""), given("::1", 80, "")]));
-        assert!(!ok(&[given("10.0.0.1", 80, ""), given("0.0.0.0", 80, "tcp")]));
+        assert!(ok(&[to(1, ""), Given { protocol: "UDP".into(), ..to(2, "") }]));
+        assert!(ok(&[to(1, "0.0.0.0"), to(2, "::")]));
+        assert!(ok(&[to(1, "10.0.0.1"), to(2, "10.0.0.2"), to(3, "::1"), to(4, "")]));
+        for (one, other) in [("", ""), ("", "::"), ("0.0.0.0", ""), ("10.0.0.1", "10.0.0.1")] {
+            assert!(ok(&[to(1, one), to(1, other)]), "{one} and {other}");
+            assert!(!ok(&[to(1, one), to(2, other)]), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn equal_mappings_are_one_and_one_address_comes_before_all() {
+        let [v4, v6] = ["10.1.0.2/24", "fd00::2/64"].map(|ip| ip.parse().ok());
+        let plan = |hosts: &[&str]| {
+            let all: Vec<Given> = hosts.iter().map(|host| given(host, 8080, "")).collect();
+            let forwards = plan(&Mapping::read_all("p", &all).unwrap(), v4, v6).unwrap();
+            forwards.iter().map(|forward| format!("{forward} {}", forward.to)).collect::<Vec<_>>()
+        };
+        let both = ["8080/tcp 10.1.0.2/24", "8080/tcp fd00::2/64"];
+        assert_eq!(plan(&["", ""]), both);
+        assert_eq!(plan(&["", "::"]), both);
+        assert_eq!(plan(&["0.0.0.0", "", "::"]), both);
+        assert_eq!(plan(&["", "127.0.0.1"])[0], "127.0.0.1:8080/tcp 10.1.0.2/24");
+        assert_eq!(plan(&["", "127.0.0.1"])[1..], both);
     }
 
     #[test]

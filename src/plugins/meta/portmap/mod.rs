@@ -5,6 +5,7 @@
 //! the host itself are redirected. The default backend is nftables over netlink; `backend:
 //! "iptables"` uses the chains and comments of the reference.
 
+mod abandoned;
 mod condition;
 mod conf;
 mod flows;
@@ -17,6 +18,7 @@ mod nft;
 mod of_reference;
 mod publication;
 mod rules;
+mod services;
 
 pub use self::conf::Conf;
 
@@ -44,11 +46,12 @@ impl Plugin for Portmap {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let handles = cx.handles();
         let result = prev_result::require_chained(cx, "must be called as chained plugin")?;
-        let ports = Publication::plan(conf, &result, at)?;
+        let mut ports = Publication::plan(conf, &result, at)?;
         if ports.is_empty() {
             return Ok(result);
         }
-        refuse_taken(handles, &ports)?;
+        ports.known = services::own_networks(cx)?;
+        require_free(cx, &ports)?;
         let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
                 warn(format_args!("portmap: no port answers at 127.0.0.1: {error}"));
@@ -74,6 +77,7 @@ impl Plugin for Portmap {
             return Ok(());
         }
         let mut found = ErrorList::default();
+        found.push(verify_spared(cx, &ports));
         let localnet = found.push(guarded::plan(cx, &ports, &result)).flatten();
         found.push(verify(handles, &ports, localnet.as_ref()));
         found.push(localnet.as_ref().map_or(Ok(()), Localnet::verify));
@@ -101,6 +105,10 @@ impl Plugin for Portmap {
         if let Err(error) = require_backend(cx.handles(), conf) {
             warn(format_args!("portmap: no port can be published: {error}"));
         }
+        for link in services::links(cx).unwrap_or_default() {
+            let name = link.name;
+            warn(format_args!("portmap: addresses of services on {name:?} win over host ports"));
+        }
         Ok(())
     }
 
@@ -119,10 +127,11 @@ impl Plugin for Portmap {
     /// Publishes the ports again, and lets 127.0.0.1 reach them.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
-        let ports = Publication::plan(conf, &result, at)?;
+        let mut ports = Publication::plan(conf, &result, at)?;
         if ports.is_empty() {
             return Ok(());
         }
+        ports.known = services::own_networks_now(cx)?;
         let handles = cx.handles();
         let planned = guarded::plan(cx, &ports, &result);
         let localnet = planned.as_ref().ok().and_then(Option::as_ref);
@@ -157,11 +166,30 @@ fn verify(handles: &Handles, ports: &Publication<'_>, localnet: Option<&Localnet
     }
 }
 
+/// Verifies that no port takes the packets of services, where the host has their addresses now.
+fn verify_spared(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    match services::links(cx)?.first() {
+        Some(link) => nft::verify_spared(cx.handles(), ports, &link.name),
+        None => Ok(()),
+    }
+}
+
 fn require_backend(handles: &Handles, conf: &Conf) -> Result<()> {
     match conf.backend(handles)? {
         Backend::Nftables => nft::require(handles),
         Backend::Iptables => iptables::require(handles),
     }
+}
+
+/// Refuses ports that a container has which is not gone.
+fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    while let Err(taken) = refuse_taken(cx.handles(), ports) {
+        // Without evidence, the error that names the holder says more.
+        if taken.code != Code::CONFLICT || !abandoned::close_one(cx, ports).unwrap_or(false) {
+            return Err(taken);
+        }
+    }
+    Ok(())
 }
 
 /// Refuses ports that are taken, also those taken by another backend or by the reference.
@@ -194,7 +222,7 @@ fn open<'a>(
 /// Opens ports that were closed. Flows of UDP may have begun in the meantime.
 fn reopen(cx: &Context<'_>, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
     let handles = cx.handles();
-    refuse_taken(handles, ports)?;
+    require_free(cx, ports)?;
     transaction(|rb| open(handles, ports, localnet, rb))?;
     flows::forget_to_others(cx, &ports.forwards);
     Ok(())

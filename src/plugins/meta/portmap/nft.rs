@@ -6,13 +6,18 @@
 //!   map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; … }
 //!   map snat4 { type ipv4_addr : verdict; elements = { 10.1.0.7 : goto net-10.1.0.0/24 } }
 //!   … the same for IPv6, and the ports that have conditions
+//!   map known4 { type inet_proto . inet_service : verdict; … }    # see services.rs
 //!   set attachments { … }                       # the owner of each element
 //!   chain prerouting {
 //!     type nat hook prerouting priority dstnat + 1; policy accept;
 //!     ip daddr 127.0.0.0/8 return               # the host's own, even if sent from outside
-//!     fib daddr type local goto ports
+//!     fib daddr . iif type local goto ports
+//!     fib daddr type local goto elsewhere
 //!   }
-//!   chain output { … the second rule, for packets that the host itself sends … }
+//!   chain output { … the last rule, for packets that the host itself sends … }
+//!   chain elsewhere { jump known; goto ports }
+//!   chain known { meta l4proto . th dport vmap @known4; … }
+//!   chain known4-… { ip daddr 198.51.100.0/24 return; …; accept }
 //!   chain ports {
 //!     dnat ip to ip daddr . meta l4proto . th dport map @hostport4
 //!     dnat ip to meta l4proto . th dport map @port4
@@ -37,6 +42,7 @@
 //! the usual priority, so that a foreign service at the same port is not taken over
 //! (CVE-2019-9946), and only packets addressed to the host are considered (CVE-2025-67499).
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::slice;
 
@@ -46,15 +52,18 @@ use super::condition::Condition;
 use super::localnet::{self, Localnet};
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
-use super::publication::Publication;
-use crate::cni::attachment::{Key, NetworkName};
+use super::publication::{Held, Publication};
+use crate::cni::attachment::{Key, NetworkName, hash8, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::Holder;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
-use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
+use crate::net::nft::owned::{
+    self, Layout, Owned, OwnedElement, Owner, Rival, Search, SharedChain, Taken,
+};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
@@ -71,11 +80,13 @@ pub const LAYOUT: Layout = Layout {
         &V4.conditional_at_address,
         &V4.conditional_at_all,
         &V4.snat,
+        &V4.known,
         &V6.at_address,
         &V6.at_all,
         &V6.conditional_at_address,
         &V6.conditional_at_all,
         &V6.snat,
+        &V6.known,
         &localnet::LINKS,
     ],
     lay_out,
@@ -87,6 +98,9 @@ const OUTPUT: &str = "output";
 const POSTROUTING: &str = "postrouting";
 const GUARD: &str = "guard";
 const PORTS: &str = "ports";
+/// Packets to an address of the host that is not one of the link they arrive by.
+const ELSEWHERE: &str = "elsewhere";
+const KNOWN: &str = "known";
 
 /// NF_INET_PRE_ROUTING, at raw: the link is the one that the packet arrives on, also in a VRF, and
 /// answers through a port do not have the address 127.0.0.1 yet.
@@ -119,6 +133,8 @@ struct OfFamily {
     conditional_at_all: Set,
     /// Containers that see a source address other than the client's.
     snat: Set,
+    /// Ports at all addresses of which some may be those of services.
+    known: Set,
     /// The host's own network.
     loopback: IpNet,
 }
@@ -146,6 +162,7 @@ static V4: OfFamily = OfFamily {
         holds: Holds::Verdicts,
     },
     snat: Set { name: "snat4", key: &[Ipv4], holds: Holds::Verdicts },
+    known: Set { name: "known4", key: &[L4Proto, Service], holds: Holds::Verdicts },
     loopback: IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
 };
 
@@ -170,6 +187,7 @@ static V6: OfFamily = OfFamily {
         holds: Holds::Verdicts,
     },
     snat: Set { name: "snat6", key: &[Ipv6], holds: Holds::Verdicts },
+    known: Set { name: "known6", key: &[L4Proto, Service], holds: Holds::Verdicts },
     loopback: IpNet::V6(ipnet::Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
 };
 
@@ -209,6 +227,27 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let owner = nft_owner::of(ports.key);
     let taken = LAYOUT.on(nft).of(&owner).first_taken(&port_elements(&ports.forwards))?;
     refuse(taken, &ports.forwards)
+}
+
+/// The first other attachment that has one of the ports.
+pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
+    let Some(nft) = handles.nft()? else { return Ok(None) };
+    let ours = LAYOUT.on(nft);
+    let own = nft_owner::of(ports.key);
+    let Some(taken) = ours.of(&own).first_taken(&port_elements(&ports.forwards))? else {
+        return Ok(None);
+    };
+    let found = ours.holdings(None)?.into_iter().find(|held| held.comment == taken.by);
+    let Some(Owned { id, comment, elements }) = found else { return Ok(None) };
+    let words = holder(&taken).to_owned();
+    let network = words.strip_prefix("net: ").and_then(|rest| rest.split(", ").next());
+    let held = Held {
+        network: network.unwrap_or_default().to_owned(),
+        holder: Holder::of_comment(&comment),
+        addresses: closed(&elements).iter().map(|released| released.to).collect(),
+        words,
+    };
+    Ok(Some((Owner { id, comment }, held)))
 }
 
 fn refuse(taken: Option<Taken>, forwards: &[Forward]) -> Result<()> {
@@ -343,6 +382,7 @@ fn elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
     let mut elements = port_elements(&ports.forwards);
     elements.extend(conditional_elements(ports));
     elements.extend(snat_elements(ports));
+    elements.extend(known_elements(ports));
     elements
 }
 
@@ -403,6 +443,63 @@ fn conditional_element(ports: &Publication<'_>, forward: &Forward) -> Option<Own
     Some(OwnedElement { set, key: key_of(forward), chain, ..OwnedElement::default() })
 }
 
+/// If some addresses of the host may be those of services, returns one more element per port at all
+/// addresses, which leads to the chain with the others.
+fn known_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
+    let mut elements = vec![];
+    for family in [&V4, &V6] {
+        let Some(known) = known_chain(ports, family) else { continue };
+        let at_all = ports.of_family(family.ip).filter(|forward| forward.at.is_none());
+        elements.extend(at_all.map(|forward| OwnedElement {
+            set: family.known.name,
+            key: key_of(forward),
+            chain: Some(known.clone()),
+            ..OwnedElement::default()
+        }));
+    }
+    elements
+}
+
+/// Returns the chain that leaves the packets to the host's known addresses to the ports, and those
+/// of services to nobody; a service's address may still be the `hostIP` of a port.
+fn known_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain> {
+    let of_ports = ports.forwards.iter().filter_map(|forward| forward.at).map(IpNet::from);
+    let all = ports.known.as_ref()?.iter().copied().chain(of_ports).chain([family.loopback]);
+    let networks: BTreeSet<IpNet> =
+        all.filter(|network| Family::of_net(*network) == family.ip).collect();
+    let mut rules: Vec<Expressions> =
+        networks.iter().map(|network| return_to(family, *network)).collect();
+    let mut rest = Expressions::default();
+    rest.verdict(&Verdict::Accept);
+    rules.push(rest);
+    let hash = hex(&hash8(&format!("{networks:?}")));
+    Some(SharedChain { name: format!("known{}-{hash}", u8::from(family.ip)), rules })
+}
+
+fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
+    let mut rule = Expressions::default();
+    rule.family(family.ip);
+    is_in(load_destination(&mut rule, family), network).verdict(&Verdict::Return);
+    rule
+}
+
+/// Verifies that ports at all addresses, if they are in nftables, spare those of services, which
+/// are on this link. Which networks the host was in at ADD is no matter.
+pub fn verify_spared(handles: &Handles, ports: &Publication<'_>, link: &str) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    for forward in ports.forwards.iter().filter(|forward| forward.at.is_none()) {
+        let OfFamily { at_all, known, .. } = OfFamily::of(forward);
+        let in_set = |set| OwnedElement { set, key: key_of(forward), ..OwnedElement::default() };
+        let wanted = [in_set(at_all.name), in_set(known.name)];
+        let absent = LAYOUT.on(nft).absent(&wanted)?;
+        if absent.iter().map(|element| element.set).eq([known.name]) {
+            let what = format!("port {forward} takes the packets of services on {link:?}");
+            return Err(Error::check(what).with_details("`cni-multi net sync` spares them"));
+        }
+    }
+    Ok(())
+}
+
 /// A port as a field: in network byte order, padded to a word.
 fn padded(port: u16) -> [u8; 4] {
     let [high, low] = port.to_be_bytes();
@@ -431,7 +528,7 @@ fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
 /// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
-    let rules = [masquerade_from(family, net), masquerade_from(family, family.loopback)];
+    let rules = vec![masquerade_from(family, net), masquerade_from(family, family.loopback)];
     SharedChain { name: name_of_neighbours(net), rules }
 }
 
@@ -457,20 +554,35 @@ fn everyone() -> SharedChain {
     let mut rest = Expressions::default();
     all.masquerade();
     rest.verdict(&Verdict::Return);
-    SharedChain { name: "everyone".to_owned(), rules: [all, rest] }
+    SharedChain { name: "everyone".to_owned(), rules: vec![all, rest] }
 }
 
 /// If the attachment has conditions, returns its own chain, which redirects the packets that meet
 /// them.
 fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain> {
     let conditions = &ports.conf.conditions[family.ip as usize];
-    let rule = |redirect| conditional_rule(conditions, family, redirect);
+    if conditions.is_empty() {
+        return None;
+    }
+    let choices = conditions.iter().filter(|condition| condition.is_choice());
+    let mut rules: Vec<Expressions> = choices.map(|choice| unchosen(choice, family)).collect();
+    let redirects: [Statement; 2] = [to_value_at_address, to_value_at_all];
+    rules.extend(redirects.map(|redirect| conditional_rule(conditions, family, redirect)));
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
-    (!conditions.is_empty())
-        .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
+    Some(SharedChain { name, rules })
 }
 
-/// Returns a rule that redirects the packets that meet the conditions.
+/// Returns a rule after which only packets with one of a set of values are left.
+fn unchosen(choice: &Condition, family: &OfFamily) -> Expressions {
+    let mut rule = Expressions::default();
+    rule.family(family.ip);
+    choice.write_none(&mut rule);
+    rule.verdict(&Verdict::Return);
+    rule
+}
+
+/// Returns a rule that redirects the packets that meet the conditions, of those that [`unchosen`]
+/// has left.
 fn conditional_rule(
     conditions: &[Condition],
     family: &OfFamily,
@@ -479,7 +591,8 @@ fn conditional_rule(
     let mut rule = Expressions::default();
     // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
     rule.family(family.ip);
-    conditions.iter().for_each(|condition| condition.write(&mut rule));
+    let own = conditions.iter().filter(|condition| !condition.is_choice());
+    own.for_each(|condition| condition.write(&mut rule));
     redirect(&mut rule, family);
     rule
 }
@@ -496,21 +609,39 @@ fn lay_out(batch: &mut Batch, table: Table) {
     for family in [&V4, &V6] {
         lay_out_ports(batch, table, family);
     }
+    lay_out_elsewhere(batch, table);
     batch.rule(table, PREROUTING, |rule| {
         is_to_loopback(rule).verdict(&Verdict::Return);
     });
-    lay_out_jump(batch, table, PREROUTING);
-    lay_out_jump(batch, table, OUTPUT);
+    batch.rule(table, PREROUTING, |rule| {
+        let to = Verdict::Goto(PORTS.to_owned());
+        rule.type_of_destination_on_link(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
+    });
+    for chain in [PREROUTING, OUTPUT] {
+        batch.rule(table, chain, |rule| {
+            let to = Verdict::Goto(ELSEWHERE.to_owned());
+            rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
+        });
+    }
     lay_out_postrouting(batch, table);
 }
 
-/// `fib daddr type local goto ports`.
-fn lay_out_jump(batch: &mut Batch, table: Table, chain: &str) {
-    batch.rule(table, chain, |rule| {
-        rule.type_of_destination(1)
-            .equal(1, &LOCAL.to_ne_bytes())
-            .verdict(&Verdict::Goto(PORTS.to_owned()));
-    });
+/// Leads to the ports unless the destination may be a service's.
+fn lay_out_elsewhere(batch: &mut Batch, table: Table) {
+    batch.chain(table, KNOWN).flush_chain(table, KNOWN);
+    for family in [&V4, &V6] {
+        batch.rule(table, KNOWN, |rule| {
+            rule.family(family.ip);
+            load_port(rule, 1, WORD + 1);
+            rule.verdict_of(family.known.name, 1);
+        });
+    }
+    batch.chain(table, ELSEWHERE).flush_chain(table, ELSEWHERE);
+    for verdict in [Verdict::Jump(KNOWN.to_owned()), Verdict::Goto(PORTS.to_owned())] {
+        batch.rule(table, ELSEWHERE, |rule| {
+            rule.verdict(&verdict);
+        });
+    }
 }
 
 fn lay_out_postrouting(batch: &mut Batch, table: Table) {

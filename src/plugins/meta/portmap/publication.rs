@@ -1,5 +1,6 @@
 //! The ports of one attachment, as they are to be published.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -9,6 +10,7 @@ use super::conf::Conf;
 use super::mapping::{self, Forward};
 use crate::cni::attachment::Key;
 use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::valid::Holder;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::Attachment;
@@ -21,6 +23,20 @@ pub struct Publication<'a> {
     pub conf: &'a Conf,
     /// The mappings, each with its destination.
     pub forwards: Vec<Forward>,
+    /// With nftables: the host's networks, if others of its addresses may be those of services.
+    pub known: Option<Vec<IpNet>>,
+}
+
+/// Another attachment or container that has a port, as its rules show it.
+pub struct Held {
+    /// The words that name it in messages.
+    pub words: String,
+    /// Its network; empty if unknown.
+    pub network: String,
+    /// Its container.
+    pub holder: Holder,
+    /// Where its ports lead to.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl<'a> Publication<'a> {
@@ -31,7 +47,8 @@ impl<'a> Publication<'a> {
         if !conf.mappings.is_empty() && v4.or(v6).is_none() {
             return Err(no_address(at.ifname()));
         }
-        Ok(Publication { key: &at.key, conf, forwards: mapping::plan(&conf.mappings, v4, v6)? })
+        let forwards = mapping::plan(&conf.mappings, v4, v6)?;
+        Ok(Publication { key: &at.key, conf, forwards, known: None })
     }
 
     /// Whether there is nothing to publish.
@@ -53,7 +70,7 @@ impl<'a> Publication<'a> {
     fn for_family(&self, family: Family) -> Option<(IpAddr, Publication<'a>)> {
         let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
         let address = forwards.first()?.to.addr();
-        Some((address, Publication { forwards, ..*self }))
+        Some((address, Publication { forwards, known: None, ..*self }))
     }
 }
 
@@ -62,7 +79,8 @@ impl fmt::Display for Publication<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.forwards.first() else { return f.write_str("no port") };
         write!(f, "port {first}")?;
-        match self.conf.mappings.len() {
+        let ports: HashSet<_> = self.forwards.iter().map(Forward::to_string).collect();
+        match ports.len() {
             0 | 1 => Ok(()),
             count => write!(f, " and {} more", count - 1),
         }

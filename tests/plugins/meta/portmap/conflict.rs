@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::{for_each_backend, for_ours_with_each_backend};
 use crate::support::attachment::{for_ours, with};
+use crate::support::call::Peer;
 use crate::support::netns::{Lab, UPLINK};
-use crate::support::networks::portmap::{at, is_open, network, portmap, publish, web};
+use crate::support::networks::portmap::{at, is_open, network, portmap, publish, warm_up, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
@@ -138,6 +139,55 @@ fn what_differs_in_address_family_or_protocol_is_no_conflict() {
                 }
             }
             chains.iter().for_each(|chain| chain.del_all());
+        }
+    });
+}
+
+/// `-p 8080:80 -p [::]:8080:80`, and a pod whose containers name different host addresses.
+#[test]
+fn a_mapping_that_is_named_twice_is_one() {
+    let twice = [
+        [web(), web()],
+        [web(), on("::")],
+        [on("0.0.0.0"), web()],
+        [on("127.0.0.1"), web()],
+        [web(), on(UPLINK[0])],
+    ];
+    for_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, json!([web()])));
+        for mappings in &twice {
+            let before = Watch::start(lab, &[]);
+            let chain = publish(lab, backend, json!(mappings));
+            let server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "{mappings:?} with {backend:?}");
+            assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{mappings:?}, {backend:?}");
+            chain.check(&chain.result).ok();
+            drop(server);
+            chain.del_all();
+            assert_eq!(is_open(lab, 8080), [false, false], "{mappings:?} with {backend:?}");
+            if lab.peer == Peer::Ours {
+                before.assert_unchanged(&format!("{mappings:?}"));
+            }
+        }
+    });
+}
+
+/// Each fits a map of its own. With the reference the first rule of the two decides.
+#[test]
+fn a_port_at_one_address_may_lead_elsewhere() {
+    let elsewhere = with(&on("127.0.0.1"), json!({"containerPort": 81}));
+    for_ours_with_each_backend(|lab, backend| {
+        for mappings in [json!([web(), elsewhere]), json!([elsewhere, web()])] {
+            let chain = publish(lab, backend, mappings.clone());
+            let server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "{mappings} with {backend:?}");
+            assert_eq!(connect(&lab.host, "127.0.0.1:8080"), None, "{mappings} with {backend:?}");
+            drop(server);
+            let _server = TcpServer::start(&chain.container, 81);
+            assert_eq!(is_open(lab, 8080), [false, false], "{mappings} with {backend:?}");
+            assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{mappings}, {backend:?}");
+            chain.check(&chain.result).ok();
+            chain.del_all();
         }
     });
 }

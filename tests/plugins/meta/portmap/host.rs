@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use super::for_each_backend;
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::call::Peer;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
-use crate::support::networks::portmap::{at, network, portmap, publish, web};
+use crate::support::networks::portmap::{at, network, portmap, publish, warm_up, web};
+use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
 /// The ways in: from the outside to the uplink; from the host to the uplink, the bridge and
@@ -51,6 +53,48 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
             assert_eq!(open_ways(lab), *expected, "{host_ip} with {backend:?}");
             chain.check(&chain.result).ok();
             chain.del_all();
+        }
+    });
+}
+
+/// Conditions in nft's syntax with sets, as in public configurations.
+#[test]
+fn conditions_with_sets_select_the_packets_of_the_port() {
+    let cases = [
+        (
+            json!({"conditionsV4": ["ip", "daddr", "!=", "{ 127.0.0.0/8, 198.51.100.7 }"]}),
+            "xxx.xxx.",
+        ),
+        (json!({"conditionsV4": ["ip saddr { 198.51.100.2, 10.10.0.1 }"]}), "x.x.xxx."),
+        (json!({"conditionsV4": ["iifname", "{", "\"uplink\",", "\"br0\"", "}"]}), "x...xxx."),
+        (
+            json!({"conditionsV4": ["iifname != { br0, lo }", "ip saddr { 198.51.100.0/24 }"]}),
+            "xx..xxx.",
+        ),
+        (
+            json!({"conditionsV4": ["ip saddr { 198.51.100.0/24, 127.0.0.1 }", "ip daddr { 198.51.100.1, 192.0.2.1 }"]}),
+            "xx..xxx.",
+        ),
+        (json!({"conditionsV6": ["ip6 daddr != { ::1, 2001:db8:10::1 }"]}), "xxxxxx.."),
+        (
+            json!({"conditionsV4": ["meta mark { 1, 2 }"], "conditionsV6": ["meta mark != { 1, 2 }"]}),
+            "....xxx.",
+        ),
+    ];
+    for_each_peer("portmap", |lab| {
+        warm_up(lab, &network(), &portmap(Some("nftables"), json!([web()])));
+        for (conditions, expected) in &cases {
+            let before = Watch::start(lab, &[]);
+            let chained = with(&portmap(Some("nftables"), json!([web()])), conditions.clone());
+            let chain = lab.chain(&network(), &chained);
+            chain.add();
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(open_ways(lab), *expected, "{conditions}");
+            chain.check(&chain.result).ok();
+            chain.del_all();
+            if lab.peer == Peer::Ours {
+                before.assert_unchanged(&conditions.to_string());
+            }
         }
     });
 }

@@ -1,0 +1,185 @@
+//! portmap where addresses of services are the host's own: kube-proxy in IPVS mode, and kube-router
+//! (CVE-2019-9946). Here a server of the host stands for IPVS.
+
+use serde_json::{Value, json};
+
+use super::for_ours_with_each_backend;
+use crate::support::attachment::for_ours;
+use crate::support::chain::Chain;
+use crate::support::netns::{Lab, Namespace, UPLINK};
+use crate::support::networks::portmap::{
+    at, network, other_network, portmap, publish, warm_up, web,
+};
+use crate::support::snapshot::Watch;
+use crate::support::synced::attach;
+use crate::support::traffic::{TcpServer, connect};
+
+const SERVICE: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
+
+/// What a pod's ADD has in CNI_ARGS.
+const POD: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=till";
+
+/// kube-proxy with a service at port 8080. Its link is a dummy; a veth needs no module.
+fn start_services(lab: &Lab, link: &str) {
+    lab.host.sh(&format!(
+        "ip link add {link} type veth peer name peer; ip link set {link} up; ip link set peer up
+        ip addr add 10.96.0.1/32 dev {link}; ip addr add fd00:96::1/128 dev {link} nodad
+        for f in iptables ip6tables; do
+            $f -t nat -N KUBE-SERVICES
+            for c in PREROUTING OUTPUT; do $f -t nat -I $c -j KUBE-SERVICES; done
+        done
+        iptables -t nat -A KUBE-SERVICES -d 10.96.0.1 -p tcp --dport 8080 -j ACCEPT
+        ip6tables -t nat -A KUBE-SERVICES -d fd00:96::1 -p tcp --dport 8080 -j ACCEPT"
+    ));
+}
+
+fn route_services(lab: &Lab) {
+    lab.outside.sh("ip route add 10.96.0.0/12 via 198.51.100.1; ip route add fd00:96::/64 via 2001:db8:ffff::1");
+}
+
+/// Who answers at port 8080 of an address.
+fn answering(lab: &Lab, published: &Namespace, from: &Namespace, to: &str) -> &'static str {
+    let answers = |at_server: &Namespace, port| {
+        let _server = TcpServer::start(at_server, port);
+        connect(from, &at(to, 8080)).is_some()
+    };
+    match (answers(&lab.host, 8080), answers(published, 80)) {
+        (true, false) => "host",
+        (false, true) => "published",
+        (false, false) => "nobody",
+        (true, true) => "both",
+    }
+}
+
+/// From the outside, the host, a pod beside the published one and one of another network.
+#[track_caller]
+fn assert_each_has_its_own(lab: &Lab, published: &Chain<'_>, what: &str) {
+    let (near, far) = (lab.container(), lab.container());
+    let attached = [lab.attach(&near, &network()), lab.attach(&far, &other_network())];
+    attached.iter().for_each(|pod| drop(pod.add()));
+    for (who, from) in
+        [("outside", &lab.outside), ("host", &lab.host), ("pod", &*near), ("stranger", &*far)]
+    {
+        for family in [0, 1] {
+            let seen = [SERVICE[family], UPLINK[family]]
+                .map(|to| answering(lab, &published.container, from, to));
+            assert_eq!(seen, ["host", "published"], "{who}, IPv{}: {what}", 4 + 2 * family);
+        }
+    }
+    assert_eq!(answering(lab, &published.container, &lab.host, "127.0.0.1"), "published");
+    attached.iter().for_each(|pod| pod.del());
+}
+
+#[test]
+fn cve_2019_9946_the_address_of_an_ipvs_service_is_left_alone() {
+    for_ours_with_each_backend(|lab, backend| {
+        for link in ["kube-ipvs0", "kube-dummy-if"] {
+            let lab = Lab::new(lab.peer.clone());
+            start_services(&lab, link);
+            route_services(&lab);
+            [network(), other_network()]
+                .iter()
+                .for_each(|main| warm_up(&lab, main, &portmap(backend, json!([web()]))));
+            let before = Watch::start(&lab, &[]);
+            let chain = publish(&lab, backend, json!([web()]));
+            assert_each_has_its_own(&lab, &chain, &format!("{link} with {backend:?}"));
+            chain.check(&chain.result).ok();
+            chain.del_all();
+            before.assert_unchanged(&format!("{link} with {backend:?}"));
+        }
+    });
+}
+
+/// At a node's boot pods with published ports may be there before kube-proxy.
+#[test]
+fn cve_2019_9946_an_ipvs_service_may_come_after_the_port() {
+    for_ours_with_each_backend(|lab, backend| {
+        route_services(lab);
+        let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
+        (*chain).clone().args(POD).add();
+        start_services(lab, "kube-ipvs0");
+        assert_each_has_its_own(lab, &chain, &format!("later, with {backend:?}"));
+        chain.check(&chain.result).ok();
+    });
+}
+
+/// A runtime that sends nothing of pods does not announce kube-proxy.
+#[test]
+fn sync_spares_services_that_came_after_the_port() {
+    for_ours("portmap", |lab| {
+        let plugins: [Value; 2] =
+            [network(), json!({"type": "portmap", "capabilities": {"portMappings": true}})];
+        let synced = attach(lab, &plugins, "-p 8080:80");
+        start_services(lab, "kube-ipvs0");
+        let ask = || answering(lab, &synced.container, &lab.host, SERVICE[0]);
+        assert_eq!(ask(), "published");
+        let found = synced.check();
+        assert!(
+            found.stderr.contains("takes the packets of services on \"kube-ipvs0\""),
+            "{found:?}"
+        );
+        assert_eq!(synced.net("sync pods").status, 0);
+        assert_eq!(ask(), "host");
+        synced.check().ok();
+        synced.del();
+        assert!(!lab.host.sh("nft list tables").contains("portmap"));
+    });
+}
+
+/// Where services are to be expected, the host may still get addresses: in a network that it is in,
+/// and on the link that a packet arrives by.
+#[test]
+fn addresses_that_the_host_of_pods_gets_later_lead_to_ports() {
+    for_ours("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
+        (*chain).clone().args(POD).add();
+        let pod = lab.container();
+        lab.attach(&pod, &network()).add();
+        lab.host.sh(
+            "ip addr add 198.51.100.7/32 dev uplink; ip addr add 2001:db8:ffff::7/128 dev uplink nodad
+            ip addr add 192.0.2.7/32 dev uplink; ip addr add 2001:db8:7::7/128 dev uplink nodad",
+        );
+        lab.outside.sh("ip route add 192.0.2.7 via 198.51.100.1; ip route add 2001:db8:7::7 via 2001:db8:ffff::1");
+        let _server = TcpServer::start(&chain.container, 80);
+        for to in ["198.51.100.7", "2001:db8:ffff::7"] {
+            for from in [&lab.outside, &lab.host, &*pod] {
+                assert!(connect(from, &at(to, 8080)).is_some(), "{to}");
+            }
+        }
+        for to in ["192.0.2.7", "2001:db8:7::7"] {
+            assert!(connect(&lab.outside, &at(to, 8080)).is_some(), "{to}");
+        }
+        chain.check(&chain.result).ok();
+    });
+}
+
+/// A host that has nothing of Kubernetes publishes ports at each address that it gets.
+#[test]
+fn without_pods_each_new_address_leads_to_the_port() {
+    for_ours("portmap", |lab| {
+        let chain = publish(lab, None, json!([web()]));
+        let other = lab.container();
+        lab.attach(&other, &other_network()).add();
+        lab.host.sh("ip link add new type veth peer name peer; ip link set new up; ip addr add 192.0.2.7/24 dev new");
+        let _server = TcpServer::start(&chain.container, 80);
+        for from in [&lab.host, &*other] {
+            assert!(connect(from, "192.0.2.7:8080").is_some());
+        }
+    });
+}
+
+#[test]
+fn status_names_the_link_of_services() {
+    for_ours("portmap", |lab| {
+        let chain = publish(lab, None, json!([web()]));
+        let status = || {
+            let outcome =
+                (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status();
+            outcome.ok();
+            outcome.stderr
+        };
+        assert_eq!(status(), "");
+        start_services(lab, "kube-ipvs0");
+        assert!(status().contains("addresses of services on \"kube-ipvs0\" win over host ports"));
+    });
+}
