@@ -73,7 +73,7 @@ impl<'a> OurTable<'a> {
 
     /// Whether a shared chain has exactly its rules.
     pub(super) fn is_intact(&self, chain: &SharedChain) -> Result<bool> {
-        let wanted = chain.rules.each_ref().map(Expressions::attrs);
+        let wanted: Vec<Attrs<'_>> = chain.rules.iter().map(Expressions::attrs).collect();
         Ok(are_as_wanted(&self.rules(&chain.name)?, &wanted, RuleInfo::does))
     }
 }

@@ -8,10 +8,6 @@ use crate::net::nft::expr::Expressions;
 /// The comment of elements that owners share.
 pub(super) const SHARED: &str = "shared";
 
-/// Every shared chain has the same number of rules, so that its use count tells how many elements
-/// lead to it.
-const RULES_OF_SHARED_CHAIN: usize = 2;
-
 /// An attachment, as a table identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -75,7 +71,7 @@ pub struct SharedChain {
     /// Its name, which determines its rules.
     pub name: String,
     /// Its rules, written when it is created.
-    pub rules: [Expressions; RULES_OF_SHARED_CHAIN],
+    pub rules: Vec<Expressions>,
 }
 
 impl SharedChain {

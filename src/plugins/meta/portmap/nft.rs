@@ -431,7 +431,7 @@ fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
 /// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
-    let rules = [masquerade_from(family, net), masquerade_from(family, family.loopback)];
+    let rules = vec![masquerade_from(family, net), masquerade_from(family, family.loopback)];
     SharedChain { name: name_of_neighbours(net), rules }
 }
 
@@ -457,7 +457,7 @@ fn everyone() -> SharedChain {
     let mut rest = Expressions::default();
     all.masquerade();
     rest.verdict(&Verdict::Return);
-    SharedChain { name: "everyone".to_owned(), rules: [all, rest] }
+    SharedChain { name: "everyone".to_owned(), rules: vec![all, rest] }
 }
 
 /// If the attachment has conditions, returns its own chain, which redirects the packets that meet
@@ -466,8 +466,10 @@ fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<Share
     let conditions = &ports.conf.conditions[family.ip as usize];
     let rule = |redirect| conditional_rule(conditions, family, redirect);
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
-    (!conditions.is_empty())
-        .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
+    (!conditions.is_empty()).then(|| SharedChain {
+        name,
+        rules: vec![rule(to_value_at_address), rule(to_value_at_all)],
+    })
 }
 
 /// Returns a rule that redirects the packets that meet the conditions.
