@@ -243,8 +243,8 @@ fn mask(net: IpNet) -> Vec<u8> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.chain(table, ADMIN);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.chain(table, ADMIN);
     batch.rule(table, BASE_CHAIN, |rule| {
         rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
     });

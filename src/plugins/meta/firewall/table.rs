@@ -388,8 +388,8 @@ fn length_of_address(set: &str) -> Option<usize> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.chain(table, ADMIN);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.chain(table, ADMIN);
     batch.rule(table, BASE_CHAIN, |rule| {
         rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
     });
