@@ -77,30 +77,32 @@ pub fn require(handles: &Handles) -> Result<()> {
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(addresses, exempt);
-    let missing = LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?;
+    let owner = nft_owner::of(key);
+    let missing = LAYOUT.on(nft).of(&owner).missing(&elements)?;
     let mut found = ErrorList::default();
     found.push(refuse_damage(nft));
-    for element in &missing {
-        found.push::<()>(Err(unmasqueraded(element, addresses)));
-    }
-    if missing.is_empty() {
-        for element in &elements {
-            found.push(refuse_other_exemptions(nft, element));
+    for element in &elements {
+        if let Some(chain) = other_chain(nft, element, &owner.comment)? {
+            found.push::<()>(Err(exempted_otherwise(element, &chain)));
+        } else if missing.iter().any(|it| (it.set, &it.key) == (element.set, &element.key)) {
+            found.push::<()>(Err(unmasqueraded(element, addresses)));
         }
     }
     found.finish()
 }
 
-fn refuse_other_exemptions(nft: &Nft, element: &OwnedElement) -> Result<()> {
+/// The chain that the owner's element leads to, if it is another one.
+fn other_chain(nft: &Nft, element: &OwnedElement, owner: &str) -> Result<Option<String>> {
+    let found = nft.element(LAYOUT.table, element.set, &element.key)?;
+    let chain = found.filter(|found| found.comment == owner).and_then(|found| found.chain);
     let wanted = element.chain.as_ref().map(|chain| &chain.name);
-    let found = nft.element(LAYOUT.table, element.set, &element.key)?.and_then(|it| it.chain);
-    if found.as_ref() == wanted {
-        return Ok(());
-    }
-    let found = found.unwrap_or_default();
-    let problem = format_args!("map {:?} leads to chain {found:?}", element.set);
-    Err(Error::check(format!("{problem}, which has other nonMasqueradeCIDRs"))
-        .with_details("attach the container again to apply those of the configuration"))
+    Ok(chain.filter(|chain| Some(chain) != wanted))
+}
+
+fn exempted_otherwise(element: &OwnedElement, chain: &str) -> Error {
+    let map = element.set;
+    Error::check(format!("map {map:?} leads to chain {chain:?}, of other nonMasqueradeCIDRs"))
+        .with_details("attach the container again to apply those of the configuration")
 }
 
 fn refuse_damage(nft: &Nft) -> Result<()> {

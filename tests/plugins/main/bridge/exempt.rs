@@ -68,7 +68,7 @@ fn issue_40_flannel_takes_exemptions_in_its_delegate() {
 #[test]
 fn issue_40_other_exemptions_fail_check() {
     for (backend, words) in
-        [("nftables", "other nonMasqueradeCIDRs"), ("iptables", "of chain CNI-")]
+        [("nftables", "of other nonMasqueradeCIDRs"), ("iptables", "of chain CNI-")]
     {
         for_ours("bridge", |lab| {
             let container = lab.container();
