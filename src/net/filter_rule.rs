@@ -15,6 +15,18 @@ pub enum Target {
     Chain(String),
 }
 
+/// Which connections a rule's packets belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Connections {
+    /// Any, or none.
+    #[default]
+    Any,
+    /// Established or related ones.
+    Replied,
+    /// Those whose destination was translated, as to a published port.
+    Published,
+}
+
 /// As an argument of `-j`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,8 +45,8 @@ pub struct FilterRule {
     pub source: Option<IpAddr>,
     /// Match only packets to this address.
     pub destination: Option<IpAddr>,
-    /// Match only packets of established or related connections.
-    pub is_of_replies: bool,
+    /// Match only packets of these connections.
+    pub connections: Connections,
     /// A comment for people, which distinguishes the rule from others.
     pub comment: Option<String>,
     /// What happens to matching packets.
@@ -44,7 +56,8 @@ pub struct FilterRule {
 impl FilterRule {
     /// A rule that matches every packet.
     pub fn to(target: Target) -> FilterRule {
-        FilterRule { source: None, destination: None, is_of_replies: false, comment: None, target }
+        let connections = Connections::Any;
+        FilterRule { source: None, destination: None, connections, comment: None, target }
     }
 
     /// Whether it does the same as `wanted`. nft(8) omits the comments of iptables rules from its
@@ -63,8 +76,10 @@ impl fmt::Display for FilterRule {
         if let Some(comment) = &self.comment {
             write!(f, "-m comment --comment \"{comment}\" ")?;
         }
-        if self.is_of_replies {
-            f.write_str("-m conntrack --ctstate RELATED,ESTABLISHED ")?;
+        match self.connections {
+            Connections::Any => (),
+            Connections::Replied => f.write_str("-m conntrack --ctstate RELATED,ESTABLISHED ")?,
+            Connections::Published => f.write_str("-m conntrack --ctstate DNAT ")?,
         }
         write!(f, "-j {}", self.target)
     }
@@ -91,7 +106,7 @@ mod tests {
         let accept = FilterRule::to(Target::Accept);
         let to = FilterRule {
             destination: "10.1.0.7".parse().ok(),
-            is_of_replies: true,
+            connections: Connections::Replied,
             ..accept.clone()
         };
         assert_eq!(

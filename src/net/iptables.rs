@@ -176,6 +176,24 @@ impl Programs {
         Iptables { programs: self, family, variant }
     }
 
+    /// The variant of what the host calls iptables (or ip6tables), if it has that and if the name of
+    /// the file that it is a link to tells. A program that chooses by itself is of neither.
+    pub fn variant_of_host(&self, family: Family) -> Option<Variant> {
+        let program = find_program(&format!("{}tables", family.word()))?;
+        let file = fs::canonicalize(program).ok()?;
+        match file.file_name()?.to_str()? {
+            name if name.contains("nft") => Some(Variant::Nft),
+            name if name.contains("legacy") || name == "xtables-multi" => Some(Variant::Legacy),
+            _ => None,
+        }
+    }
+
+    /// The host's own programs of a family, if they are of iptables-legacy.
+    pub fn legacy_of_host(&self, family: Family) -> Option<Iptables<'_>> {
+        let is_legacy = self.variant_of_host(family) == Some(Variant::Legacy);
+        is_legacy.then_some(self.of(family, Variant::Legacy))
+    }
+
     /// The programs of both families whose `nat` table may have this chain; empty if no program
     /// needs to run.
     pub fn with_nat_chain(&self, nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables<'_>>> {
@@ -301,6 +319,11 @@ impl Iptables<'_> {
             return Err(self.failed("save table", table, &output));
         }
         Ok(Saved::parse(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// The family that these programs are for.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     /// Whether these programs are for the family of this address.

@@ -14,9 +14,9 @@ fn an_unknown_firewall_backend_is_refused() {
 }
 
 #[test]
-fn a_host_without_iptables_gets_no_tables_of_it() {
+fn tables_of_iptables_go_with_the_last_container() {
     let observe = |lab: &Lab| {
-        firewall::admit(lab, &firewall::firewall(None));
+        firewall::admit(lab, &firewall::firewall(None)).del_all();
         lab.host.sh("nft list tables").contains("table ip filter")
     };
     differs("firewall", observe, false, true);

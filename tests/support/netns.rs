@@ -151,6 +151,11 @@ impl Lab {
             done"#);
     }
 
+    /// Ends what `hide_iptables` did.
+    pub fn show_iptables(&self) {
+        self.host.sh("grep -o '/[^ ]*/xtables[^ ]*' /proc/mounts | xargs -r umount");
+    }
+
     /// The process that keeps the lab's namespaces alive.
     pub fn pid(&self) -> u32 {
         self.holder.pid()

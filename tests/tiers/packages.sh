@@ -42,7 +42,7 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   is "$(asked)" '--system daemon-reload'
   rm "$root/usr/sbin/policy-rc.d"
   debian dpkg -r cni-multi
-  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service'
+  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service cni-multi-sync@docker.service cni-multi-sync@ufw.service'
   # What is enabled serves again after a new installation.
   install -D /dev/null "$root/enabled/cni-dhcp.socket"
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
@@ -66,7 +66,7 @@ test_an_upgrade_of_the_rpm_restarts_a_running_daemon() {
   rpm --root "$root" --upgrade --nodeps "$(only '*.rpm')"
   is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-ipam.service cni-multi-sync-firewalld.service'
   rpm --root "$root" --erase cni-multi
-  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service\n--system daemon-reload'
+  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service cni-multi-sync@docker.service cni-multi-sync@ufw.service\n--system daemon-reload'
 }
 
 # The units are files of the package like others: dpkg --verify knows them, also where the reference was there before.
@@ -109,10 +109,11 @@ systemd/cni-dhcp.service 47
 systemd/cni-multi-ipam.service 19
 systemd/cni-multi-ipam-isolate.service 18
 systemd/cni-multi-sync.service 34
+systemd/cni-multi-sync@.service 34
 systemd/cni-multi-sync-firewalld.service 45
 END
   # Each unit is one of the table.
-  is "$(find packaging -name '*.service' | wc -l)" 6
+  is "$(find packaging -name '*.service' | wc -l)" 7
   for unit in cni-dhcp cni-multi-sync-firewalld; do
     lacks "$(grep -v '^#' "packaging/systemd/$unit.service")" \
       '^\(Protect[SPK][^=]*\|Private[^=]*\|ProtectHome\|ProtectControlGroups\|[A-Za-z]*Paths\|MountFlags\)='
@@ -130,10 +131,11 @@ test_units_enter_profiles_that_the_deb_has() {
   is "$(sed -n 's/^profile \([^ ]*\) .*/\1/p' "$work/unpacked/etc/apparmor.d/"* | sort)" "$profiles"
 }
 
-# Where nftables or firewalld starts, they follow it; where it restarts, they run again. Each follows one service: the two
-# exclude each other, and a unit of both would have to be stopped and started at once.
+# Where nftables, firewalld, docker or ufw starts, they follow it; where it restarts, they run again. Each follows one
+# service: some exclude each other, and a unit of both would have to be stopped and started at once.
 test_the_repairs_follow_the_firewall() {
   local unit=packaging/systemd/cni-multi-sync.service
   is "$(sed -n 's/^\(After\|PartOf\|ReloadPropagatedFrom\|WantedBy\)=//p' "$unit" | sort -u)" nftables.service
+  is "$(sed -n 's/^\(After\|PartOf\|ReloadPropagatedFrom\|WantedBy\)=//p' "${unit/./@.}" | sort -u)" %i.service
   is "$(sed -n 's/^\(PartOf\|WantedBy\)=//p' packaging/systemd/cni-multi-sync-firewalld.service | sort -u)" firewalld.service
 }

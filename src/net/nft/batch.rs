@@ -237,9 +237,21 @@ impl Batch {
     /// Adds a base chain, which packets enter from a hook, with policy accept, unless it exists.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
         self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
-            chain_name(body, table, name);
-            body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
-            body.nest(NFTA_CHAIN_HOOK, |attributes| hook.write(attributes));
+            base_chain(body, table, name, hook);
+        })
+    }
+
+    /// The same, with a comment. Linux 5.10 and newer keep it.
+    pub fn commented_base_chain(
+        &mut self,
+        table: Table,
+        name: &str,
+        hook: Hook,
+        comment: &str,
+    ) -> &mut Batch {
+        self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
+            base_chain(body, table, name, hook);
+            body.comment(NFTA_CHAIN_USERDATA, comment);
         })
     }
 
@@ -449,6 +461,13 @@ fn any_protocol(body: &mut Attributes) {
     body.nest(NFTA_RULE_COMPAT, |compat| {
         compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
     });
+}
+
+/// Attributes of a base chain with policy accept.
+fn base_chain(body: &mut Attributes, table: Table, name: &str, hook: Hook) {
+    chain_name(body, table, name);
+    body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
+    body.nest(NFTA_CHAIN_HOOK, |attributes| hook.write(attributes));
 }
 
 /// Attributes that name a chain.

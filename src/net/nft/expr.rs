@@ -220,6 +220,13 @@ impl Expressions {
         })
     }
 
+    /// Loads whether IPsec is going to transform the packet, one byte.
+    pub fn is_for_ipsec(&mut self, into: Register) -> &mut Expressions {
+        self.push("rt", |rt| {
+            rt.be32(NFTA_RT_DREG, into).be32(NFTA_RT_KEY, NFT_RT_XFRM);
+        })
+    }
+
     /// Counts packets and bytes, as every rule of iptables does.
     pub fn counter(&mut self) -> &mut Expressions {
         self.push("counter", |counter| {

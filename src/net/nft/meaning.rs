@@ -31,8 +31,8 @@ fn loads_at_end(expressions: &[Attrs<'_>]) -> usize {
     expressions.iter().rev().take_while(|expression| is_load(expression)).count()
 }
 
-/// The destination register of `payload`, `meta`, `ct` and `fib`: the attribute has the same number
-/// in each.
+/// The destination register of `payload`, `meta`, `ct`, `fib` and `rt`: the attribute has the same
+/// number in each.
 const LOAD_DREG: u16 = NFTA_PAYLOAD_DREG;
 /// Words in one of the registers from NFT_REG_1 to NFT_REG_4.
 const WORDS: u32 = 4;
@@ -70,7 +70,7 @@ fn list(expressions: Attrs<'_>) -> Vec<Attrs<'_>> {
 }
 
 fn is_load(expression: &Attrs<'_>) -> bool {
-    ["payload", "meta", "ct", "fib"].iter().any(|name| expression.is_expression(name))
+    ["payload", "meta", "ct", "fib", "rt"].iter().any(|name| expression.is_expression(name))
 }
 
 /// Whether the expression is a lookup whose value is not used.

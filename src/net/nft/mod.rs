@@ -15,6 +15,6 @@ mod uapi;
 pub mod wire;
 pub mod xtables;
 
-pub use self::objects::{ChainInfo, ElementInfo, RuleInfo};
+pub use self::objects::{ChainInfo, ElementInfo, RuleInfo, TableInfo};
 pub use self::socket::Nft;
 pub use crate::net::nfnetlink::NfFamily;

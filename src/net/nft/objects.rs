@@ -15,13 +15,25 @@ use crate::net::nfnetlink::NfFamily;
 /// NFT_NAME_MAXLEN, including the NUL.
 const NAME_MAX: usize = 256;
 
+/// A table as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// The number of its chains, sets and other objects.
+    pub uses: u32,
+    /// Its comment, possibly empty.
+    pub comment: String,
+    flags: u32,
+}
+
 /// A chain as the kernel has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainInfo {
     /// The number of its rules and of the references to it, counted together.
     pub uses: u32,
     /// Whether it is a base chain with policy drop.
     pub is_dropping: bool,
+    /// Its comment, possibly empty.
+    pub comment: String,
 }
 
 /// A rule as the kernel has it.
@@ -75,7 +87,8 @@ pub struct ElementInfo {
 impl ChainInfo {
     fn read(attrs: Attrs<'_>) -> Option<ChainInfo> {
         let uses = attrs.be32(NFTA_CHAIN_USE).unwrap_or_default();
-        Some(ChainInfo { uses, is_dropping: drops(attrs) })
+        let comment = comment(attrs, NFTA_CHAIN_USERDATA);
+        Some(ChainInfo { uses, is_dropping: drops(attrs), comment })
     }
 }
 
@@ -99,21 +112,26 @@ fn comment(attrs: Attrs<'_>, kind: u16) -> String {
 impl Nft {
     /// Whether the table exists.
     pub fn has_table(&self, table: Table) -> Result<bool> {
-        Ok(self.table_flags(table)?.is_some())
+        Ok(self.table(table)?.is_some())
     }
 
     /// Whether the table exists and is not dormant (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
-        Ok(self.table_flags(table)?.is_some_and(|flags| flags & NFT_TABLE_F_DORMANT == 0))
+        Ok(self.table(table)?.is_some_and(|info| info.flags & NFT_TABLE_F_DORMANT == 0))
     }
 
-    fn table_flags(&self, table: Table) -> Result<Option<u32>> {
+    /// The table, if it exists.
+    pub fn table(&self, table: Table) -> Result<Option<TableInfo>> {
         let what = format_args!("find table {:?}", table.name);
         let name = |body: &mut Attributes| {
             body.text(NFTA_TABLE_NAME, table.name);
         };
         self.get(&Query::new(NFT_MSG_GETTABLE, table.family, what, name), |attrs| {
-            Some(attrs.be32(NFTA_TABLE_FLAGS).unwrap_or_default())
+            Some(TableInfo {
+                uses: attrs.be32(NFTA_TABLE_USE).unwrap_or_default(),
+                comment: comment(attrs, NFTA_TABLE_USERDATA),
+                flags: attrs.be32(NFTA_TABLE_FLAGS).unwrap_or_default(),
+            })
         })
     }
 

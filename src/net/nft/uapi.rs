@@ -23,6 +23,7 @@ pub const NFT_MSG_DELFLOWTABLE: u16 = 24;
 // enum nft_table_attributes, nft_table_flags
 pub const NFTA_TABLE_NAME: u16 = 1;
 pub const NFTA_TABLE_FLAGS: u16 = 2;
+pub const NFTA_TABLE_USE: u16 = 3;
 pub const NFTA_TABLE_USERDATA: u16 = 6;
 pub const NFT_TABLE_F_DORMANT: u32 = 1;
 
@@ -33,6 +34,7 @@ pub const NFTA_CHAIN_HOOK: u16 = 4;
 pub const NFTA_CHAIN_POLICY: u16 = 5;
 pub const NFTA_CHAIN_USE: u16 = 6;
 pub const NFTA_CHAIN_TYPE: u16 = 7;
+pub const NFTA_CHAIN_USERDATA: u16 = 12;
 pub const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub const NFTA_HOOK_PRIORITY: u16 = 2;
 
@@ -149,6 +151,11 @@ pub const NFT_CMP_LT: u32 = 2;
 pub const NFT_CMP_LTE: u32 = 3;
 pub const NFT_CMP_GT: u32 = 4;
 pub const NFT_CMP_GTE: u32 = 5;
+
+// enum nft_rt_attributes, nft_rt_keys
+pub const NFTA_RT_DREG: u16 = 1;
+pub const NFTA_RT_KEY: u16 = 2;
+pub const NFT_RT_XFRM: u32 = 4;
 
 // enum nft_ct_attributes, nft_ct_keys, and ip_conntrack_dir of
 // linux/netfilter/nf_conntrack_tuple_common.h

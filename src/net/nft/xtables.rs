@@ -11,7 +11,7 @@ use super::uapi::*;
 use super::wire::{Attributes, octets, read_comment};
 use crate::error::Result;
 use crate::family::Family;
-use crate::net::filter_rule::{FilterRule, Target};
+use crate::net::filter_rule::{Connections, FilterRule, Target};
 use crate::net::netlink::attr::{Attrs, read_u16};
 use crate::net::nfnetlink;
 
@@ -25,6 +25,10 @@ const STATE_MASK: usize = 150;
 const BY_STATE: u16 = 1;
 /// ESTABLISHED and RELATED as XT_CONNTRACK_STATE_BIT has them.
 const REPLIES: u16 = 0b110;
+/// XT_CONNTRACK_STATE_DNAT.
+const PUBLISHED: u16 = 1 << 7;
+/// IPS_DST_NAT.
+const DST_NAT: u32 = 1 << 5;
 
 /// A rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -116,8 +120,13 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
     if let Some(comment) = &rule.comment {
         expressions.xtables_match("comment", 0, &comment_info(comment));
     }
-    if rule.is_of_replies {
-        expressions.xtables_match("conntrack", 3, &replies_info());
+    let mask = match rule.connections {
+        Connections::Any => None,
+        Connections::Replied => Some(REPLIES),
+        Connections::Published => Some(PUBLISHED),
+    };
+    if let Some(mask) = mask {
+        expressions.xtables_match("conntrack", 3, &state(mask));
     }
     expressions.counter().verdict(&Verdict::from(&rule.target));
 }
@@ -135,11 +144,11 @@ fn comment_info(comment: &str) -> Vec<u8> {
     info
 }
 
-/// `struct xt_conntrack_mtinfo3`.
-fn replies_info() -> [u8; CONNTRACK_INFO] {
+/// `struct xt_conntrack_mtinfo3` with states.
+fn state(mask: u16) -> [u8; CONNTRACK_INFO] {
     let mut info = [0; CONNTRACK_INFO];
     info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&BY_STATE.to_ne_bytes());
-    info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&REPLIES.to_ne_bytes());
+    info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&mask.to_ne_bytes());
     info
 }
 
@@ -194,8 +203,7 @@ impl Reader {
         match expression.text(NFTA_EXPR_NAME)?.as_str() {
             "ct" => {
                 let (state, behind) = behind.split_at_checked(2)?;
-                read_state(of, state)?;
-                self.rule.is_of_replies = true;
+                self.rule.connections = read_state(of, state)?;
                 return Some(behind);
             }
             "payload" => {
@@ -237,34 +245,40 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
     let info = extension.bytes(NFTA_MATCH_INFO)?;
     match (extension.text(NFTA_MATCH_NAME)?.as_str(), extension.be32(NFTA_MATCH_REV)?) {
         ("comment", _) => rule.comment = extension.text(NFTA_MATCH_INFO),
-        ("conntrack", 3) if is_replies(info) => rule.is_of_replies = true,
+        ("conntrack", 3) => rule.connections = connections_of(info)?,
         _ => return None,
     }
     Some(())
 }
 
-/// Whether a conntrack match has the states of replies and no other condition.
-fn is_replies(info: &[u8]) -> bool {
+/// The connections that a conntrack match with states, and no other condition, is for.
+fn connections_of(info: &[u8]) -> Option<Connections> {
     let is_elsewhere = info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
-    !is_elsewhere
-        && read_u16(info, MATCH_FLAGS) == Some(BY_STATE)
-        && read_u16(info, STATE_MASK) == Some(REPLIES)
+    if is_elsewhere || read_u16(info, MATCH_FLAGS)? != BY_STATE {
+        return None;
+    }
+    match read_u16(info, STATE_MASK)? {
+        REPLIES => Some(Connections::Replied),
+        PUBLISHED => Some(Connections::Published),
+        _ => None,
+    }
 }
 
 /// Reads the form that nft(8) gives the conntrack match when it loads its own listing: `ct state
-/// established,related`.
-fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
+/// established,related`, or `ct status dnat`.
+fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<Connections> {
     let [bitwise, cmp] = rest else { return None };
-    let is_state = load.be32(NFTA_CT_KEY) == Some(NFT_CT_STATE);
-    let keeps_replies = keeps_replies(bitwise.expression("bitwise")?)?;
+    let bitwise = bitwise.expression("bitwise")?;
+    let mask = u32::from_ne_bytes(bitwise.value(NFTA_BITWISE_MASK)?.try_into().ok()?);
     let is_any_of = is_not_zero(cmp.expression("cmp")?)?;
-    (is_state && keeps_replies && is_any_of).then_some(())
-}
-
-fn keeps_replies(bitwise: Attrs<'_>) -> Option<bool> {
-    let mask = bitwise.value(NFTA_BITWISE_MASK)?;
-    let xor = bitwise.value(NFTA_BITWISE_XOR)?;
-    Some(mask == u32::from(REPLIES).to_ne_bytes() && xor == [0; 4])
+    if bitwise.value(NFTA_BITWISE_XOR)? != [0; 4] || !is_any_of {
+        return None;
+    }
+    match (load.be32(NFTA_CT_KEY)?, mask) {
+        (NFT_CT_STATE, mask) if mask == u32::from(REPLIES) => Some(Connections::Replied),
+        (NFT_CT_STATUS, DST_NAT) => Some(Connections::Published),
+        _ => None,
+    }
 }
 
 fn is_not_zero(cmp: Attrs<'_>) -> Option<bool> {
@@ -305,9 +319,10 @@ mod tests {
             FilterRule { source: "10.1.0.7".parse().ok(), ..FilterRule::to(Target::Accept) },
             FilterRule {
                 destination: "fd00::7".parse().ok(),
-                is_of_replies: true,
+                connections: Connections::Replied,
                 ..FilterRule::to(Target::Accept)
             },
+            FilterRule { connections: Connections::Published, ..FilterRule::to(Target::Accept) },
         ] {
             assert_eq!(read_back(&rule), Some(rule));
         }

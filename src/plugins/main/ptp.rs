@@ -37,6 +37,8 @@ pub struct Conf {
     ip_masq: bool,
     #[serde(deserialize_with = "masquerade::backend")]
     ip_masq_backend: Option<Backend>,
+    #[serde(rename = "nonMasqueradeCIDRs")]
+    non_masquerade_cidrs: masquerade::Exempt,
     mtu: u32,
     fast_path: bool,
     dns: DnsConf,
@@ -45,8 +47,9 @@ pub struct Conf {
 impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = &[
         "ipMasq | boolean | false | Traffic that leaves the container's subnet gets the host's address.
-        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.
-        mtu | integer | 0 | MTU of the pair, 68 to 65535; 0 leaves it to the kernel.
+        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.",
+        masquerade::Exempt::KEYS,
+        "mtu | integer | 0 | MTU of the pair, 68 to 65535; 0 leaves it to the kernel.
         fastPath | boolean | false | Established flows of TCP and UDP go from link to link by a flowtable of nftables, past the rules of the host: see [fast path](fast-path.md). The uplinks are the links of the host's default routes.",
         DnsConf::KEYS,
         "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md); not [dhcp](dhcp.md), which needs the interface, and ptp creates that after it knows the addresses.",
@@ -159,7 +162,7 @@ impl Conf {
     }
 
     fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade::by(self.ip_masq_backend, cx)
+        Masquerade::by(self.ip_masq_backend, &self.non_masquerade_cidrs, cx)
     }
 
     fn wishes(&self) -> veth::Wishes {

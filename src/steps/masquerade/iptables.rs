@@ -36,23 +36,31 @@ type ReadLinkAddresses<'a> = &'a dyn Fn() -> Result<Vec<IpAddr>>;
 /// Finds out the addresses of a container.
 type ReadAddresses<'a> = &'a dyn Fn() -> Result<Addresses>;
 
-/// Masquerades these addresses. Removes the rules of an earlier ADD that had no DEL, since its
+/// Masquerades these addresses, except for packets to their own networks and to the exempt ones.
+/// Removes the rules of an earlier ADD that had no DEL, since its
 /// addresses will be unknown to a later DEL. `on_links` lists the addresses in the container,
 /// including those of its other interfaces.
 pub fn create(
     handles: &Handles,
     key: &Key,
     addresses: &[IpNet],
+    exempt: &[IpNet],
     on_links: ReadLinkAddresses<'_>,
 ) -> Result<()> {
-    Rules::by_family(key, addresses).iter().try_for_each(|rules| rules.write(handles, on_links))
+    let rules = Rules::by_family(key, addresses, exempt);
+    rules.iter().try_for_each(|rules| rules.write(handles, on_links))
 }
 
 /// Whether every rule is present. Runs no program if it can see without one that there are no
 /// rules.
-pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<bool> {
+pub fn is_complete(
+    handles: &Handles,
+    key: &Key,
+    addresses: &[IpNet],
+    exempt: &[IpNet],
+) -> Result<bool> {
     let programs = programs_with(handles, &key.iptables_chain())?;
-    for rules in Rules::by_family(key, addresses) {
+    for rules in Rules::by_family(key, addresses, exempt) {
         if !rules.are_in_any(&programs)? {
             return Ok(false);
         }
@@ -226,17 +234,21 @@ struct Rules {
     chain: String,
     comment: String,
     addresses: Vec<IpNet>,
+    /// Networks to which packets keep the container's address.
+    exempt: Vec<IpNet>,
 }
 
 impl Rules {
     /// The rules for each family that there are addresses of.
-    fn by_family(key: &Key, addresses: &[IpNet]) -> Vec<Rules> {
-        let families = Family::ALL.into_iter().map(|family| of_family(addresses, family));
-        families.filter(|nets| !nets.is_empty()).map(|nets| Rules::of(key, &nets)).collect()
+    fn by_family(key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Vec<Rules> {
+        let of = |family| Rules::of(key, &of_family(addresses, family), &of_family(exempt, family));
+        let families = Family::ALL.into_iter().map(of);
+        families.filter(|rules| !rules.addresses.is_empty()).collect()
     }
 
-    fn of(key: &Key, addresses: &[IpNet]) -> Rules {
-        Rules { chain: key.iptables_chain(), comment: comment(key), addresses: addresses.to_vec() }
+    fn of(key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Rules {
+        let (addresses, exempt) = (addresses.to_vec(), exempt.to_vec());
+        Rules { chain: key.iptables_chain(), comment: comment(key), addresses, exempt }
     }
 
     /// Adds the missing rules, and deletes those for addresses which no link of the container has.
@@ -292,7 +304,7 @@ impl Rules {
 
     /// Adds the lines for the rules that the chain lacks.
     fn fill_chain(&self, rules: &[String], lines: &mut Vec<String>) {
-        for net in self.addresses.iter().map(IpNet::trunc) {
+        for net in self.addresses.iter().map(IpNet::trunc).chain(self.exempt.iter().copied()) {
             if !rules.iter().any(|rule| accepts(rule, net)) {
                 lines.push(self.accepting(net));
             }
@@ -417,7 +429,7 @@ mod tests {
 
     #[test]
     fn the_rules_are_the_reference_s() {
-        let rules = Rules::of(&key(), &["10.1.2.3/24".parse().unwrap()]);
+        let rules = Rules::of(&key(), &["10.1.2.3/24".parse().unwrap()], &[]);
         let lines = rules.missing_from(&Present { chain: None, leading: vec![] });
         let expected = [
             format!("-N {CHAIN}"),
@@ -441,7 +453,7 @@ mod tests {
         };
         let lines = |nets: &[&str]| {
             let nets: Vec<IpNet> = nets.iter().map(|net| net.parse().unwrap()).collect();
-            Rules::of(&key(), &nets).missing_from(&present)
+            Rules::of(&key(), &nets, &[]).missing_from(&present)
         };
         assert!(lines(&["10.1.2.3/24"]).is_empty());
         assert_eq!(lines(&["10.1.2.3/24", "10.9.0.3/16"]).len(), 2);

@@ -10,10 +10,11 @@ mod nft;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Deserializer;
+use serde::{Deserialize, Deserializer};
 
 use self::iptables::Addresses;
 pub use self::nft::LAYOUT;
+use crate::cni::addr;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
@@ -31,17 +32,39 @@ pub fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Back
     Backend::decode(deserializer, "unknown ipmasq backend")
 }
 
+/// The value of `nonMasqueradeCIDRs`: networks to which packets keep the container's address.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Exempt(Vec<Cidr>);
+
+#[derive(Clone, Debug, Deserialize)]
+struct Cidr(#[serde(deserialize_with = "addr::cidr::deserialize")] IpNet);
+
+impl Exempt {
+    /// The row of the key, for `KEYS`.
+    pub const KEYS: &'static str = "nonMasqueradeCIDRs | list of strings | none | With `ipMasq`: packets to these networks, such as those behind a VPN, keep the container's address.";
+
+    /// The networks, each once, whatever the order and the host bits in the configuration.
+    fn nets(&self) -> Vec<IpNet> {
+        let mut nets: Vec<IpNet> = self.0.iter().map(|cidr| cidr.0.trunc()).collect();
+        nets.sort_unstable();
+        nets.dedup();
+        nets
+    }
+}
+
 /// Masquerading as a configuration wants it.
 pub struct Masquerade<'a> {
     handles: &'a Handles,
     /// The configured backend, if any.
     backend: Option<Backend>,
+    exempt: Vec<IpNet>,
 }
 
 impl<'a> Masquerade<'a> {
     /// Masquerading by this backend, or by the host's default.
-    pub fn by(backend: Option<Backend>, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade { handles: cx.handles(), backend }
+    pub fn by(backend: Option<Backend>, exempt: &Exempt, cx: &'a Context<'_>) -> Masquerade<'a> {
+        Masquerade { handles: cx.handles(), backend, exempt: exempt.nets() }
     }
 
     /// The configured backend, or this host's default.
@@ -89,7 +112,7 @@ impl<'a> Masquerade<'a> {
             iptables::delete(handles, &at.key, &|| Ok(made.clone()))
         });
         let on_links = || Ok(ips(&at.netlink()?.all_addresses()?));
-        iptables::create(handles, &at.key, addresses, &on_links)
+        iptables::create(handles, &at.key, addresses, &self.exempt, &on_links)
     }
 
     fn create_by_nft(
@@ -99,7 +122,7 @@ impl<'a> Masquerade<'a> {
         rb: &mut Rollback<'a>,
     ) -> Result<()> {
         let handles = self.handles;
-        nft::create(handles, key, addresses)?;
+        nft::create(handles, key, addresses, &self.exempt)?;
         rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
         Ok(())
     }
@@ -108,13 +131,13 @@ impl<'a> Masquerade<'a> {
     pub fn verify(&self, key: &Key, result: &AddResult) -> Result<()> {
         let handles = self.handles;
         let addresses = addresses(result);
-        let by_iptables = iptables::is_complete(handles, key, &addresses);
+        let by_iptables = iptables::is_complete(handles, key, &addresses, &self.exempt);
         if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
             return Ok(()); // attached by the reference, or with iptables when that was configured
         }
         match self.resolve()? {
             Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
-            Backend::Nftables => nft::verify(handles, key, &addresses),
+            Backend::Nftables => nft::verify(handles, key, &addresses, &self.exempt),
         }
         .map_err(|error| error.about(&Aspect::Masquerade))
     }

@@ -5,29 +5,35 @@
 //!   map masq4 { type ipv4_addr : verdict; elements = { 10.1.0.7 comment "…" : goto net-10.1.0.0/24 } }
 //!   map masq6 { type ipv6_addr : verdict; … }
 //!   set attachments { … }                       # the owner of each element
+//!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain postrouting {
 //!     type nat hook postrouting priority srcnat; policy accept;
+//!     jump admin
+//!     rt ipsec exists return                    # unless the kernel lacks IPsec
 //!     ip daddr 224.0.0.0/4 return
 //!     ip6 daddr ff00::/8 return
 //!     ip saddr vmap @masq4
 //!     ip6 saddr vmap @masq6
 //!   }
 //!   chain net-10.1.0.0/24 { ip daddr 10.1.0.0/24 return; masquerade }
+//!   chain net-10.1.0.0/24-0123456789abcdef { … the same, with nonMasqueradeCIDRs … }
 //! }
 //! ```
 //! A packet costs one lookup however many containers there are, and an attachment is one element
 //! per address family.
 
+use std::path::Path;
+
 use ipnet::IpNet;
 
-use crate::cni::attachment::{Key, NetworkName, hex};
+use crate::cni::attachment::{Key, NetworkName, hash8, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain};
+use crate::net::nft::owned::{ADMIN, Layout, OwnedElement, Search, SharedChain};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
@@ -52,10 +58,13 @@ const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 const REFERENCE: Table = Table { family: NfFamily::Inet, name: "cni_plugins_masquerade" };
 const REFERENCE_CHAIN: &str = "masq_checks";
 
-/// Masquerades these addresses, except for packets to their own networks.
-pub fn create(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
+/// A sysctl that only a kernel with IPsec has.
+const IPSEC: &str = "/proc/sys/net/ipv4/xfrm4_gc_thresh";
+
+/// Masquerades these addresses, except for packets to their own networks and to the exempt ones.
+pub fn create(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
-    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(addresses)).map(drop)
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(addresses, exempt)).map(drop)
 }
 
 /// Fails unless the kernel can do it.
@@ -64,17 +73,36 @@ pub fn require(handles: &Handles) -> Result<()> {
     LAYOUT.on(nft).require()
 }
 
-/// Fails unless the kernel has every element.
-pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
+/// Fails unless the kernel has every element, and each leads to the chain with these exemptions.
+pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
-    let elements = elements(addresses);
-    let missing = LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?;
+    let elements = elements(addresses, exempt);
+    let owner = nft_owner::of(key);
+    let missing = LAYOUT.on(nft).of(&owner).missing(&elements)?;
     let mut found = ErrorList::default();
     found.push(refuse_damage(nft));
-    for element in missing {
-        found.push::<()>(Err(unmasqueraded(element, addresses)));
+    for element in &elements {
+        if let Some(chain) = other_chain(nft, element, &owner.comment)? {
+            found.push::<()>(Err(exempted_otherwise(element, &chain)));
+        } else if missing.iter().any(|it| (it.set, &it.key) == (element.set, &element.key)) {
+            found.push::<()>(Err(unmasqueraded(element, addresses)));
+        }
     }
     found.finish()
+}
+
+/// The chain that the owner's element leads to, if it is another one.
+fn other_chain(nft: &Nft, element: &OwnedElement, owner: &str) -> Result<Option<String>> {
+    let found = nft.element(LAYOUT.table, element.set, &element.key)?;
+    let chain = found.filter(|found| found.comment == owner).and_then(|found| found.chain);
+    let wanted = element.chain.as_ref().map(|chain| &chain.name);
+    Ok(chain.filter(|chain| Some(chain) != wanted))
+}
+
+fn exempted_otherwise(element: &OwnedElement, chain: &str) -> Error {
+    let map = element.set;
+    Error::check(format!("map {map:?} leads to chain {chain:?}, of other nonMasqueradeCIDRs"))
+        .with_details("attach the container again to apply those of the configuration")
 }
 
 fn refuse_damage(nft: &Nft) -> Result<()> {
@@ -183,24 +211,32 @@ fn has_rules_of_reference(nft: &Nft) -> Result<bool> {
     Ok(chain.is_some_and(|chain| chain.uses > 1))
 }
 
-fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
-    addresses.iter().map(element).collect()
+fn elements(addresses: &[IpNet], exempt: &[IpNet]) -> Vec<OwnedElement> {
+    addresses.iter().map(|address| element(*address, exempt)).collect()
 }
 
-fn element(address: &IpNet) -> OwnedElement {
+fn element(address: IpNet, exempt: &[IpNet]) -> OwnedElement {
     let net = address.trunc();
+    let of_family = |exempt: &&IpNet| Family::of_net(**exempt) == Family::of_net(net);
+    let exempt: Vec<IpNet> = exempt.iter().filter(of_family).copied().collect();
+    let name = chain_name(net, &exempt);
     OwnedElement {
         set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
         key: octets(address.addr()),
-        chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net).into() }),
+        chain: Some(SharedChain { name, rules: inside_or_masquerade(net, &exempt).into() }),
         ..OwnedElement::default()
     }
 }
 
-/// `net-10.1.0.0/24`: `nft` accepts letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has
-/// `-` in place of colons.
-fn chain_name(net: IpNet) -> String {
-    format!("net-{}", net.to_string().replace(':', "-"))
+/// `net-10.1.0.0/24`, and with exemptions their hash: `nft` accepts letters, digits, `.`, `/`, `-`
+/// and `_`, so an IPv6 address has `-` in place of colons.
+fn chain_name(net: IpNet, exempt: &[IpNet]) -> String {
+    let name = format!("net-{}", net.to_string().replace(':', "-"));
+    if exempt.is_empty() {
+        return name;
+    }
+    let list: Vec<String> = exempt.iter().map(IpNet::to_string).collect();
+    format!("{name}-{}", hex(&hash8(&list.join(" "))))
 }
 
 /// The bytes of a prefix's mask.
@@ -210,6 +246,15 @@ fn mask(net: IpNet) -> Vec<u8> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.chain(table, ADMIN);
+    batch.rule(table, BASE_CHAIN, |rule| {
+        rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
+    });
+    if Path::new(IPSEC).exists() {
+        batch.rule(table, BASE_CHAIN, |rule| {
+            rule.is_for_ipsec(1).equal(1, &[1]).verdict(&Verdict::Return);
+        });
+    }
     for family in Family::ALL {
         batch.rule(table, BASE_CHAIN, |rule| return_to(rule, family.multicast()));
     }
@@ -228,12 +273,19 @@ fn verdict_by_source(rule: &mut Expressions, family: Family, map: &str) {
     source.verdict_of(map, 1);
 }
 
-fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
-    let mut inside = Expressions::default();
+fn inside_or_masquerade(net: IpNet, exempt: &[IpNet]) -> Vec<Expressions> {
+    let kept = [net].into_iter().chain(exempt.iter().copied());
+    let mut rules: Vec<Expressions> = kept
+        .map(|net| {
+            let mut rule = Expressions::default();
+            return_to(&mut rule, net);
+            rule
+        })
+        .collect();
     let mut rest = Expressions::default();
-    return_to(&mut inside, net);
     rest.masquerade();
-    [inside, rest]
+    rules.push(rest);
+    rules
 }
 
 /// `ip daddr NET return`.
@@ -267,13 +319,17 @@ mod tests {
 
     #[test]
     fn chains_are_named_after_their_network() {
-        assert_eq!(chain_name("10.1.0.0/24".parse().unwrap()), "net-10.1.0.0/24");
-        assert_eq!(chain_name("fd00:1::/64".parse().unwrap()), "net-fd00-1--/64");
+        let name = |net: &str, exempt: &[IpNet]| chain_name(net.parse().unwrap(), exempt);
+        assert_eq!(name("10.1.0.0/24", &[]), "net-10.1.0.0/24");
+        assert_eq!(name("fd00:1::/64", &[]), "net-fd00-1--/64");
+        let exempt = ["192.0.2.0/24".parse().unwrap()];
+        assert_eq!(name("10.1.0.0/24", &exempt), "net-10.1.0.0/24-1bbe704fd769f167");
     }
 
     #[test]
     fn an_address_leads_to_the_chain_of_its_network() {
-        let elements = elements(&["10.1.0.7/24".parse().unwrap(), "fd00::7/64".parse().unwrap()]);
+        let addresses = ["10.1.0.7/24".parse().unwrap(), "fd00::7/64".parse().unwrap()];
+        let elements = elements(&addresses, &[]);
         let plain: Vec<_> = elements
             .iter()
             .map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str())))

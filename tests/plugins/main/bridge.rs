@@ -3,6 +3,7 @@
 
 mod check;
 pub mod del;
+mod exempt;
 pub mod failed_add;
 mod groups;
 pub mod masquerade;

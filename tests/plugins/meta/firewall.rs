@@ -6,6 +6,8 @@ pub mod del;
 pub mod failed_add;
 pub mod firewalld;
 pub mod isolation;
+mod later;
+mod published;
 mod repair;
 
 use serde_json::{Value, json};
@@ -148,8 +150,9 @@ fn a_container_passes_a_host_that_drops_by_both() {
 }
 
 #[test]
-fn a_host_without_a_firewall_gets_no_rules_of_iptables() {
+fn a_host_without_iptables_gets_no_rules_of_it() {
     for_ours("firewall", |lab| {
+        lab.hide_iptables();
         route_from_outside(lab);
         let chain = admit(lab, &firewall(None));
         OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));

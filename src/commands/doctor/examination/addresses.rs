@@ -11,6 +11,7 @@ use super::node::Node;
 use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
 use crate::cni::conf::Config;
+use crate::cni::decode;
 use crate::cni::result::{AddResult, IpConfig, Route};
 use crate::error::{Aspect, Code};
 use crate::family::Family;
@@ -256,7 +257,10 @@ impl Examined<'_, '_> {
             Some("nftables") => Some(Backend::Nftables),
             _ => None,
         };
-        let verified = Masquerade::by(backend, &cx).verify(&attachment.at().key, self.result);
+        let exempt = decode::member(&self.wiring.plugin.value, "nonMasqueradeCIDRs");
+        let exempt = exempt.unwrap_or_default();
+        let verified =
+            Masquerade::by(backend, &exempt, &cx).verify(&attachment.at().key, self.result);
         match verified {
             Err(error) if error.code == Code::CHECK_FAILED => {
                 let finding = self.found(&MASQUERADE, text_of(&error)).fix(self.wiring.sync());

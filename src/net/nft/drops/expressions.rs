@@ -113,6 +113,10 @@ impl Machine<'_> {
             "meta" => self.meta(of),
             "ct" => self.load(of.be32(NFTA_CT_DREG), self.connection(of)),
             "fib" => self.load(of.be32(NFTA_FIB_DREG), self.fib(of)),
+            // A packet that IPsec transforms takes another way.
+            "rt" if of.be32(NFTA_RT_KEY) == Some(NFT_RT_XFRM) => {
+                self.load(of.be32(NFTA_RT_DREG), Loaded::of(&[0]));
+            }
             "bitwise" => self.bitwise(of),
             "cmp" => self.compare(of),
             "range" => self.range(of),

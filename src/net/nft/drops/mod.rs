@@ -256,6 +256,15 @@ impl Ruleset {
         bases
     }
 
+    /// Whether the policy of this chain of a table `filter` is drop.
+    pub fn drops_rest(&self, family: NfFamily, is_legacy: bool, name: &str) -> bool {
+        self.chains.iter().any(|chain| {
+            chain.table_name() == table_name(family, is_legacy, "filter")
+                && chain.name == name
+                && chain.base.is_some_and(|base| base.drops)
+        })
+    }
+
     /// Another chain of the same table.
     fn sibling(&self, chain: &Chain, name: &str) -> Option<&Chain> {
         let places = self.places.get(&chain.table_name())?;
@@ -265,8 +274,7 @@ impl Ruleset {
 
 impl Chain {
     fn table_name(&self) -> TableName {
-        let family = self.family as u8;
-        (if self.is_legacy { family | OF_LEGACY } else { family }, self.table.clone())
+        table_name(self.family, self.is_legacy, &self.table)
     }
 
     /// Whether one of its rules has connections tracked.
@@ -290,6 +298,11 @@ impl Chain {
             rules: vec![],
         })
     }
+}
+
+fn table_name(family: NfFamily, is_legacy: bool, table: &str) -> TableName {
+    let family = family as u8;
+    (if is_legacy { family | OF_LEGACY } else { family }, table.to_owned())
 }
 
 /// A rule, with its table and its chain.

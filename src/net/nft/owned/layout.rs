@@ -8,6 +8,10 @@ use crate::net::nft::batch::{Batch, Holds, KeyType, Set, Table};
 pub(super) const LEDGER: Set =
     Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
+/// The chain that an administrator may fill, in the tables that jump to it before their verdicts. We
+/// write no rule of it, and a table in which it has rules outlives the last owner.
+pub const ADMIN: &str = "admin";
+
 /// The layout of one of our tables.
 #[derive(Clone, Copy)]
 pub struct Layout {

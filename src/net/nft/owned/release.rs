@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::claims::{Claims, OurTable};
 use super::element::{OwnedElement, SHARED, chains_of};
 use super::finder::Finder;
-use super::layout::{LEDGER, Reliance};
+use super::layout::{ADMIN, LEDGER, Reliance};
 use super::ledger::{
     NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
 };
@@ -64,6 +64,12 @@ impl OurTable<'_> {
         Ok(())
     }
 
+    /// Whether an administrator has rules in the table: besides them, only our jumps use the chain.
+    fn is_administered(&self) -> Result<bool> {
+        let jumps = self.layout.chains_and_rules().uses_of(ADMIN);
+        Ok(jumps > 0 && self.chain(ADMIN)?.is_some_and(|chain| chain.uses > jumps))
+    }
+
     fn plan_deletion(&self, batch: &mut Batch, elements: &[Released]) {
         for element in elements {
             batch.delete_element(self.table(), &element.set, &element.key);
@@ -109,7 +115,7 @@ impl Claims<'_> {
             if batch.is_empty() {
                 return Ok(plan.released);
             }
-            if !plan.is_any_shared && !self.has_others()? {
+            if !plan.is_any_shared && !self.has_others()? && !self.ours.is_administered()? {
                 batch.clear();
                 batch.delete_table(self.ours.table());
             } else {
@@ -123,7 +129,7 @@ impl Claims<'_> {
         self.deleting(|batch| {
             let left = self.all()?;
             self.ours.plan_deletion(batch, &left);
-            if !left.is_empty() && !self.is_of_others()? {
+            if !left.is_empty() && !self.is_of_others()? && !self.ours.is_administered()? {
                 batch.delete_table(self.ours.table());
             }
             Ok(left)

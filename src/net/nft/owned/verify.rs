@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::claims::{Claims, Compare, OurTable, are_as_wanted};
 use super::element::{OwnedElement, chains_of};
 use super::finder::Finder;
+use super::layout::ADMIN;
 use super::ledger::write_entry;
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
@@ -43,7 +44,7 @@ impl OurTable<'_> {
             return Ok(Some(chain));
         }
         let wanted = self.layout.chains_and_rules();
-        for name in wanted.chains() {
+        for name in wanted.chains().filter(|name| name != ADMIN) {
             let wanted: Vec<Attrs<'_>> = wanted.rules_of(&name).collect();
             if !are_as_wanted(&self.rules(&name)?, &wanted, does) {
                 return Ok(Some(name));
@@ -68,8 +69,9 @@ impl OurTable<'_> {
     pub(super) fn incomplete_chain(&self) -> Result<Option<String>> {
         let wanted = self.layout.chains_and_rules();
         for name in wanted.chains() {
-            let found = self.chain(&name)?;
-            if found.is_none_or(|chain| chain.uses != wanted.uses_of(&name)) {
+            let uses = wanted.uses_of(&name);
+            let is_whole = |uses_found| uses_found == uses || name == ADMIN && uses_found > uses;
+            if !self.chain(&name)?.is_some_and(|chain| is_whole(chain.uses)) {
                 return Ok(Some(name));
             }
         }

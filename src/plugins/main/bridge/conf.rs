@@ -27,6 +27,8 @@ pub struct Conf {
     pub(super) ip_masq: bool,
     #[serde(deserialize_with = "masquerade::backend")]
     ip_masq_backend: Option<Backend>,
+    #[serde(rename = "nonMasqueradeCIDRs")]
+    non_masquerade_cidrs: masquerade::Exempt,
     mtu: u32,
     pub(super) hairpin_mode: bool,
     pub(super) promisc_mode: bool,
@@ -63,6 +65,7 @@ impl Default for Conf {
             force_address: false,
             ip_masq: false,
             ip_masq_backend: None,
+            non_masquerade_cidrs: masquerade::Exempt::default(),
             mtu: 0,
             hairpin_mode: false,
             promisc_mode: false,
@@ -124,8 +127,9 @@ impl PluginConf for Conf {
         isDefaultGateway | boolean | false | As `isGateway`, and each family gets a default route through it, unless IPAM has one.
         forceAddress | boolean | false | Replaces conflicting addresses of the bridge, which are an error otherwise: any IPv4 address that is not a gateway of this attachment, and an IPv6 address in the same subnet.
         ipMasq | boolean | false | Traffic that leaves the containers' subnet gets the host's address. No effect without IPAM.
-        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.
-        mtu | integer | 0 | MTU of a new bridge and of the pair, 68 to 65535; 0 leaves it to the kernel.
+        ipMasqBackend | string | `nftables` | `nftables` or `iptables`. By default nftables over netlink; iptables on a kernel without nf_tables, with a warning on stderr.",
+        masquerade::Exempt::KEYS,
+        "mtu | integer | 0 | MTU of a new bridge and of the pair, 68 to 65535; 0 leaves it to the kernel.
         hairpinMode | boolean | false | A container reaches itself through the bridge. Excludes `promiscMode`.
         promiscMode | boolean | false | The bridge accepts every packet. Never switched off again.
         vlan | integer | 0 | The container's untagged VLAN, 1 to 4094; 0 for none. A new bridge then filters by VLAN, and the gateway's address is on `<bridge>.<vlan>`.
@@ -268,7 +272,7 @@ impl Conf {
 
     /// The masquerading that `ipMasq` turns on.
     pub fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade::by(self.ip_masq_backend, cx)
+        Masquerade::by(self.ip_masq_backend, &self.non_masquerade_cidrs, cx)
     }
 
     /// The configured MTU, if any.

@@ -11,6 +11,7 @@ use crate::cni::decode;
 use crate::cni::result::AddResult;
 use crate::error::{Error, Result, Word, warn};
 use crate::family::Family;
+use crate::net::filter_rule::FilterRule;
 use crate::plugin::{Context, PluginConf};
 
 /// The configuration of `firewall`; `KEYS` describes the keys.
@@ -22,6 +23,7 @@ pub struct Conf {
     pub(super) iptables_admin_chain_name: ChainName,
     pub(super) firewalld_zone: Zone,
     pub(super) ingress_policy: Policy,
+    accept_published_ports: bool,
 }
 
 /// `backend`. Default: firewalld if it is running; else nftables, or iptables on a kernel without
@@ -122,7 +124,8 @@ impl PluginConf for Conf {
         "backend | string | by host | `nftables`, `iptables` or `firewalld`, see below.
         iptablesAdminChainName | string | `CNI-ADMIN` | The iptables chain for rules of the administrator, before those of the containers. At most 28 letters, digits, `_`, `.` and `-`; no name with another meaning to iptables, such as `LOG`.
         firewalldZone | string | `trusted` | The zone in which the addresses become sources. At most 32 bytes; empty is firewalld's default zone.
-        ingressPolicy | string | `open` | `open`, `same-bridge` or `isolated`.",
+        ingressPolicy | string | `open` | `open`, `same-bridge` or `isolated`.
+        acceptPublishedPorts | boolean | false | Accepts new connections to published ports, which a host that drops what it forwards refuses otherwise. firewalld accepts them anyway.",
     ];
 
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
@@ -167,6 +170,8 @@ pub(super) struct Wish {
     pub admin_chain: String,
     /// The bridge whose containers are to be isolated from those of other bridges.
     pub isolation: Option<Isolation>,
+    /// Whether new connections to published ports are to pass, too.
+    pub is_published: bool,
 }
 
 /// The bridge of a container, and the policy for it.
@@ -182,7 +187,16 @@ impl Wish {
             ips: addresses(result).collect(),
             admin_chain: conf.iptables_admin_chain_name.0.clone(),
             isolation: isolation(conf.ingress_policy, result)?,
+            is_published: conf.accept_published_ports,
         })
+    }
+
+    /// Returns the rules that let the packets of these addresses pass.
+    pub fn rules_of(&self, ips: &[IpAddr]) -> Vec<FilterRule> {
+        let of_published = |ip: &IpAddr| self.is_published.then(|| rules::of_published_ports(*ip));
+        let accepted =
+            ips.iter().flat_map(|ip| rules::of_address(*ip).into_iter().chain(of_published(ip)));
+        accepted.collect()
     }
 
     /// Returns the addresses of one family.

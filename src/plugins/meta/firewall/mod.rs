@@ -12,6 +12,7 @@ mod netlink;
 mod programs;
 mod rules;
 mod table;
+mod verdict;
 mod zone;
 
 use std::net::IpAddr;
@@ -193,7 +194,7 @@ impl<'a> Admission<'a> {
             }
             Backend::Nftables => {
                 self.accept_by_netlink(key, are_new, rb)?;
-                let programs = programs::of_legacy(cx.handles(), &wish.ips)?;
+                let programs = programs::to_accept_by_legacy(cx.handles(), &wish.ips)?;
                 accept_by_programs(programs, wish, None, rb)
             }
         }
@@ -232,7 +233,7 @@ impl<'a> Admission<'a> {
             }
             Backend::Nftables => {
                 let legacy = programs::of_legacy(cx.handles(), &wish.ips)?;
-                ErrorList::of([self.verify_by_netlink(key), programs::verify(&legacy, wish, None)])
+                ErrorList::of([self.verify_by_netlink(key), programs::verify_legacy(&legacy, wish)])
             }
         }
     }

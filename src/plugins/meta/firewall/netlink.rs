@@ -1,20 +1,28 @@
 //! The rules in the tables of iptables-nft, written and read over netlink: no program is started.
 //!
-//! Without a chain FORWARD, no rule of iptables drops packets and nothing has to be accepted.
+//! Without a chain FORWARD, no rule of iptables drops packets and nothing has to be accepted now.
+//! Where iptables-nft is installed, ADD makes the chain as that program would: Docker or ufw may set
+//! its policy to DROP later, and then find the accepts. So does it where the administrator's chain
+//! is there already.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
-use super::table::{Held, RuleHandle};
+use super::table::{HOOK, Held, RuleHandle};
+use super::verdict::{self, Kind};
 use crate::error::{ErrorList, Result};
 use crate::family::Family;
 use crate::net::filter_rule::{FilterRule, Target};
+use crate::net::iptables::Variant;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::xtables::{Listed, add_rule, filter_table};
 use crate::net::nft::{ChainInfo, Nft};
 use crate::plugin::Handles;
+
+/// The comment by which DEL knows a chain FORWARD, and its table, that an ADD has made.
+const MADE: &str = "made by cni-multi, and removed with the last container";
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
@@ -116,35 +124,45 @@ impl Added {
 /// rules of thousands of containers is not read.
 pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = handles.require_nft()?;
-    let tables = tables_with_forward(nft, wish)?;
+    let tables = tables(nft, wish, |filter, family| filter.is_for_accepts(handles, wish, family))?;
     if are_new && are_laid_out(nft, &tables, &wish.admin_chain)? {
-        match append(nft, &tables) {
+        match append(nft, &tables, wish) {
             // the last container has just gone, and the chain with it
             Err(error) if error.is_not_found() => (),
             done => return done,
         }
     }
-    nft.again(ACCEPTING, || lay_out(nft, &tables, &wish.admin_chain))
+    match nft.again(ACCEPTING, || lay_out(nft, &tables, wish)) {
+        // A kernel without the extensions of iptables: no program can make a FORWARD that drops.
+        Err(error) if error.is_not_found() => {
+            let needed = self::tables(nft, wish, |filter, _| filter.is_in_use(wish))?;
+            if needed.len() == tables.len() {
+                return Err(error);
+            }
+            nft.again(ACCEPTING, || lay_out(nft, &needed, wish))
+        }
+        done => done,
+    }
 }
 
 /// Adds whatever is missing of chains, jumps and rules of addresses.
-fn lay_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], admin_chain: &str) -> Result<Added> {
+fn lay_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<Added> {
     let mut batch = Batch::of_generation(nft.generation()?);
     let mut added = Added::default();
     for (table, ips) in tables {
         let filter = Filter { nft, table: *table };
-        added.0.push(filter.plan_accept(&mut batch, ips, admin_chain)?);
+        added.0.push(filter.plan_accept(&mut batch, ips, wish)?);
     }
     nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
 }
 
 /// Adds the rules of addresses to existing chains.
-fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
+fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<Added> {
     let mut batch = Batch::default();
     let mut added = Added::default();
     for (table, ips) in tables {
         let mut part = AddedTo::new(*table, vec![]);
-        part.accept(&mut batch, rules::of_addresses(ips));
+        part.accept(&mut batch, wish.rules_of(ips).into_iter());
         added.0.push(part);
     }
     nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
@@ -169,12 +187,12 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
     let mut found = ErrorList::default();
-    for (table, ips) in tables_with_forward(nft, wish)? {
+    for (table, ips) in tables(nft, wish, |filter, _| filter.has_chain(FORWARD))? {
         let filter = Filter { nft, table };
         let is_noted = noted.iter().any(|rule| rule.table == table);
-        if is_noted || !filter.passes_all()? {
+        if is_noted || !filter.passes_without_us(&ips, &wish.admin_chain)? {
             found.push(filter.verify_jumps(&wish.admin_chain));
-            found.push(filter.verify_accepts(&ips, noted));
+            found.push(filter.verify_accepts(&wish.rules_of(&ips), noted));
         }
     }
     found.finish()
@@ -203,13 +221,17 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
 /// containers' rules are left: besides the rules of addresses there are only jumps, in and out.
 const FEW: usize = 32;
 
-/// Returns the table of each family with addresses, if packets are forwarded through it.
-fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {
+/// Returns the table of each family with addresses, if it is wanted.
+fn tables(
+    nft: &Nft,
+    wish: &Wish,
+    is_wanted: impl Fn(&Filter<'_>, Family) -> Result<bool>,
+) -> Result<Vec<(Table, Vec<IpAddr>)>> {
     let mut found = vec![];
     for family in Family::ALL {
         let table = filter_table(family);
         let ips = wish.ips_of(family);
-        if !ips.is_empty() && (Filter { nft, table }).has_chain(FORWARD)? {
+        if !ips.is_empty() && is_wanted(&Filter { nft, table }, family)? {
             found.push((table, ips));
         }
     }
@@ -287,12 +309,28 @@ impl Filter<'_> {
         Ok(self.chain(chain)?.is_some())
     }
 
-    /// Whether FORWARD drops nothing that we would accept. A FORWARD that another program has
-    /// created since ADD may be like that: iptables creates it when it is first called, and never
-    /// removes it.
-    fn passes_all(&self) -> Result<bool> {
+    /// Whether accepts belong here: the table is in use, or will be as soon as the host's iptables
+    /// is called.
+    fn is_for_accepts(&self, handles: &Handles, wish: &Wish, family: Family) -> Result<bool> {
+        Ok(self.is_in_use(wish)?
+            || handles.iptables().variant_of_host(family) == Some(Variant::Nft))
+    }
+
+    /// Whether packets are forwarded through the table, or the administrator expects it.
+    fn is_in_use(&self, wish: &Wish) -> Result<bool> {
+        Ok(self.has_chain(FORWARD)? || self.has_chain(&wish.admin_chain)?)
+    }
+
+    /// Whether FORWARD drops nothing that we would accept, and the administrator drops nothing that
+    /// we lead to. A FORWARD that another program has created since ADD may be like that: iptables
+    /// creates it when it is first called, and kube-proxy fills it with rules that pass everything.
+    fn passes_without_us(&self, ips: &[IpAddr], admin_chain: &str) -> Result<bool> {
+        if !self.rules(admin_chain)?.is_empty() {
+            return Ok(false);
+        }
         let is_dropping = self.chain(FORWARD)?.is_some_and(|chain| chain.is_dropping);
-        Ok(!is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni))
+        let is_of_cni_alone = !is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni);
+        if is_of_cni_alone { Ok(true) } else { verdict::passes(ips, Kind::Nft) }
     }
 
     fn verify_jumps(&self, admin_chain: &str) -> Result<()> {
@@ -307,10 +345,9 @@ impl Filter<'_> {
         self.require(chain, jump, is_there)
     }
 
-    fn verify_accepts(&self, ips: &[IpAddr], noted: &[RuleHandle]) -> Result<()> {
-        let wanted: Vec<FilterRule> = rules::of_addresses(ips).collect();
+    fn verify_accepts(&self, wanted: &[FilterRule], noted: &[RuleHandle]) -> Result<()> {
         let mut found = self.noted_rules(noted)?;
-        if !Known::of(&found).has_all(&wanted) {
+        if !Known::of(&found).has_all(wanted) {
             found = self.rules(CNI_FORWARD)?;
         }
         let known = Known::of(&found);
@@ -351,9 +388,11 @@ impl Filter<'_> {
         Ok(rules)
     }
 
-    fn plan_accept(&self, batch: &mut Batch, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
+    fn plan_accept(&self, batch: &mut Batch, ips: &[IpAddr], wish: &Wish) -> Result<AddedTo> {
+        let admin_chain = &wish.admin_chain;
         let inside = self.rules(CNI_FORWARD)?;
         let mut added = AddedTo::new(self.table, inside.clone());
+        self.plan_forward(batch)?;
         self.plan_chains(batch, admin_chain, &mut added)?;
         let forward = self.rules(FORWARD)?;
         if !has(&forward, &rules::jump()) {
@@ -363,11 +402,47 @@ impl Filter<'_> {
             added.first(batch, CNI_FORWARD, rules::admin_jump(admin_chain));
         }
         let known = Known::of(&inside);
-        added.accept(batch, rules::of_addresses(ips).filter(|rule| !known.has(rule)));
+        added.accept(batch, wish.rules_of(ips).into_iter().filter(|rule| !known.has(rule)));
+        if !wish.is_published {
+            // of an earlier ADD with another configuration
+            let published: Vec<FilterRule> =
+                ips.iter().map(|ip| rules::of_published_ports(*ip)).collect();
+            let outdated = published.iter().collect();
+            let outdated = inside.iter().filter(|listed| is_among(listed, &outdated));
+            self.plan_deletion(batch, CNI_FORWARD, outdated.collect());
+        }
         if let Some((handle, rule)) = late_isolation(&forward) {
             added.put_in_front(batch, handle, rule);
         }
         Ok(added)
+    }
+
+    /// Plans to make FORWARD as iptables-nft would, if it is missing.
+    fn plan_forward(&self, batch: &mut Batch) -> Result<()> {
+        if self.has_chain(FORWARD)? {
+            return Ok(());
+        }
+        if !self.nft.has_table(self.table)? {
+            batch.table(self.table, MADE);
+        }
+        batch.commented_base_chain(self.table, FORWARD, HOOK, MADE);
+        Ok(())
+    }
+
+    /// Plans to delete FORWARD, which has this many rules left, and its table, if an ADD has made
+    /// them and no other program has put anything there or has set the policy. This many other
+    /// chains of the table go with it.
+    fn plan_forward_back(&self, batch: &mut Batch, rules: usize, chains: u32) -> Result<()> {
+        let made = self.chain(FORWARD)?.filter(|chain| chain.comment == MADE);
+        if rules > 0 || made.is_none_or(|chain| chain.is_dropping) {
+            return Ok(());
+        }
+        batch.delete_chain(self.table, FORWARD);
+        let table = self.nft.table(self.table)?.filter(|table| table.comment == MADE);
+        if table.is_some_and(|table| table.uses == chains + 1) {
+            batch.delete_table(self.table);
+        }
+        Ok(())
     }
 
     /// Plans to add the chains that are missing.
@@ -387,27 +462,37 @@ impl Filter<'_> {
         self.plan_deletion(batch, CNI_FORWARD, part.ours(CNI_FORWARD, &inside, is_all_ours));
         let before = part.ours(FORWARD, &forward, is_all_ours);
         let uses = inside.len() + before.len();
+        let rules = forward.len() - before.len();
         self.plan_deletion(batch, FORWARD, before);
-        if is_all_ours { self.plan_chains_back(batch, &part.chains, uses) } else { Ok(()) }
+        if is_all_ours {
+            let chains = self.plan_chains_back(batch, &part.chains, uses)?;
+            self.plan_forward_back(batch, rules, chains)?;
+        }
+        Ok(())
     }
 
-    /// Plans to delete the chains that nothing but our rules uses. `uses` counts our rules in
-    /// `CNI-FORWARD` and the jumps to it; one jump leads to an administrator's chain.
-    fn plan_chains_back(&self, batch: &mut Batch, chains: &[String], uses: usize) -> Result<()> {
+    /// Plans to delete the chains that nothing but our rules uses, and returns their number. `uses`
+    /// counts our rules in `CNI-FORWARD` and the jumps to it; one jump leads to an administrator's
+    /// chain.
+    fn plan_chains_back(&self, batch: &mut Batch, chains: &[String], uses: usize) -> Result<u32> {
+        let mut deleted = 0;
         for chain in chains {
             let ours = if chain == CNI_FORWARD { uses } else { 1 };
             if self.chain(chain)?.is_some_and(|info| info.uses as usize == ours) {
                 batch.delete_chain(self.table, chain);
+                deleted += 1;
             }
         }
-        Ok(())
+        Ok(deleted)
     }
 
     /// Plans to remove everything of one family that the attachment holds.
     fn plan_remove_all(&self, batch: &mut Batch, held: &Held, family: Family) -> Result<()> {
         let ips = held.ips.iter().filter(|ip| Family::of(**ip) == family);
-        let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
-        if theirs.is_empty() || self.plan_remove_noted(batch, &theirs, &held.rules)? {
+        let ips: Vec<IpAddr> = ips.copied().collect();
+        let theirs: Vec<FilterRule> =
+            ips.iter().flat_map(|ip| rules::of_any_address(*ip)).collect();
+        if theirs.is_empty() || self.plan_remove_noted(batch, &ips, &theirs, &held.rules)? {
             return Ok(());
         }
         let is_noted = held.is_any_noted(|ip| Family::of(ip) == family);
@@ -419,13 +504,15 @@ impl Filter<'_> {
     fn plan_remove_noted(
         &self,
         batch: &mut Batch,
+        ips: &[IpAddr],
         theirs: &[FilterRule],
         noted: &[RuleHandle],
     ) -> Result<bool> {
         let mut known = self.noted_rules(noted)?;
         let wanted: HashSet<&FilterRule> = theirs.iter().collect();
         known.retain(|listed| is_among(listed, &wanted));
-        if !Known::of(&known).has_all(theirs) || self.uses(CNI_FORWARD)? <= known.len() + FEW {
+        let always: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
+        if !Known::of(&known).has_all(&always) || self.uses(CNI_FORWARD)? <= known.len() + FEW {
             return Ok(false);
         }
         self.plan_deletion(batch, CNI_FORWARD, known.iter().collect());
@@ -462,27 +549,29 @@ impl Filter<'_> {
     ) -> Result<()> {
         let forward = self.rules(FORWARD)?;
         // An ADD of the reference would put a new jump before the isolation.
-        if jump_position(&forward, STAGE_1).is_some() || !self.has_chain(CNI_FORWARD)? {
+        if jump_position(&forward, STAGE_1).is_some() {
             return Ok(());
+        }
+        if !self.has_chain(CNI_FORWARD)? {
+            return self.plan_forward_back(batch, forward.len(), 0);
         }
         let jump = rules::jump();
         let jumps: Vec<&Listed> = forward.iter().filter(|listed| does(listed, &jump)).collect();
         if self.uses(CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
             return Ok(()); // another program leads packets there, or is about to
         }
+        let rules = forward.len() - jumps.len();
         self.plan_deletion(batch, FORWARD, jumps);
         batch.delete_chain(self.table, CNI_FORWARD);
-        self.plan_unused_chains(batch, admin_chains)
-    }
-
-    /// Plans to delete the administrators' chains that nothing uses but the jump.
-    fn plan_unused_chains(&self, batch: &mut Batch, admin_chains: &[String]) -> Result<()> {
+        // an administrator's chain goes if nothing uses it but the jump
+        let mut chains = 1;
         for chain in admin_chains {
             if self.uses(chain)? == 1 {
                 batch.delete_chain(self.table, chain);
+                chains += 1;
             }
         }
-        Ok(())
+        self.plan_forward_back(batch, rules, chains)
     }
 
     /// Plans to delete these rules of a chain.

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
+use super::verdict::{self, Kind};
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::filter_rule::FilterRule;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
 
@@ -26,6 +26,19 @@ pub fn of_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<Vec<Iptable
     let has_any = |iptables: &Iptables<'_>| ips.iter().any(|ip| iptables.is_for(*ip));
     let mut programs = legacy(handles)?;
     programs.retain(|iptables| has_any(iptables) && iptables.require().is_ok());
+    Ok(programs)
+}
+
+/// Returns the same for an ADD, with the host's own programs: their table is made now, so that a
+/// policy that is set later finds the accepts. A kernel without such tables drops nothing there.
+pub fn to_accept_by_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<Vec<Iptables<'h>>> {
+    let mut programs = of_legacy(handles, ips)?;
+    for family in Family::ALL {
+        let is_missing = !programs.iter().any(|iptables| iptables.family() == family);
+        let own = handles.iptables().legacy_of_host(family).filter(|_| is_missing);
+        let has_any = ips.iter().any(|ip| Family::of(*ip) == family);
+        programs.extend(own.filter(|iptables| has_any && iptables.save(FILTER).is_ok()));
+    }
     Ok(programs)
 }
 
@@ -58,7 +71,13 @@ pub fn accept(
     let added = RefCell::default();
     iptables.change(FILTER, &|| {
         let missing = missing(iptables.save(FILTER)?, &wanted, wish, isolation);
-        let lines = missing.lines();
+        let mut lines = missing.lines();
+        if !wish.is_published {
+            // of an earlier ADD with another configuration
+            let published = wish.ips.iter().map(|ip| rules::of_published_ports(*ip).to_string());
+            let outdated = published.filter(|rule| missing.before.has(CNI_FORWARD, rule));
+            lines.extend(outdated.map(|rule| format!("-D {CNI_FORWARD} {rule}")));
+        }
         added.replace(missing);
         Ok(lines)
     })?;
@@ -69,6 +88,22 @@ pub fn accept(
 /// need them.
 pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
     iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
+}
+
+/// Verifies what `accept` makes in tables of iptables-legacy. A table that was created since ADD,
+/// as `iptables-legacy -L` does, needs none of it unless it drops the packets.
+pub fn verify_legacy(programs: &[Iptables<'_>], wish: &Wish) -> Result<()> {
+    ErrorList::of(programs.iter().map(|iptables| {
+        let verified = verify_table(iptables, wish, None);
+        let is_needed = || -> Result<bool> {
+            let saved = iptables.save(FILTER)?;
+            let is_administered = saved.chain(&wish.admin_chain).is_some_and(|it| !it.is_empty());
+            let ips: Vec<IpAddr> =
+                wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+            Ok(is_administered || !verdict::passes(&ips, Kind::Legacy)?)
+        };
+        if verified.is_ok() || is_needed()? { verified } else { Ok(()) }
+    }))
 }
 
 /// Verifies what `accept` makes, in the tables of each program.
@@ -109,14 +144,11 @@ pub fn remove_of_legacy(handles: &Handles, held: &Held) -> Result<()> {
 }
 
 fn remove(iptables: &Iptables<'_>, held: &Held) -> Result<()> {
-    let rules: Vec<String> = accepts(iptables, &held.ips).map(|rule| rule.to_string()).collect();
+    let ips = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
+    let rules: Vec<String> =
+        ips.flat_map(rules::of_any_address).map(|rule| rule.to_string()).collect();
     let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
     iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted)))
-}
-
-/// Returns the rules of those of the addresses that the program is for.
-fn accepts(iptables: &Iptables<'_>, ips: &[IpAddr]) -> impl Iterator<Item = FilterRule> {
-    ips.iter().copied().filter(|ip| iptables.is_for(*ip)).flat_map(rules::of_address)
 }
 
 /// A rule that a chain should have, before or after the existing rules.
@@ -167,7 +199,8 @@ fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -
         Wanted::first(FORWARD, rules::jump()),
         Wanted::first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain)),
     ];
-    wanted.extend(accepts(iptables, &wish.ips).map(|rule| Wanted::last(CNI_FORWARD, rule)));
+    let ips: Vec<IpAddr> = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+    wanted.extend(wish.rules_of(&ips).iter().map(|rule| Wanted::last(CNI_FORWARD, rule)));
     wanted.extend(isolation.map(isolating).unwrap_or_default());
     wanted
 }
@@ -339,7 +372,7 @@ mod tests {
 
     fn wish(ips: &[&str]) -> Wish {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        Wish { ips, admin_chain: "CNI-ADMIN".into(), isolation: None }
+        Wish { ips, admin_chain: "CNI-ADMIN".into(), isolation: None, is_published: false }
     }
 
     fn lines(saved: &Saved, wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {

@@ -6,13 +6,14 @@
 //! -A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
 //! -A CNI-FORWARD -d <address> -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 //! -A CNI-FORWARD -s <address> -j ACCEPT
+//! -A CNI-FORWARD -d <address> -m conntrack --ctstate DNAT -j ACCEPT   # ours: acceptPublishedPorts
 //! ```
 
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::error::{Error, Mistake};
-use crate::net::filter_rule::{FilterRule, Target};
+use crate::net::filter_rule::{Connections, FilterRule, Target};
 use crate::sys::process::another_runs;
 
 /// Returns CHECK's error for a rule that is not where it should be.
@@ -111,14 +112,20 @@ pub fn others_rely_on_chains() -> bool {
 pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
     let accept = FilterRule::to(Target::Accept);
     [
-        FilterRule { destination: Some(ip), is_of_replies: true, ..accept.clone() },
+        FilterRule { destination: Some(ip), connections: Connections::Replied, ..accept.clone() },
         FilterRule { source: Some(ip), ..accept },
     ]
 }
 
-/// Returns the rules of several addresses.
-pub fn of_addresses(ips: &[IpAddr]) -> impl Iterator<Item = FilterRule> {
-    ips.iter().flat_map(|ip| of_address(*ip))
+/// Returns the rule that lets connections to published ports pass.
+pub fn of_published_ports(ip: IpAddr) -> FilterRule {
+    let connections = Connections::Published;
+    FilterRule { destination: Some(ip), connections, ..FilterRule::to(Target::Accept) }
+}
+
+/// Returns every rule that an ADD may have made for an address.
+pub fn of_any_address(ip: IpAddr) -> impl Iterator<Item = FilterRule> {
+    of_address(ip).into_iter().chain([of_published_ports(ip)])
 }
 
 /// Returns why a text cannot be the name of the administrator's chain, if it cannot.

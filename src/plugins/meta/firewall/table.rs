@@ -13,8 +13,10 @@
 //!   set same_bridge { type ifname . ifname; elements = { "br0" . "br0" comment "shared" } }
 //!   set isolated { type ifname . ifname; … }
 //!   set attachments { … }                       # the owner of each element
+//!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain forward {
 //!     type filter hook forward priority filter; policy accept;
+//!     jump admin
 //!     iifname . oifname @isolated drop
 //!     iifname . oifname @same_bridge accept
 //!     iifname @bridges oifname @bridges drop
@@ -36,7 +38,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
+use crate::net::nft::owned::{ADMIN, Layout, OwnedElement, Owner, Replaced, Search};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::xtables::filter_table;
 use crate::net::nft::{NfFamily, Nft};
@@ -82,7 +84,7 @@ const SAME_BRIDGE: Set =
 const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], holds: Holds::Keys };
 const BASE_CHAIN: &str = "forward";
 /// NF_INET_FORWARD, and filter of nft(8).
-const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
+pub const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
 
 /// What is recorded besides the addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -387,6 +389,10 @@ fn length_of_address(set: &str) -> Option<usize> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.chain(table, ADMIN);
+    batch.rule(table, BASE_CHAIN, |rule| {
+        rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
+    });
     lay_out_pairs(batch, table, ISOLATED, &Verdict::Drop);
     lay_out_pairs(batch, table, SAME_BRIDGE, &Verdict::Accept);
     batch.rule(table, BASE_CHAIN, |rule| {

@@ -11,7 +11,7 @@ use crate::support::traffic::{Ear, assert_masqueraded, assert_not_masqueraded, a
 /// `None` is the default of the plugin: nftables for ours, iptables for the reference.
 const BACKENDS: [Option<&str>; 3] = [None, Some("iptables"), Some("nftables")];
 
-fn conf(backend: Option<&str>) -> Value {
+pub fn conf(backend: Option<&str>) -> Value {
     with(&dual_stack(), json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend}))
 }
 

@@ -89,11 +89,19 @@ fn what_is_missing_in_our_table_is_named() {
     });
 }
 
-/// Docker was started after the container: its table drops, and has no rules of ours.
+/// A container of a host without iptables, which is installed then.
+fn admit_without_iptables(lab: &Lab) -> Chain<'_> {
+    lab.hide_iptables();
+    let chain = admit(lab, &firewall(None));
+    lab.show_iptables();
+    chain
+}
+
+/// Docker was installed after the container: its table drops, and has no rules of ours.
 #[test]
 fn a_table_that_appears_later_is_reported() {
     for_ours("firewall", |lab| {
-        let chain = admit(lab, &firewall(None));
+        let chain = admit_without_iptables(lab);
         assert_named_and_repaired(lab, &chain, DROPPING, &["ip filter", "CNI-FORWARD"]);
         chain.del_all();
     });
@@ -105,7 +113,7 @@ fn a_table_that_appears_later_is_reported() {
 fn a_later_table_that_accepts_everything_passes_check() {
     for_ours("firewall", |lab| {
         route_from_outside(lab);
-        let chain = admit(lab, &firewall(None));
+        let chain = admit_without_iptables(lab);
         let check = || chain.check(&chain.result);
         let elsewhere = with(
             &network(),
@@ -131,6 +139,66 @@ fn a_later_table_that_accepts_everything_passes_check() {
             check().ok();
         }
         chain.del_all();
+    });
+}
+
+/// The rules that kube-proxy and Calico put into a FORWARD that they have made, with policy accept.
+const PASSING: &str = r#"for f in iptables ip6tables; do $f$1-restore <<'END'
+*filter
+:FORWARD ACCEPT [0:0]
+:KUBE-FORWARD - [0:0]
+:cali-FORWARD - [0:0]
+:cali-from-wl-dispatch - [0:0]
+-A FORWARD -m comment --comment "cali:wUHhoiAYhphO9Mso" -j cali-FORWARD
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m comment --comment "cali:S93hcgKJrXEqnTfs" -m mark --mark 0x10000/0x10000 -j ACCEPT
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+-A KUBE-FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A cali-FORWARD -m comment --comment "cali:vjrMJCRpqwy5oRoX" -j MARK --set-xmark 0x0/0xe0000
+-A cali-FORWARD -i cali+ -j cali-from-wl-dispatch
+-A cali-from-wl-dispatch -m comment --comment "cali:zTj6P0TIgYvgz-md" -j DROP
+COMMIT
+END
+done"#;
+
+/// What others put into a table that ADD has made no rules in: healthy until it drops.
+fn assert_judged_by_packets(lab: &Lab, variant: &str) {
+    route_from_outside(lab);
+    let chain = admit_without_iptables(lab);
+    let check = || chain.check(&chain.result);
+    for (passing, dropping) in [
+        ("iptables$1 -L; ip6tables$1 -L", "ip6tables$1 -P FORWARD DROP"),
+        (PASSING, "iptables$1 -I FORWARD 3 -s 10.10.0.0/16 -j REJECT"),
+        (PASSING, "iptables$1 -P FORWARD DROP"),
+        ("iptables$1 -A FORWARD -i docker0 -j DROP", "iptables$1 -I FORWARD -o br0 -j DROP"),
+        ("iptables$1 -A FORWARD -j ACCEPT; iptables$1 -P FORWARD DROP", "iptables$1 -F FORWARD"),
+    ] {
+        let host = |script: &str| drop(lab.host.sh(&script.replace("$1", variant)));
+        host(passing);
+        OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
+        check().ok();
+        eprintln!("{dropping}:");
+        host(dropping);
+        assert_eq!(check().err().code, 103, "{variant}: {dropping}");
+        host("for f in iptables ip6tables; do $f$1 -P FORWARD ACCEPT; $f$1 -F; $f$1 -X; done");
+        check().ok();
+    }
+    chain.del_all();
+}
+
+#[test]
+fn issue_40_rules_of_others_that_pass_all_pass_check() {
+    for_ours("firewall", |lab| assert_judged_by_packets(lab, "-nft"));
+}
+
+#[test]
+fn issue_40_a_table_of_legacy_that_passes_all_passes_check() {
+    for_ours("firewall", |lab| {
+        if !lab.host.try_sh("iptables-legacy -L && ip6tables-legacy -L").status.success() {
+            return skip("iptables-legacy");
+        }
+        assert_judged_by_packets(lab, "-legacy");
     });
 }
 

@@ -205,6 +205,32 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
 }
 
 /// A bridge is isolated while one of its containers requires it, and the stricter policy wins.
+/// Exceptions from the isolation, which outlive the containers.
+#[test]
+fn issue_40_the_administrator_s_chain_precedes_isolation() {
+    for_ours("firewall", |lab| {
+        let chained = policy(Some("nftables"), "same-bridge");
+        let (one, other) = (lab.chain(&network(), &chained), lab.chain(&other_network(), &chained));
+        [&one, &other].iter().for_each(|chain| drop(chain.add()));
+        assert!(!passes(&one.container, &other.ips()));
+        lab.host.sh("nft add rule inet cni_multi_firewall admin iifname br0 oifname br2 accept
+            nft add rule inet cni_multi_firewall admin ct state established accept");
+        assert!(passes(&one.container, &other.ips()));
+        assert!(!passes(&other.container, &one.ips()));
+        one.check(&one.result).ok();
+        let rules = || lab.host.sh("nft -s list chain inet cni_multi_firewall admin");
+        let made = rules();
+        [&one, &other].iter().for_each(|chain| chain.del_all());
+        assert_eq!(rules(), made);
+        assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains("shared"));
+        lab.host.sh("nft flush chain inet cni_multi_firewall admin");
+        let last = lab.chain(&network(), &chained);
+        last.add();
+        last.del_all();
+        assert_eq!(lab.host.sh("nft list tables inet"), "");
+    });
+}
+
 #[test]
 fn a_bridge_is_released_with_its_last_container() {
     for_ours("firewall", |lab| {

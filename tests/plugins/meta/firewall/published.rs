@@ -1,0 +1,86 @@
+//! firewall: published ports on a host that drops what it forwards.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_ours, with};
+use crate::support::netns::Lab;
+use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
+use crate::support::networks::portmap::{at, is_open};
+use crate::support::synced::{Synced, attach};
+use crate::support::traffic::{TcpServer, connect};
+
+fn published<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
+    let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    attach(lab, &[network(), ports, chained.clone()], "-p 8080:80")
+}
+
+fn accepting(backend: &str) -> Value {
+    with(&firewall(Some(backend)), json!({"acceptPublishedPorts": true}))
+}
+
+#[test]
+fn issue_40_published_ports_are_open_if_that_is_asked() {
+    for backend in ["nftables", "iptables"] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            route_from_outside(lab);
+            let closed = published(lab, &firewall(Some(backend)));
+            let server = TcpServer::start(&closed.container, 80);
+            assert_eq!(is_open(lab, 8080), [false, false], "{backend}");
+            closed.check().ok();
+            closed.del();
+            drop(server);
+            let open = published(lab, &accepting(backend));
+            let _server = TcpServer::start(&open.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "{backend}");
+            for ip in open.ips() {
+                assert_eq!(connect(&lab.outside, &at(&ip, 80)), None, "{ip} itself");
+            }
+            open.check().ok();
+            let rules = || lab.host.sh("iptables -S; ip6tables -S");
+            assert_eq!(rules().matches("--ctstate DNAT -j ACCEPT").count(), 2, "{}", rules());
+            lab.host.sh("iptables -D CNI-FORWARD -d $(iptables -S | sed -n 's/.*-d \\([^ ]*\\) .*DNAT.*/\\1/p') -m conntrack --ctstate DNAT -j ACCEPT");
+            assert_eq!(open.check().status, 1, "{backend}");
+            assert_eq!(open.net("sync pods").status, 0, "{backend}");
+            assert_eq!(is_open(lab, 8080), [true, true], "{backend}");
+            open.del();
+            assert!(!rules().contains("CNI-FORWARD"), "{}", rules());
+        });
+    }
+}
+
+/// Also for containers among many others, whose rules DEL does not read.
+#[test]
+fn issue_40_each_del_closes_its_ports_alone() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let chained = accepting("nftables");
+        let chains = [(); 14].map(|()| {
+            let chain = lab.chain(&network(), &chained);
+            chain.add();
+            chain
+        });
+        for (at, chain) in chains.iter().enumerate() {
+            chain.bare().del();
+            let rules = lab.host.sh("iptables -S; ip6tables -S");
+            assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+            assert_eq!(rules.matches(" DNAT ").count(), 2 * (chains.len() - at - 1), "{rules}");
+        }
+    });
+}
+
+/// A second ADD without the key closes the ports again.
+#[test]
+fn issue_40_an_add_without_the_key_closes_the_ports() {
+    for backend in ["nftables", "iptables"] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let chain = lab.chain(&network(), &accepting(backend));
+            chain.add();
+            chain.clone().conf(json!({"acceptPublishedPorts": null})).add();
+            let rules = lab.host.sh("iptables -S; ip6tables -S");
+            assert!(rules.contains("-j CNI-FORWARD") && !rules.contains("DNAT"), "{rules}");
+            chain.del_all();
+        });
+    }
+}
