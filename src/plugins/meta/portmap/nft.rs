@@ -569,14 +569,7 @@ fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<Share
     let redirects: [Statement; 2] = [to_value_at_address, to_value_at_all];
     rules.extend(redirects.map(|redirect| conditional_rule(conditions, family, redirect)));
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
-<<<<<<< HEAD
     Some(SharedChain { name, rules })
-=======
-    (!conditions.is_empty()).then(|| SharedChain {
-        name,
-        rules: vec![rule(to_value_at_address), rule(to_value_at_all)],
-    })
->>>>>>> wt-o3b
 }
 
 /// Returns a rule after which only packets with one of a set of values are left.
