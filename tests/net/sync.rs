@@ -8,8 +8,9 @@ use crate::support::attachment::for_ours;
 use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
+use crate::support::networks::tuning::tuning;
 use crate::support::synced::{Synced, attach, attach_another, net};
-use crate::support::tracer::{Then, trace};
+use crate::support::tracer::{Stop, Then, trace};
 
 fn portmap() -> Value {
     json!({"type": "portmap", "capabilities": {"portMappings": true}})
@@ -227,6 +228,68 @@ fn each_change_is_a_line_and_failures_stop_no_other_repair() {
         first.check().ok();
         second.del();
         assert_eq!(first.syncs(), "2 attachments of 1 network: 0 repaired, 0 could not be\n");
+    });
+}
+
+/// The kernel takes the change, and it does not last: no repair, whatever was answered.
+#[test]
+fn a_change_that_does_not_last_is_a_failure() {
+    for_ours("tuning", |lab| {
+        let sysctls = json!({"sysctl": {
+            "net.core.somaxconn": "517", "net.ipv4.conf.IFNAME.arp_filter": "1",
+        }});
+        let synced = attach(lab, &[network(), tuning(sysctls)], "");
+        synced
+            .container
+            .sh("cd /proc/sys/net; echo 77 >core/somaxconn; echo 0 >ipv4/conf/eth0/arp_filter");
+        let lost = |stop: &Stop| {
+            let writes = stop.call == libc::SYS_write && stop.result.is_none();
+            if writes && stop.descriptor(0).ends_with("/somaxconn") {
+                Then::Answer(stop.args[2] as i64)
+            } else {
+                Then::Go
+            }
+        };
+        let outcome = trace(&net(lab, "sync"), lost).outcome;
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        let [change, summary] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome:?}");
+        };
+        assert!(change.contains("arp_filter to 1"), "{outcome:?}");
+        assert_eq!(summary, "1 attachment of 1 network: 0 repaired, 1 could not be");
+        assert!(outcome.stderr.contains("somaxconn to 517"), "{outcome:?}");
+        assert!(outcome.stderr.contains("is missing again"), "{outcome:?}");
+        let outcome = trace(&net(lab, "sync -o json"), lost).outcome;
+        let report = outcome.json();
+        let counts = ["repaired", "failed", "changes"].map(|name| &report[name]);
+        assert_eq!(counts, [&json!(0), &json!(1), &json!([])], "{outcome:?}");
+        synced.syncs();
+        synced.check().ok();
+    });
+}
+
+/// Another program undoes each change at once, of the host's links.
+#[test]
+fn a_change_that_is_undone_at_once_is_a_failure() {
+    for_ours("bridge", |lab| {
+        let synced = attach(lab, &[network()], "");
+        for fault in ["bridge link set dev $p isolated on", "ip link set $p down"] {
+            let fault = format!("for p in $(ls /sys/class/net/br0/brif); do {fault}; done");
+            lab.host.sh(&fault);
+            let traced = trace(&net(lab, "sync"), |stop| {
+                let sends = stop.call == libc::SYS_sendto && stop.result.is_some();
+                if sends && [libc::RTM_NEWLINK, libc::RTM_SETLINK].contains(&stop.netlink_type()) {
+                    lab.host.sh(&fault);
+                }
+                Then::Go
+            });
+            let outcome = traced.outcome;
+            let summary = "1 attachment of 1 network: 0 repaired, 1 could not be\n";
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, summary), "{outcome:?}");
+            assert!(outcome.stderr.contains("is missing again"), "{outcome:?}");
+            synced.syncs();
+            synced.check().ok();
+        }
     });
 }
 
