@@ -169,7 +169,9 @@ fn rollback_twice_is_one_step_back() {
     place.install(&place.build("new"));
     place.ok(&["--rollback"]);
     let after = place.snapshot();
-    assert!(place.ok(&["--rollback"]).contains("was rolled back already"));
+    let again = place.ok(&["--rollback"]);
+    assert!(again.contains("was rolled back already"), "{again}");
+    assert!(!again.contains("is back"), "it says one thing: {again}");
     assert_eq!(place.snapshot(), after);
     assert_eq!(place.says("bridge"), "old");
 }

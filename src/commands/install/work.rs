@@ -93,6 +93,9 @@ impl Work<'_> {
     /// Performs the task; a missing directory is created for an installation only.
     pub(super) fn perform(&mut self, task: &Task) -> Result<()> {
         umask(Mode::from_bits_truncate(0o022)); // unprivileged runtimes read it, too
+        if matches!(task, Task::Uninstall) {
+            self.hand_over(); // packages uninstall from directories that have nothing, too
+        }
         match task {
             _ if exists(&self.dir) => self.perform_inside(task),
             Task::Install(new) if self.is_dry => self.announce(new),
