@@ -10,6 +10,7 @@ use self::place::{ANOTHER, MISSING, Place, RUSTC, listed_by, script, write_scrip
 use crate::support::call;
 use crate::support::netns::is_root;
 
+mod alias;
 mod choice;
 mod faults;
 mod going_back;

@@ -4,8 +4,8 @@
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use crate::support::attachment::for_ours;
-use crate::support::call::{Call, Outcome};
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{Call, Outcome, farm};
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
 use crate::support::networks::tuning::tuning;
@@ -312,6 +312,38 @@ fn a_plugin_that_is_another_program_is_left_out() {
         let summary = "1 attachment of 1 network: 0 repaired, 0 could not be\n";
         assert_eq!((outcome.status, outcome.stdout.as_str()), (0, summary), "{outcome:?}");
         assert!(outcome.stderr.contains("plugin foreign is another program"), "{outcome:?}");
+    });
+}
+
+/// A further name of a plugin, and of its IPAM plugin: both run in this process.
+#[test]
+fn an_alias_is_repaired_as_the_plugin_that_it_is() {
+    for_ours("bridge", |lab| {
+        let farm = farm().display();
+        lab.host.sh(&format!(
+            "mkdir /run/bin; ln -s {farm}/bridge /run/bin/cnv-bridge; ln -s {farm}/host-local /run/bin/cnv-ipam"
+        ));
+        let aliases = json!({"type": "cnv-bridge", "ipam": {"type": "cnv-ipam"}});
+        let conf =
+            json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [with(&network(), aliases)]});
+        lab.host.sh(&format!("mkdir /run/net.d; echo '{conf}' >/run/net.d/pods.conflist"));
+        let container = lab.container();
+        let net = |line: &str| {
+            let mut call = net(lab, line);
+            *call.args.last_mut().unwrap() += ":/run/bin";
+            call.run()
+        };
+        net(&format!("add pods {}", container.netns)).ok();
+        lab.host.sh(
+            "ip link set $(ls /sys/class/net/br0/brif) down; rm /var/lib/cni/networks/pods/10.*",
+        );
+        let outcome = net("sync");
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+        for change in ["to bridge \"br0\"", "lease 10.10.0.2 again"] {
+            assert!(outcome.stdout.contains(change), "{outcome:?}");
+        }
+        net(&format!("check pods {}", container.netns)).ok();
+        net(&format!("del pods {}", container.netns)).ok();
     });
 }
 

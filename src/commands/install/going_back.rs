@@ -4,6 +4,7 @@ use std::fs;
 
 use nix::errno::Errno;
 
+use super::alias;
 use super::layout::{
     BINARY, PREVIOUS, REPLACED, ROLLED_BACK, exists, is_anything_kept, is_our_link, is_same, kept,
     names_in, target,
@@ -51,7 +52,10 @@ impl Work<'_> {
         let names = self.chosen(list_names(BINARY, BINARY)?)?;
         let names = self.without_others(names);
         let ours = names_in(".").into_iter().filter(|name| is_our_link(name, &self.dir)).count();
-        if ours != names.len() || !names.iter().all(|name| target(name) == BINARY) {
+        let is_complete = ours == names.len()
+            && names.iter().all(|name| target(name) == BINARY)
+            && alias::recorded()?.iter().all(|it| it.is_linked() == names.contains(&it.plugin));
+        if !is_complete {
             return self.finish(ROLLBACK_REPORT, &names);
         }
         self.say(&format!(
@@ -87,9 +91,13 @@ impl Work<'_> {
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
     /// to both is never missing.
     pub(super) fn remove_all(&mut self) -> Result<()> {
+        let aliases = alias::recorded()?;
+        aliases.iter().try_for_each(|alias| self.unlink_alias(alias))?;
         self.unlink_others(&[])?;
-        for name in names_in(REPLACED) {
-            self.restore(&name)?;
+        let is_alias = |name: &String| aliases.iter().any(|it| it.name == *name && it.is_linked());
+        // In a dry run the aliases are there still.
+        for name in names_in(REPLACED).iter().filter(|name| !is_alias(name)) {
+            self.restore(name)?;
         }
         self.take_off_path()?;
         self.act(Step::RemoveBinary)?;
