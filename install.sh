@@ -12,6 +12,8 @@
 #
 #   --only NAMES    link these plugins alone, separated by commas, now and at later installations
 #   --all           link every plugin again
+#   --alias NAME=PLUGIN  link a further name to a plugin, now and at later installations
+#   --no-alias      remove the further names
 #   --dir DIR       the plugin directory, instead of /opt/cni/bin
 #   --binary FILE   this binary, instead of building one
 #   --target TRIPLE build for this target of rustc; with --build alone, since the binary may not run here
@@ -29,7 +31,7 @@
 set -eu
 umask 022
 
-dir=/opt/cni/bin binary='' for_triple='' action=install dry_run='' yes='' path='' names='' cargo_user=''
+dir=/opt/cni/bin binary='' for_triple='' action=install dry_run='' yes='' path='' names='' alias='' cargo_user=''
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '%s\n' "$*"; }
@@ -57,6 +59,12 @@ parse_options() {
         shift
         ;;
       --all) names=--all ;;
+      --alias)
+        [ -n "${2:-}" ] || misuse "$1 wants NAME=PLUGIN after it"
+        alias=${alias:---alias=}${alias:+,}$2
+        shift
+        ;;
+      --no-alias) alias=--no-alias ;;
       --target)
         [ -n "${2:-}" ] || misuse "$1 wants a target of rustc after it"
         for_triple=$2
@@ -79,7 +87,7 @@ parse_options() {
       -h | --help) print_help "$here/install.sh"; exit 0 ;;
       *)
         refuse_word "$here/install.sh" "$1" --dir --binary --target --manual --demo --build --rollback --uninstall \
-          --only --all --path --no-path --dry-run --list-only --yes
+          --only --all --alias --no-alias --path --no-path --dry-run --list-only --yes
         ;;
     esac
     shift
@@ -274,7 +282,8 @@ require_installer() {
 install_binary() {
   take_or_build_binary
   require_installer
-  call "$binary" install --dir "$dir" ${names:+"$names"} ${path:+"$path"} ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" ${names:+"$names"} ${alias:+"$alias"} ${path:+"$path"} \
+    ${dry_run:+"$dry_run"}
 }
 
 exists() { [ -e "$1" ] || [ -L "$1" ]; }
@@ -302,7 +311,8 @@ go_back() {
     return
   fi
   find_installer
-  call "$binary" install --dir "$dir" "--$action" ${names:+"$names"} ${path:+"$path"} ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" "--$action" ${names:+"$names"} ${alias:+"$alias"} ${path:+"$path"} \
+    ${dry_run:+"$dry_run"}
 }
 
 # ---- the manual ----

@@ -48,10 +48,21 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
     if called == cnitool::NAME {
         return run_cnitool(0, invocation);
     }
-    if !called.starts_with(NAME) {
-        return unknown_plugin(&called, &mut invocation);
+    if called.starts_with(NAME) {
+        return run_first_argument(invocation);
     }
-    run_first_argument(invocation)
+    match linked_plugin(&invocation.args) {
+        Some(entry) => run_plugin(entry, 1, invocation),
+        None => unknown_plugin(&called, &mut invocation),
+    }
+}
+
+/// The plugin that the invoked path leads to, of an unknown name: an alias, or a link that others
+/// have made. Without a directory the path is not known.
+fn linked_plugin(args: &[OsString]) -> Option<&'static Entry> {
+    let path = Path::new(args.first()?);
+    let has_directory = path.parent().is_some_and(|parent| !parent.as_os_str().is_empty());
+    has_directory.then(|| Entry::of_link(PLUGINS, path)).flatten()
 }
 
 /// Runs the plugin or command that the first argument names.

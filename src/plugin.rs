@@ -1,7 +1,7 @@
 //! The plugin trait: six operations, none with a default, over a typed configuration.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ArgMatches;
@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
+use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
 use crate::deadline::Deadline;
@@ -218,6 +219,12 @@ impl Entry {
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
             repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),
         }
+    }
+
+    /// The plugin that a program with another name leads to as a link.
+    pub fn of_link(plugins: &'static [Entry], program: &Path) -> Option<&'static Entry> {
+        let name = delegate::linked_name(program)?;
+        plugins.iter().find(|entry| entry.name == name)
     }
 
     /// The rows of [`PluginConf::KEYS`].

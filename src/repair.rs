@@ -107,6 +107,12 @@ impl Repairs {
         self.skipped.borrow_mut().insert(plugin.to_string());
     }
 
+    /// Drops the changes that `again`, a later look, has found missing, and returns them.
+    pub fn retract(&self, again: &Repairs) -> Vec<String> {
+        let missing = again.changes.borrow();
+        self.changes.borrow_mut().extract_if(.., |change| missing.contains(change)).collect()
+    }
+
     /// Whether there are changes that were not taken.
     pub fn has_changes(&self) -> bool {
         !self.changes.borrow().is_empty()
@@ -172,6 +178,15 @@ mod tests {
             repairs.make("create b", || Ok(())).unwrap();
         }
         assert_eq!(repairs.take_changes(), ["create b", "create b"]);
+    }
+
+    #[test]
+    fn a_change_that_is_missing_again_is_retracted() {
+        let [repairs, again] = [Extent::Make, Extent::Look].map(Repairs::new);
+        ["create a", "create b"].iter().for_each(|what| repairs.make(what, || Ok(())).unwrap());
+        again.make("create b", || Ok(())).unwrap();
+        assert_eq!(repairs.retract(&again), ["create b"]);
+        assert_eq!(repairs.take_changes(), ["create a"]);
     }
 
     #[test]

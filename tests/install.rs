@@ -10,6 +10,7 @@ use self::place::{ANOTHER, MISSING, Place, RUSTC, listed_by, script, write_scrip
 use crate::support::call;
 use crate::support::netns::is_root;
 
+mod alias;
 mod choice;
 mod faults;
 mod going_back;
@@ -169,7 +170,9 @@ fn rollback_twice_is_one_step_back() {
     place.install(&place.build("new"));
     place.ok(&["--rollback"]);
     let after = place.snapshot();
-    assert!(place.ok(&["--rollback"]).contains("was rolled back already"));
+    let again = place.ok(&["--rollback"]);
+    assert!(again.contains("was rolled back already"), "{again}");
+    assert!(!again.contains("is back"), "it says one thing: {again}");
     assert_eq!(place.snapshot(), after);
     assert_eq!(place.says("bridge"), "old");
 }

@@ -2,6 +2,7 @@
 //! and deletes.
 
 mod check;
+mod handover;
 
 use serde_json::{Value, json};
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -71,6 +72,26 @@ fn codes() -> BTreeSet<(String, String)> {
     let severity = |rest: &str| rest.split(' ').next().unwrap().to_owned();
     let rows = rows.map(|(code, rest)| (code.to_owned(), severity(rest)));
     rows.filter(|(_, severity)| ["error", "warning"].contains(&severity.as_str())).collect()
+}
+
+/// A further name of a plugin, and of its IPAM plugin.
+#[test]
+fn an_alias_is_checked_as_the_plugin_that_it_is() {
+    let text = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "cnv-bridge", "isGatway": true,
+        "ipam": {"type": "cnv-ipam", "rnges": [[{"subnet": "10.0.0.0/99"}]]}}, {"type": "cnv-bridge"}]}"#;
+    let dir = scratch("10-pods.conflist", text);
+    let path = format!("--plugin-path={}:.", farm().display());
+    let unknown = validate(Path::new(dir.text()), &[&path, "10-pods.conflist"], b"");
+    assert!(unknown.stdout.contains("failed to find plugin"), "{unknown:?}");
+    for (alias, plugin) in [("cnv-bridge", "bridge"), ("cnv-ipam", "host-local")] {
+        symlink(farm().join(plugin), dir.join(alias)).unwrap();
+    }
+    let outcome = validate(Path::new(dir.text()), &[&path, "10-pods.conflist"], b"");
+    assert_eq!(outcome.status, 1, "{outcome:?}");
+    assert!(!outcome.stdout.contains("failed to find plugin"), "{outcome:?}");
+    for found in ["isGateway", "ranges", "creates the interface that bridge has created"] {
+        assert!(outcome.stdout.contains(found), "{found}: {outcome:?}");
+    }
 }
 
 #[test]

@@ -63,6 +63,12 @@ pub fn is_this_binary(program: &Path) -> bool {
     own.is_some() && identity(program) == own
 }
 
+/// The name of what the path leads to as a link: `cnv-bridge` may be a link to `bridge`.
+pub fn linked_name(program: &Path) -> Option<String> {
+    let target = fs::read_link(program).ok()?;
+    target.file_name()?.to_str().map(str::to_owned)
+}
+
 /// The device and the inode of a file.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()

@@ -336,12 +336,13 @@ impl Runtime<'_> {
     }
 
     /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled
-    /// in, unless the file is this binary.
+    /// in, unless the file is this binary, be it by an alias.
     pub(super) fn find(&self, kind: &str) -> Result<Program> {
         let own = self.plugins.iter().find(|entry| entry.name == kind);
         match (delegate::find(kind, &self.directories()), own) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
-                Ok(Program::Own(entry))
+            (Ok(program), own) if delegate::is_this_binary(&program) => {
+                let own = own.or_else(|| Entry::of_link(self.plugins, &program));
+                Ok(own.map_or(Program::File(program), Program::Own))
             }
             (Ok(program), _) => Ok(Program::File(program)),
             (Err(_), Some(entry)) => Ok(Program::Own(entry)),

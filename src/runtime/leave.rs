@@ -59,8 +59,9 @@ pub fn count() -> Result<Vec<(String, usize)>> {
     Ok(counts)
 }
 
-/// What stays after cni-multi is removed, in one line; None if nothing stays.
-pub fn summary(counts: &[(String, usize)]) -> Option<String> {
+/// What stays after cni-multi is removed, in one line; None if nothing stays. `command` is the one
+/// that can still be run.
+pub fn summary(counts: &[(String, usize)], command: &str) -> Option<String> {
     if counts.is_empty() {
         return None;
     }
@@ -68,7 +69,7 @@ pub fn summary(counts: &[(String, usize)]) -> Option<String> {
         counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
     Some(format!(
         "elements of attachments stay in nftables, which the plugins of others do not remove ({}); \
-         when containers have gone, `cni-multi net gc --leave` removes theirs",
+         when containers have gone, {command} removes theirs",
         tables.join(", ")
     ))
 }

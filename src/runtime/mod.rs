@@ -6,7 +6,7 @@
 //! [`versions`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes
 //! operations on one container, [`living`] decides which containers are alive, [`find`] finds
 //! attachments by what people call a container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
-//! other plugins take over, [`repair`] makes again what the host has lost, [`drift`] says what that
+//! other plugins take over, [`handover`] makes what they look for, [`repair`] makes again what the host has lost, [`drift`] says what that
 //! is, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
 //! besides its network.
 
@@ -18,6 +18,7 @@ pub mod directory;
 pub mod drift;
 pub mod find;
 pub mod gc;
+pub mod handover;
 pub mod leave;
 pub mod list;
 pub mod living;

@@ -2,7 +2,8 @@
 //! ADD.
 //!
 //! A look comes first, with no lock, which asks the kernel once for what the attachments share. If
-//! it finds something, the repair itself asks again, under the lock.
+//! it finds something, the repair itself asks again, under the lock, and a second look shows whether
+//! its changes last.
 //!
 //! The protocol has no such operation, so plugins that are other programs are left out.
 
@@ -115,8 +116,35 @@ impl<'r, 'a> Round<'r, 'a> {
             record.result_in(&list.version).map_err(|error| without_result(list, error))?;
         let found = Found { list, at: recorded, netns, result };
         found.require_interface(&self.host)?;
-        self.runtime.within(&held.env).repair_all(&found, &self.made)
+        let runtime = self.runtime.within(&held.env);
+        let repaired = runtime.repair_all(&found, &self.made);
+        require_taken(&runtime, &found, &self.made, repaired)
     }
+}
+
+/// Looks again after a repair. A change that is missing again is an error, and no change: the kernel
+/// may not have kept it, or another program has undone it.
+fn require_taken(
+    runtime: &Runtime<'_>,
+    found: &Found<'_>,
+    made: &Repairs,
+    repaired: Result<Presence>,
+) -> Result<Presence> {
+    let again = Repairs::new(Extent::Look);
+    let looked = runtime.repair_all(found, &again);
+    let retracted = made.retract(&again);
+    let (done, missing) = match repaired {
+        Ok(_) => (looked, again.take_changes()),
+        Err(_) => (repaired, retracted), // the look has found what this has reported
+    };
+    let not_taken = missing.iter().map(|change| Err(not_taken(change)));
+    ErrorList::of([done.map(drop)].into_iter().chain(not_taken))?;
+    Ok(Presence::Alive)
+}
+
+fn not_taken(change: &str) -> Error {
+    Error::check(format!("{change}: this was done, and is missing again"))
+        .with_details("another program may undo it, or the kernel does not keep it")
 }
 
 /// The network of the record, unless it is `list` or the record does not keep it.

@@ -131,15 +131,14 @@ impl By {
     fn find(cx: &Context<'_>, named: &Named<'_>) -> Result<By> {
         let compiled_in = cx.plugins.iter().find(|entry| entry.name == named.name);
         match (delegate::find(named.name, &cx.path), compiled_in) {
-            (Ok(program), None) => Ok(By::Program(program)),
-            (Ok(program), Some(entry)) => Ok(By::of_both(program, entry)),
+            (Ok(program), own) if delegate::is_this_binary(&program) => {
+                let own = own.or_else(|| Entry::of_link(cx.plugins, &program));
+                Ok(own.map_or(By::Program(program), By::Ourselves))
+            }
+            (Ok(program), _) => Ok(By::Program(program)),
             (Err(_), Some(entry)) => Ok(By::Ourselves(entry)),
             (Err(error), None) => Err(not_found(cx, named, &error)),
         }
-    }
-
-    fn of_both(program: PathBuf, entry: &'static Entry) -> By {
-        if delegate::is_this_binary(&program) { By::Ourselves(entry) } else { By::Program(program) }
     }
 }
 

@@ -6,8 +6,9 @@
 //! a process can still create another link with that ifindex, which harms that process alone.
 //!
 //! There is no record after a DEL, after an ADD that was killed, and where the reference attached the
-//! container. Then name and alias decide, as for the reference, but a
-//! link that belongs to another attachment by its record is never touched.
+//! container, and a record of before a rollback to the reference names a link that is gone. Then name
+//! and alias decide, as for the reference, but a link that belongs to another attachment by its record
+//! is never touched.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +22,8 @@ use crate::net::netns::Netns;
 use crate::net::sysfs::Sysfs;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::link_alias;
 use crate::steps::records::{Records, Site};
+use crate::steps::{link_alias, prev_result};
 
 /// The plugins that record which link they created in a container.
 const MAKERS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];
@@ -79,10 +80,22 @@ impl PluginLinks {
 
     fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
         match self.records().find::<Made>(&at.key)? {
-            Some(record) if !record.is_of(netns)? => Ok(None), // deleted with its namespace
-            Some(record) => self.find_indexed(netns, record.kept.index),
+            // Deleted with its namespace.
+            Some(record) if !record.is_of(netns)? => self.find_successor(at, netns),
+            Some(record) => match self.find_indexed(netns, record.kept.index)? {
+                Some(link) => Ok(Some(link)),
+                None => self.find_unrecorded(Site::of(at, netns)),
+            },
             None => self.find_unrecorded(Site::of(at, netns)),
         }
+    }
+
+    /// The link that the reference has made for the attachment in another namespace since. CNI_NETNS
+    /// alone may lead to another container's.
+    fn find_successor(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
+        let site = Site::of(at, netns);
+        let found = self.find_named(at.key.ifname.as_str(), site)?;
+        unless_claimed(found.filter(|link| prev_result::has_link(at, link)), site)
     }
 
     fn find_indexed(self, netns: &Netns, index: u32) -> Result<Option<Link>> {

@@ -51,13 +51,30 @@ enum Joined {
     /// The name of the VRF that is about to be created. The kernel takes no alias with a new link:
     /// after a kill in between, only this record says that the VRF is ours.
     Creating { creates: String },
-    /// ADD was refused because the interface was in the VRF before: DEL must not take that for the
-    /// reference's work.
-    Refused,
+    /// The ifindex of an interface that was in the VRF before, so that ADD was refused: DEL must not
+    /// take that for the reference's work.
+    Refused { refused: u32 },
 }
 
 fn records() -> Records {
     Records::of_plugin("vrf")
+}
+
+impl Joined {
+    /// Whether a link of the record is gone.
+    fn is_gone(&self, container: &Netlink) -> Result<bool> {
+        let links = match self {
+            Joined::Member { vrf, link, .. } => vec![*vrf, *link],
+            Joined::Refused { refused } => vec![*refused],
+            Joined::Creating { .. } => vec![],
+        };
+        for index in links {
+            if container.find_link_by_index(index)?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// A VRF as a configuration describes it.
@@ -207,7 +224,7 @@ fn refuse_master(at: &Attachment, link: &Link, vrf: &str) -> Result<()> {
     let found = at.netlink()?.find_link_by_index(index)?;
     let master = found.map_or_else(|| index.to_string(), |link| link.name);
     if master == vrf {
-        records().write_first(at, &Joined::Refused)?;
+        records().write_first(at, &Joined::Refused { refused: link.index })?;
     }
     Err(has_master(link, &master))
 }
@@ -346,11 +363,11 @@ fn is_for_main(route: &Route) -> bool {
 /// Removes the interface from its VRF. A VRF that was created here is deleted with its last
 /// interface.
 pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> {
-    if let Some(netns) = &at.netns
-        && let Some(membership) = Membership::find(netns, at, configured)?
-    {
+    if let Some(netns) = &at.netns {
         let container = netns.netlink()?;
-        Exit { cx, netns, container, at, membership }.run()?;
+        for membership in Membership::find(netns, at, configured)? {
+            Exit { cx, netns, container, at, membership }.run()?;
+        }
     }
     records().remove(&at.key)
 }
@@ -389,20 +406,28 @@ impl Which {
 }
 
 impl Membership {
-    /// None if there is nothing to undo.
-    fn find(netns: &Netns, at: &Detachment, configured: &str) -> Result<Option<Membership>> {
-        let Some(record) = records().find::<Joined>(&at.key)? else {
-            return Ok(Some(Membership::of_name(configured, at, Evidence::Configuration)));
-        };
-        let is_there = record.is_of(netns)?; // else both were deleted with their namespace
-        Ok(if is_there { Membership::of_record(&record.kept, at) } else { None })
+    /// The one of the record, and the one of the configuration if there is no record, or if what it
+    /// names is gone: the reference may have made another one since.
+    fn find(netns: &Netns, at: &Detachment, configured: &str) -> Result<Vec<Membership>> {
+        let by_name = || Membership::of_name(configured, at, Evidence::Configuration);
+        let Some(record) = records().find::<Joined>(&at.key)? else { return Ok(vec![by_name()]) };
+        let container = netns.netlink()?;
+        let named = container.find_link(at.key.ifname.as_str())?;
+        if !record.is_of(netns)? {
+            // Both were deleted with their namespace. This one may be another container's.
+            let is_successor = named.is_some_and(|link| prev_result::has_link(at, &link));
+            return Ok(is_successor.then(by_name).into_iter().collect());
+        }
+        let is_stale = named.is_some() && record.kept.is_gone(container)?;
+        let recorded = Membership::of_record(&record.kept, at);
+        Ok(recorded.into_iter().chain(is_stale.then(by_name)).collect())
     }
 
     fn of_record(joined: &Joined, at: &Detachment) -> Option<Membership> {
         match joined {
             Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
             Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
-            Joined::Refused => None,
+            Joined::Refused { .. } => None,
         }
     }
 
@@ -489,7 +514,7 @@ impl Exit<'_> {
 fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
     match &record.kept {
         Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
-        Joined::Refused | Joined::Creating { .. } => false,
+        Joined::Refused { .. } | Joined::Creating { .. } => false,
     }
 }
 

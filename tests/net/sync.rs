@@ -4,12 +4,13 @@
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use crate::support::attachment::for_ours;
-use crate::support::call::{Call, Outcome};
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{Call, Outcome, farm};
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
+use crate::support::networks::tuning::tuning;
 use crate::support::synced::{Synced, attach, attach_another, net};
-use crate::support::tracer::{Then, trace};
+use crate::support::tracer::{Stop, Then, trace};
 
 fn portmap() -> Value {
     json!({"type": "portmap", "capabilities": {"portMappings": true}})
@@ -230,6 +231,68 @@ fn each_change_is_a_line_and_failures_stop_no_other_repair() {
     });
 }
 
+/// The kernel takes the change, and it does not last: no repair, whatever was answered.
+#[test]
+fn a_change_that_does_not_last_is_a_failure() {
+    for_ours("tuning", |lab| {
+        let sysctls = json!({"sysctl": {
+            "net.core.somaxconn": "517", "net.ipv4.conf.IFNAME.arp_filter": "1",
+        }});
+        let synced = attach(lab, &[network(), tuning(sysctls)], "");
+        synced
+            .container
+            .sh("cd /proc/sys/net; echo 77 >core/somaxconn; echo 0 >ipv4/conf/eth0/arp_filter");
+        let lost = |stop: &Stop| {
+            let writes = stop.call == libc::SYS_write && stop.result.is_none();
+            if writes && stop.descriptor(0).ends_with("/somaxconn") {
+                Then::Answer(stop.args[2] as i64)
+            } else {
+                Then::Go
+            }
+        };
+        let outcome = trace(&net(lab, "sync"), lost).outcome;
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        let [change, summary] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome:?}");
+        };
+        assert!(change.contains("arp_filter to 1"), "{outcome:?}");
+        assert_eq!(summary, "1 attachment of 1 network: 0 repaired, 1 could not be");
+        assert!(outcome.stderr.contains("somaxconn to 517"), "{outcome:?}");
+        assert!(outcome.stderr.contains("is missing again"), "{outcome:?}");
+        let outcome = trace(&net(lab, "sync -o json"), lost).outcome;
+        let report = outcome.json();
+        let counts = ["repaired", "failed", "changes"].map(|name| &report[name]);
+        assert_eq!(counts, [&json!(0), &json!(1), &json!([])], "{outcome:?}");
+        synced.syncs();
+        synced.check().ok();
+    });
+}
+
+/// Another program undoes each change at once, of the host's links.
+#[test]
+fn a_change_that_is_undone_at_once_is_a_failure() {
+    for_ours("bridge", |lab| {
+        let synced = attach(lab, &[network()], "");
+        for fault in ["bridge link set dev $p isolated on", "ip link set $p down"] {
+            let fault = format!("for p in $(ls /sys/class/net/br0/brif); do {fault}; done");
+            lab.host.sh(&fault);
+            let traced = trace(&net(lab, "sync"), |stop| {
+                let sends = stop.call == libc::SYS_sendto && stop.result.is_some();
+                if sends && [libc::RTM_NEWLINK, libc::RTM_SETLINK].contains(&stop.netlink_type()) {
+                    lab.host.sh(&fault);
+                }
+                Then::Go
+            });
+            let outcome = traced.outcome;
+            let summary = "1 attachment of 1 network: 0 repaired, 1 could not be\n";
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, summary), "{outcome:?}");
+            assert!(outcome.stderr.contains("is missing again"), "{outcome:?}");
+            synced.syncs();
+            synced.check().ok();
+        }
+    });
+}
+
 #[test]
 fn a_plugin_that_is_another_program_is_left_out() {
     for_ours("portmap", |lab| {
@@ -249,6 +312,38 @@ fn a_plugin_that_is_another_program_is_left_out() {
         let summary = "1 attachment of 1 network: 0 repaired, 0 could not be\n";
         assert_eq!((outcome.status, outcome.stdout.as_str()), (0, summary), "{outcome:?}");
         assert!(outcome.stderr.contains("plugin foreign is another program"), "{outcome:?}");
+    });
+}
+
+/// A further name of a plugin, and of its IPAM plugin: both run in this process.
+#[test]
+fn an_alias_is_repaired_as_the_plugin_that_it_is() {
+    for_ours("bridge", |lab| {
+        let farm = farm().display();
+        lab.host.sh(&format!(
+            "mkdir /run/bin; ln -s {farm}/bridge /run/bin/cnv-bridge; ln -s {farm}/host-local /run/bin/cnv-ipam"
+        ));
+        let aliases = json!({"type": "cnv-bridge", "ipam": {"type": "cnv-ipam"}});
+        let conf =
+            json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [with(&network(), aliases)]});
+        lab.host.sh(&format!("mkdir /run/net.d; echo '{conf}' >/run/net.d/pods.conflist"));
+        let container = lab.container();
+        let net = |line: &str| {
+            let mut call = net(lab, line);
+            *call.args.last_mut().unwrap() += ":/run/bin";
+            call.run()
+        };
+        net(&format!("add pods {}", container.netns)).ok();
+        lab.host.sh(
+            "ip link set $(ls /sys/class/net/br0/brif) down; rm /var/lib/cni/networks/pods/10.*",
+        );
+        let outcome = net("sync");
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+        for change in ["to bridge \"br0\"", "lease 10.10.0.2 again"] {
+            assert!(outcome.stdout.contains(change), "{outcome:?}");
+        }
+        net(&format!("check pods {}", container.netns)).ok();
+        net(&format!("del pods {}", container.netns)).ok();
     });
 }
 

@@ -41,7 +41,7 @@ impl Choice {
             return Ok(if matches.get_flag("all") { Choice::All } else { Choice::Kept });
         };
         let names: Vec<String> = names.cloned().collect();
-        names.iter().try_for_each(|name| require_plugin(name, plugins))?;
+        names.iter().try_for_each(|name| require_plugin("--only", name, plugins))?;
         let chosen = plugins.iter().map(|entry| entry.name.to_owned());
         Ok(Choice::Only(chosen.filter(|name| names.contains(name)).collect()))
     }
@@ -56,11 +56,13 @@ impl Choice {
     }
 }
 
-fn require_plugin(name: &str, plugins: &[Entry]) -> Result<()> {
+/// Refuses a name that no plugin has.
+pub fn require_plugin(option: &str, name: &str, plugins: &[Entry]) -> Result<()> {
     if plugins.iter().any(|entry| entry.name == name) {
         return Ok(());
     }
-    let error = Error::new(Code::INVALID_CONFIG, format!("--only: no plugin is named {name:?}"));
+    let problem = format!("{option}: no plugin is named {name:?}");
+    let error = Error::new(Code::INVALID_CONFIG, problem);
     if name.is_empty() {
         return Err(error.with_details("expected names, with one comma between two of them"));
     }

@@ -1,8 +1,13 @@
 //! `--rollback` and `--uninstall`: what was replaced comes back.
 
+use std::fs;
+
+use nix::errno::Errno;
+
+use super::alias;
 use super::layout::{
     BINARY, PREVIOUS, REPLACED, ROLLED_BACK, exists, is_anything_kept, is_our_link, is_same, kept,
-    names_in,
+    names_in, target,
 };
 use super::links::refuse_directories;
 use super::on_path;
@@ -10,6 +15,7 @@ use super::program::list_names;
 use super::step::Step;
 use super::work::Work;
 use crate::error::{Code, Error, Result};
+use crate::runtime::handover::{self, Handover};
 use crate::runtime::leave;
 use crate::terminal::visible::visible;
 
@@ -23,6 +29,7 @@ impl Work<'_> {
         } else if exists(ROLLED_BACK) {
             self.complete_rollback()
         } else if is_anything_kept() {
+            self.hand_over();
             self.remove_all()
         } else {
             Err(nothing_to_go_back_to())
@@ -42,21 +49,55 @@ impl Work<'_> {
 
     /// Links what an interrupted rollback may have left unlinked.
     fn complete_rollback(&mut self) -> Result<()> {
+        let names = self.chosen(list_names(BINARY, BINARY)?)?;
+        let names = self.without_others(names);
+        let ours = names_in(".").into_iter().filter(|name| is_our_link(name, &self.dir)).count();
+        let is_complete = ours == names.len()
+            && names.iter().all(|name| target(name) == BINARY)
+            && alias::recorded()?.iter().all(|it| it.is_linked() == names.contains(&it.plugin));
+        if !is_complete {
+            return self.finish(ROLLBACK_REPORT, &names);
+        }
         self.say(&format!(
             "{} was rolled back already; --uninstall goes back to before cni-multi.",
             self.dir
         ));
-        let names = self.chosen(list_names(BINARY, BINARY)?)?;
-        let names = self.without_others(names);
-        self.finish(ROLLBACK_REPORT, &names)
+        Ok(())
+    }
+
+    /// Makes what the reference's DEL of our attachments looks for. Without it a second DEL succeeds,
+    /// so a failure is a note.
+    pub(super) fn hand_over(&mut self) {
+        if self.is_dry {
+            return;
+        }
+        let note = match handover::make_chains() {
+            Err(error) if error.is_errno(Errno::EPERM) => return, // nor can this user attach any
+            Err(error) => format!("chains of iptables for the reference's DEL: {error}"),
+            Ok(Handover { chains, unnamed }) => {
+                if chains > 0 {
+                    self.say(&format!("Chains of iptables made for the reference's DEL: {chains}"));
+                }
+                if unnamed == 0 {
+                    return;
+                }
+                format!("{unnamed} masqueraded attachments have no record with their names")
+            }
+        };
+        let advice = "the reference's first DEL may fail, and the second succeeds";
+        let _ = writeln!(self.err, "{}; {advice}", visible(&note)); // a mere note
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
     /// to both is never missing.
     pub(super) fn remove_all(&mut self) -> Result<()> {
+        let aliases = alias::recorded()?;
+        aliases.iter().try_for_each(|alias| self.unlink_alias(alias))?;
         self.unlink_others(&[])?;
-        for name in names_in(REPLACED) {
-            self.restore(&name)?;
+        let is_alias = |name: &String| aliases.iter().any(|it| it.name == *name && it.is_linked());
+        // In a dry run the aliases are there still.
+        for name in names_in(REPLACED).iter().filter(|name| !is_alias(name)) {
+            self.restore(name)?;
         }
         self.take_off_path()?;
         self.act(Step::RemoveBinary)?;
@@ -112,8 +153,14 @@ fn nothing_to_go_back_to() -> Error {
 
 /// One line about what stays in nftables; empty if nothing does.
 fn left() -> String {
+    // The installed binary is gone by now, and with it `cni-multi` in PATH.
+    let own = fs::read_link("/proc/self/exe").ok().filter(|own| own.exists());
+    let command = match own {
+        Some(own) => format!("`{} net gc --leave`", own.display()),
+        None => "`./cni-multi net gc --leave`, where it was unpacked or built,".to_owned(),
+    };
     match leave::count() {
-        Ok(counts) => leave::summary(&counts).unwrap_or_default(),
+        Ok(counts) => leave::summary(&counts, &command).unwrap_or_default(),
         Err(error) => {
             visible(&format!("whether anything stays in nftables cannot be told: {error}"))
         }

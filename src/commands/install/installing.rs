@@ -22,6 +22,7 @@ impl Work<'_> {
         let names = self.without_others(names);
         refuse_directories(&names)?;
         self.keep_choice()?;
+        self.keep_aliases()?;
         self.keep_previous(&new.content)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenameNew)?;

@@ -24,6 +24,9 @@ pub const ON_PATH_DRAFT: &str = ".cni-multi/new.on-path";
 /// The names that `--only` has chosen, one a line, and the draft of that list.
 pub const ONLY: &str = ".cni-multi/only";
 pub const ONLY_DRAFT: &str = ".cni-multi/new.only";
+/// The aliases, `NAME=PLUGIN` a line, and the draft of that list.
+pub const ALIASES: &str = ".cni-multi/aliases";
+pub const ALIASES_DRAFT: &str = ".cni-multi/new.aliases";
 /// The lock: accessible to its owner only, and removed afterwards.
 pub const LOCK: &str = ".cni-multi/lock";
 /// Drafts: files that are renamed from here once complete.
@@ -150,7 +153,7 @@ fn name_of(entry: io::Result<fs::DirEntry>) -> Option<String> {
 /// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file
 /// goes last.
 pub fn clean_up() {
-    for name in [NEW, LINK, KEEP, ON_PATH_DRAFT, ONLY_DRAFT, LOCK] {
+    for name in [NEW, LINK, KEEP, ON_PATH_DRAFT, ONLY_DRAFT, ALIASES_DRAFT, LOCK] {
         let _ = fs::remove_file(name); // the next run removes it
     }
     for emptied in [REPLACED, STATE] {

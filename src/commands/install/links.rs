@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use super::alias::{self, Alias};
 use super::choice::{Choice, recorded};
 use super::layout::{
-    BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
+    ALIASES, BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
 };
 use super::step::Step;
 use super::work::Work;
@@ -73,26 +74,60 @@ impl Work<'_> {
     }
 
     /// Removes a link of ours, or restores the file that it replaced.
-    fn unlink(&mut self, name: &str) -> Result<()> {
+    pub(super) fn unlink(&mut self, name: &str) -> Result<()> {
         let is_kept = exists(&kept(name));
         self.act(if is_kept { Step::Restore(name) } else { Step::Unlink(name) })
+    }
+
+    /// Keeps the aliases for later runs, and removes the links of earlier ones.
+    pub(super) fn keep_aliases(&mut self) -> Result<()> {
+        let (before, now) = (alias::recorded()?, self.further.all()?);
+        let names: Vec<String> = now.iter().map(|alias| alias.name.clone()).collect();
+        refuse_directories(&names)?;
+        let mut ended = before.iter().filter(|alias| !now.contains(alias));
+        ended.try_for_each(|alias| self.unlink_alias(alias))?;
+        match now.is_empty() {
+            false if before != now => self.act(Step::KeepAliases(&now)),
+            true if exists(ALIASES) => self.act(Step::ForgetAliases),
+            _ => Ok(()),
+        }
+    }
+
+    /// Links the aliases of these plugins. Those of other plugins lead nowhere.
+    pub(super) fn link_aliases(&mut self, plugins: &[String]) -> Result<()> {
+        for alias in self.further.all()? {
+            if !plugins.contains(&alias.plugin) {
+                self.unlink_alias(&alias)?;
+            } else if !alias.is_linked() {
+                self.keep_foreign(std::slice::from_ref(&alias.name))?;
+                self.act(Step::LinkAlias(&alias))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an alias's link, or restores the file that it replaced.
+    pub(super) fn unlink_alias(&mut self, alias: &Alias) -> Result<()> {
+        if alias.is_linked() { self.unlink(&alias.name) } else { Ok(()) }
     }
 
     /// Links the names to the binary in place, and reports what is installed.
     pub(super) fn finish(&mut self, done: &str, names: &[String]) -> Result<()> {
         self.link_names(names)?;
-        if !self.is_dry {
-            self.say_done(done, names);
-        }
-        Ok(())
+        self.link_aliases(names)?;
+        if self.is_dry { Ok(()) } else { self.say_done(done, names) }
     }
 
-    fn say_done(&mut self, done: &str, names: &[String]) {
+    fn say_done(&mut self, done: &str, names: &[String]) -> Result<()> {
+        let aliases = self.further.all()?;
+        let aliases = aliases.iter().filter(|alias| names.contains(&alias.plugin)).map(Alias::line);
+        let names: Vec<String> = names.iter().cloned().chain(aliases).collect();
         self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
         self.say_choice();
         if is_anything_kept() {
             self.say_where_kept();
         }
+        Ok(())
     }
 
     fn say_where_kept(&mut self) {

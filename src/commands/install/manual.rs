@@ -19,6 +19,10 @@ pub const MANUAL: Manual = Manual {
             "cni-multi install --only bridge,host-local,portmap",
             "Link these alone, also at later installations.",
         ),
+        (
+            "cni-multi install --alias cnv-bridge=bridge",
+            "Link a further name to a plugin, also at later installations.",
+        ),
         ("cni-multi install --rollback", "Go back to the binary before."),
         ("cni-multi install --uninstall", "Go back to the plugins before."),
         (
@@ -31,6 +35,7 @@ pub const MANUAL: Manual = Manual {
         ("/opt/cni/bin/cni-multi", "The binary; each plugin is a link to it."),
         ("/opt/cni/bin/.cni-multi", "The binary before, and what was replaced."),
         ("/opt/cni/bin/.cni-multi/only", "The names that --only has chosen."),
+        ("/opt/cni/bin/.cni-multi/aliases", "The names that --alias has linked."),
         ("/opt/cni/bin/.cni-multi/on-path", "The links that --path has made."),
         ("/usr/local/bin/cni-multi, /usr/local/bin/cnitool", "Links to the binary."),
     ],

@@ -11,6 +11,7 @@
 //!   of containernetworking/plugins. The first one of a name is kept.
 //! * `/usr/local/bin/cni-multi` and `cnitool`: links to the binary, for people (see [`on_path`])
 //! * `DIR/.cni-multi/only`: the names that `--only` has chosen (see [`choice`])
+//! * `DIR/.cni-multi/aliases`: the aliases (see [`alias`])
 //! * `DIR/.cni-multi/on-path`: the paths of those links
 //!
 //! Files of other names are not touched. One rename replaces each name, so a runtime that starts a
@@ -25,6 +26,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use self::alias::Aliases;
 use self::choice::Choice;
 use self::task::Task;
 use self::work::Work;
@@ -33,6 +35,7 @@ use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
+mod alias;
 mod choice;
 mod going_back;
 mod installing;
@@ -58,6 +61,7 @@ pub fn command() -> clap::Command {
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .args(choice::arguments())
+        .args(alias::arguments())
         .args(on_path::arguments())
         .arg(
             flag("dry-run", "Only list the paths that it would make, replace or remove")
@@ -96,6 +100,7 @@ fn perform(
     plugins: &[Entry],
 ) -> Result<()> {
     work.choice = Choice::of(matches, plugins)?;
+    work.further = Aliases::of(matches, plugins)?;
     if matches.get_flag("watch") {
         return watch::run(work, called, plugins);
     }

@@ -13,7 +13,7 @@ use super::layout::{
 use crate::error::{Code, Error, Result};
 
 /// The names of the links.
-const NAMES: [&str; 2] = [BINARY, "cnitool"];
+pub const NAMES: [&str; 2] = [BINARY, "cnitool"];
 
 /// The directory of PATH for what an administrator installs.
 const DEFAULT: &str = "/usr/local/bin";

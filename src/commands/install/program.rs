@@ -48,7 +48,8 @@ fn is_another_program(what: &str, printed: &str) -> Error {
     Error::new(Code::IO, problem)
 }
 
-fn is_plugin_name(name: &str) -> bool {
+/// Whether the name could be a plugin's: it neither leaves the directory nor hides in it.
+pub fn is_plugin_name(name: &str) -> bool {
     let is_word = !name.is_empty() && !name.starts_with('-');
     is_word && name != BINARY && name.bytes().all(is_letter)
 }

@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use super::alias::Alias;
 use super::layout::{
-    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, ONLY_DRAFT, PREVIOUS, ROLLED_BACK, attempt, content,
-    kept, remove, rename, write_draft,
+    ALIASES, ALIASES_DRAFT, BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, ONLY_DRAFT, PREVIOUS,
+    ROLLED_BACK, attempt, content, kept, remove, rename, write_draft,
 };
 use super::on_path;
 use crate::error::Result;
@@ -22,12 +23,18 @@ pub enum Step<'a> {
     Choose(&'a [String]),
     /// Forgets an earlier choice of names.
     ForgetChoice,
+    /// Keeps the aliases.
+    KeepAliases(&'a [Alias]),
+    /// Forgets earlier aliases.
+    ForgetAliases,
     /// Keeps a file of another owner that has this plugin's name.
     KeepForeign(&'a str),
     /// Gives the new binary its name.
     RenameNew,
     /// Replaces the name by a link to the binary.
     Link(&'a str),
+    /// Replaces the alias's name by a link to its plugin's.
+    LinkAlias(&'a Alias),
     /// Makes this link to the binary in a directory of PATH; the plugin directory.
     PutOnPath(&'a str, &'a str),
     /// Removes such a link.
@@ -54,6 +61,9 @@ impl Step<'_> {
             Step::ForgetRollback => (ROLLED_BACK, true),
             Step::Choose(_) => (ONLY, false),
             Step::ForgetChoice => (ONLY, true),
+            Step::KeepAliases(_) => (ALIASES, false),
+            Step::ForgetAliases => (ALIASES, true),
+            Step::LinkAlias(alias) => (alias.name.as_str(), false),
             Step::KeepForeign(name) => return (kept(name), false),
             Step::RenameNew | Step::RenamePrevious => (BINARY, false),
             Step::Link(name) | Step::Restore(name) | Step::PutOnPath(name, _) => (*name, false),
@@ -70,11 +80,17 @@ impl Step<'_> {
         match self {
             Step::KeepPrevious => keep(BINARY, PREVIOUS),
             Step::ForgetRollback => remove(ROLLED_BACK),
-            Step::Choose(names) => record_choice(names),
+            Step::Choose(names) => record(ONLY, ONLY_DRAFT, names),
             Step::ForgetChoice => remove(ONLY),
+            Step::KeepAliases(aliases) => {
+                let lines: Vec<String> = aliases.iter().map(Alias::line).collect();
+                record(ALIASES, ALIASES_DRAFT, &lines)
+            }
+            Step::ForgetAliases => remove(ALIASES),
+            Step::LinkAlias(alias) => link(&alias.name, &alias.plugin),
             Step::KeepForeign(name) => keep(name, &kept(name)),
             Step::RenameNew => rename(NEW, BINARY),
-            Step::Link(name) => link(name),
+            Step::Link(name) => link(name, BINARY),
             Step::PutOnPath(link, dir) => on_path::link(link, dir),
             Step::TakeOffPath(link) => remove(link),
             Step::MarkRollback => {
@@ -84,9 +100,9 @@ impl Step<'_> {
             Step::Restore(name) => rename(&kept(name), name),
             Step::Unlink(name) => remove(name),
             Step::DropKept(name) => remove(&kept(name)),
-            Step::RemoveBinary => {
-                [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH, ONLY].into_iter().try_for_each(remove)
-            }
+            Step::RemoveBinary => [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH, ONLY, ALIASES]
+                .into_iter()
+                .try_for_each(remove),
         }
     }
 }
@@ -113,15 +129,15 @@ fn copy_program(name: &str, to: &str) -> io::Result<()> {
     write_draft(to, &content(name)?, mode & 0o777)
 }
 
-/// Writes the chosen names, one a line.
-fn record_choice(names: &[String]) -> Result<()> {
-    let text = names.join("\n") + "\n";
-    attempt("write", ONLY, write_draft(ONLY_DRAFT, text.as_bytes(), 0o644))?;
-    rename(ONLY_DRAFT, ONLY)
+/// Writes a list, one word a line.
+fn record(list: &str, draft: &str, words: &[String]) -> Result<()> {
+    let text = words.join("\n") + "\n";
+    attempt("write", list, write_draft(draft, text.as_bytes(), 0o644))?;
+    rename(draft, list)
 }
 
-fn link(name: &str) -> Result<()> {
+fn link(name: &str, to: &str) -> Result<()> {
     remove(LINK)?;
-    attempt("link", name, symlink(BINARY, LINK))?;
+    attempt("link", name, symlink(to, LINK))?;
     rename(LINK, name)
 }

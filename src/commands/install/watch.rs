@@ -17,6 +17,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::unistd::chdir;
 
+use super::alias::Alias;
 use super::installing::write_new;
 use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, target};
 use super::links::refuse_directories;
@@ -115,6 +116,8 @@ struct Keeper<'a> {
     all: Vec<String>,
     /// Those that the directory is to have: another installation may choose others.
     names: Vec<String>,
+    /// The aliases of these.
+    aliases: Vec<Alias>,
     /// The binary in the directory when it was last known to be this build.
     ours: Option<Stamp>,
     back_off: BackOff,
@@ -126,7 +129,8 @@ impl Keeper<'_> {
     fn of<'a>(called: &'a Path, plugins: &[Entry]) -> Keeper<'a> {
         let names = plugins.iter().filter(|entry| !entry.is_alias); // of two programs, neither is lost
         let all = names.map(|entry| entry.name.to_owned()).collect();
-        Keeper { called, all, names: vec![], ours: None, back_off: BackOff::new(), reported: None }
+        let (names, aliases) = (vec![], vec![]);
+        Keeper { called, all, names, aliases, ours: None, back_off: BackOff::new(), reported: None }
     }
 
     fn run(&mut self, work: &mut Work<'_>, watch: &DirectoryWatch) -> Result<()> {
@@ -169,6 +173,8 @@ impl Keeper<'_> {
 
     fn choose(&mut self, work: &Work<'_>) -> Result<()> {
         self.names = work.chosen(self.all.clone())?;
+        self.aliases = work.further.all()?;
+        self.aliases.retain(|alias| self.names.contains(&alias.plugin));
         Ok(())
     }
 
@@ -194,10 +200,12 @@ impl Keeper<'_> {
         if is_same_file { Installed::Overwritten } else { Installed::Other }
     }
 
-    /// The plugins with a name that does not lead to the binary.
+    /// The names that do not lead to the binary.
     fn lost(&self) -> Vec<&str> {
         let names = self.names.iter().map(String::as_str);
-        names.filter(|name| target(name) != BINARY).collect()
+        let aliases = self.aliases.iter().filter(|alias| !alias.is_linked());
+        let lost = names.filter(|name| target(name) != BINARY);
+        lost.chain(aliases.map(|alias| alias.name.as_str())).collect()
     }
 
     fn repair(&mut self, work: &mut Work<'_>) -> Result<()> {
@@ -224,6 +232,7 @@ impl Keeper<'_> {
         attempt("make", REPLACED, fs::create_dir_all(REPLACED))?;
         work.keep_foreign(&self.names)?;
         work.link_names(&self.names)?;
+        work.link_aliases(&self.names)?;
         work.say(&said);
         Ok(())
     }

@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
+use super::alias::Aliases;
 use super::choice::Choice;
 use super::layout::{
     BINARY, STATE, absolute, attempt, clean_up, exists, is_installed, require_own_state,
@@ -29,6 +30,8 @@ pub(super) struct Work<'a> {
     pub(super) path: OnPath,
     pub(super) is_dry: bool,
     pub(super) choice: Choice,
+    /// Further names of plugins.
+    pub(super) further: Aliases,
     /// The plugins that leave another program of their name alone.
     pub(super) aliases: Vec<&'static str>,
     pub(super) out: &'a mut dyn Write,
@@ -49,8 +52,18 @@ impl Work<'_> {
         let is_dry = matches.get_flag("dry-run");
         let dir = absolute(typed);
         let path = OnPath::of(matches, &dir);
-        let choice = Choice::Kept;
-        Work { dir, path, is_dry, choice, aliases: vec![], out, err, is_heard: true, steps: 0 }
+        Work {
+            dir,
+            path,
+            is_dry,
+            choice: Choice::Kept,
+            further: Aliases::Kept,
+            aliases: vec![],
+            out,
+            err,
+            is_heard: true,
+            steps: 0,
+        }
     }
 
     pub(super) fn say(&mut self, line: &str) {
@@ -93,6 +106,9 @@ impl Work<'_> {
     /// Performs the task; a missing directory is created for an installation only.
     pub(super) fn perform(&mut self, task: &Task) -> Result<()> {
         umask(Mode::from_bits_truncate(0o022)); // unprivileged runtimes read it, too
+        if matches!(task, Task::Uninstall) {
+            self.hand_over(); // packages uninstall from directories that have nothing, too
+        }
         match task {
             _ if exists(&self.dir) => self.perform_inside(task),
             Task::Install(new) if self.is_dry => self.announce(new),
@@ -114,8 +130,11 @@ impl Work<'_> {
     fn announce(&mut self, new: &New) -> Result<()> {
         self.say(&["would make ", &self.dir].concat());
         self.keep_choice()?;
+        self.keep_aliases()?;
         self.act(Step::RenameNew)?;
-        self.chosen(new.names.clone())?.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        let names = self.chosen(new.names.clone())?;
+        names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        self.link_aliases(&names)?;
         self.put_on_path()
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
 use super::network::Network;
+use crate::cni::delegate;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
@@ -50,9 +51,13 @@ impl<'a> Checker<'a> {
         self.findings
     }
 
-    /// The plugin of this name, if it is compiled in.
+    /// The plugin of this name, or of an alias of this name, if it is compiled in.
     pub fn own(&self, kind: &str) -> Option<&'static Entry> {
-        self.runtime.plugins.iter().find(|entry| entry.name == kind)
+        let plugins = self.runtime.plugins;
+        plugins.iter().find(|entry| entry.name == kind).or_else(|| {
+            let program = delegate::find(kind, &self.runtime.directories()).ok()?;
+            Entry::of_link(plugins, &program)
+        })
     }
 
     /// The keys of the object here.

@@ -115,16 +115,23 @@ impl Checker<'_> {
     /// The plugin that a file holds, as the first of its network.
     fn whole_file(&self, document: usize) -> Plugin {
         let value = self.documents[document].value.clone();
-        Plugin { spot: Spot::whole(document), value, is_first: true }
+        Plugin { is_first: true, ..self.plugin(Spot::whole(document), value) }
+    }
+
+    fn plugin(&self, spot: Spot, mut value: Value) -> Plugin {
+        let program = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if let Some(entry) = self.own(&program).filter(|entry| entry.name != program) {
+            value.set("type", Value::text(entry.name));
+        }
+        Plugin { spot, value, program, is_first: false }
     }
 
     /// The plugins in the list itself.
     fn inlined(&self, document: usize) -> Vec<Plugin> {
         let list = self.documents[document].member("plugins");
-        let plugin = |(i, value): (usize, &Value)| Plugin {
-            spot: Spot::whole(document).at(&item("plugins", i)),
-            value: value.clone(),
-            is_first: i == 0,
+        let plugin = |(i, value): (usize, &Value)| {
+            let spot = Spot::whole(document).at(&item("plugins", i));
+            Plugin { is_first: i == 0, ..self.plugin(spot, value.clone()) }
         };
         list.map_or(&[][..], Value::items).iter().enumerate().map(plugin).collect()
     }

@@ -11,8 +11,8 @@
 //! first attachment. We accept all of the networks before the other rules, and keep the chain as
 //! long as any rule leads to it.
 
-use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -87,6 +87,24 @@ impl Addresses {
                 None => self.own.is_empty(),
             }
     }
+}
+
+/// Makes those of the chains that are missing, without rules, if the host has the family's program;
+/// returns how many.
+pub fn make_chains(handles: &Handles, family: Family, names: &BTreeSet<String>) -> Result<usize> {
+    let iptables = handles.iptables().for_address(family.unspecified());
+    if names.is_empty() || iptables.require().is_err() {
+        return Ok(0);
+    }
+    let made = Cell::new(0);
+    iptables.change("nat", &|| {
+        let present = iptables.save("nat")?;
+        let missing = names.iter().filter(|name| present.chain(name).is_none());
+        let lines: Vec<String> = missing.map(|name| format!("-N {name}")).collect();
+        made.set(lines.len());
+        Ok(lines)
+    })?;
+    Ok(made.get())
 }
 
 /// Removes the rules of the attachment, and the chain when no rule leads to it any more. If none of

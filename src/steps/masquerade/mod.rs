@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 
 use self::iptables::Addresses;
+pub use self::iptables::make_chains;
 pub use self::nft::LAYOUT;
 use crate::cni::addr;
 use crate::cni::attachment::{Key, NetworkName};

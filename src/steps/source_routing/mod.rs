@@ -41,7 +41,7 @@ struct Made {
     rules: Vec<(IpAddr, u32)>,
     /// The tables that were created too. A configured table may have routes of other owners.
     tables: Vec<u32>,
-    /// The interface's ifindex, which outlasts its name. None where ADD was refused.
+    /// The interface's ifindex, which outlasts its name.
     link: Option<u32>,
     /// The [`kept_routes`] of the created tables, except default routes by the addresses' gateways.
     routes: Vec<String>,
@@ -94,7 +94,8 @@ fn lead<'a>(
 ) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    refuse_rules(at, &container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
+    let is_in_the_way = |rule: &Rule| rule.table == table && is_about(rule, ips);
+    refuse_rules(at, &link, &container.rules()?, is_in_the_way)?;
     remember(at, Made::with_one_table(&link, ips, table), rb)?;
     ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
 }
@@ -109,7 +110,7 @@ fn move_routes<'a>(
 ) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    let ids = take_tables(at, ips)?;
+    let ids = take_tables(at, &link, ips)?;
     let routes = routes_in_main(container, &link, ips)?;
     let mut tables = vec![];
     for (ip, id) in ips.iter().copied().zip(ids) {
@@ -126,11 +127,15 @@ fn move_routes<'a>(
     hints::add(container, &link, missing, rb)
 }
 
+fn has_rule(rules: &[Rule], (source, table): &(IpAddr, u32)) -> bool {
+    rules.iter().any(|rule| rule.source == Some(*source) && rule.table == *table)
+}
+
 /// A free table for each of the addresses, unless there are rules for them.
-fn take_tables(at: &Attachment, ips: &[&IpConfig]) -> Result<Vec<u32>> {
+fn take_tables(at: &Attachment, link: &Link, ips: &[&IpConfig]) -> Result<Vec<u32>> {
     let container = at.netlink()?;
     let rules = container.rules()?;
-    refuse_rules(at, &rules, |rule| is_about(rule, ips))?;
+    refuse_rules(at, link, &rules, |rule| is_about(rule, ips))?;
     let mut used = Used::find(container, &rules)?;
     ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect()
 }
@@ -190,15 +195,16 @@ fn leave_main<'a>(
 }
 
 /// Refuses rules that exist for one of the addresses: one would hide ours, or be hidden, since the
-/// kernel tries the newest first. DEL must not take such a rule for one of the reference's, so an
-/// empty record is written.
+/// kernel tries the newest first. DEL must not take such a rule for one of the reference's, so a
+/// record without rules is written.
 fn refuse_rules(
     at: &Attachment,
+    link: &Link,
     rules: &[Rule],
     is_in_the_way: impl Fn(&Rule) -> bool,
 ) -> Result<()> {
     let Some(rule) = rules.iter().find(|rule| is_in_the_way(rule)) else { return Ok(()) };
-    records().write_first(at, &Made::default())?;
+    records().write_first(at, &Made { link: Some(link.index), ..Made::default() })?;
     Err(in_the_way(rule))
 }
 
@@ -215,11 +221,15 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
     ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
 }
 
-/// Adds to the record: an earlier ADD may have led the addresses to another table.
+/// Adds to the record: an earlier ADD may have led the addresses to another table. A record without
+/// any rule in the kernel is of before a DEL of the reference.
 fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
     let earlier: Option<Made> = records().read(&at.key)?;
     if let Some(earlier) = &earlier {
-        made.add(earlier);
+        let rules = at.netlink()?.rules()?;
+        if earlier.rules.iter().any(|recorded| has_rule(&rules, recorded)) {
+            made.add(earlier);
+        }
     }
     records().write(at, &made)?;
     rb.undo("forget the rules", move || restore_record(at, earlier));
@@ -368,9 +378,12 @@ pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
 }
 
 fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let Some(mut left) = Leftover::find(netns, at, configured)? else { return Ok(()) };
-    left.spare_others(netns, at)?;
-    left.delete(netns.netlink()?)
+    let mut errors = ErrorList::default();
+    for mut left in Leftover::find(netns, at, configured)? {
+        left.spare_others(netns, at)?;
+        errors.push(left.delete(netns.netlink()?));
+    }
+    errors.finish()
 }
 
 /// What an ADD has left for its DEL.
@@ -381,34 +394,46 @@ struct Leftover {
 }
 
 impl Leftover {
-    /// What ADD made; None if it was deleted with its namespace.
-    fn find(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<Option<Leftover>> {
+    /// What ADD made. Without a record, or if the kernel has other rules or another interface than
+    /// the record says, also what the reference made: its DEL leaves the record, and its next ADD
+    /// makes rules of its own.
+    fn find(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<Vec<Leftover>> {
         let container = netns.netlink()?;
-        match records().find::<Made>(&at.key)? {
-            None => Leftover::unrecorded(container, at, configured).map(Some),
-            Some(record) if !record.is_of(netns)? => Ok(None),
-            Some(record) => {
-                let made: Made = record.kept;
-                let link = match made.link {
-                    Some(index) => container.find_link_by_index(index)?,
-                    None => None,
-                };
-                Ok(Some(Leftover { made, link }))
-            }
+        let named = container.find_link(at.key.ifname.as_str())?;
+        let Some(record) = records().find::<Made>(&at.key)? else {
+            let ips = known_addresses(container, named.as_ref(), at)?;
+            return Ok(vec![Leftover::of_reference(container, named, &ips, configured)?]);
+        };
+        if !record.is_of(netns)? {
+            // Deleted with its namespace. This one may be another container's: the addresses of the
+            // interface prove nothing.
+            let ips = addresses_of_result(at);
+            return Ok(vec![Leftover::of_reference(container, named, &ips, configured)?]);
         }
+        let made: Made = record.kept;
+        let link =
+            made.link.map(|index| container.find_link_by_index(index)).transpose()?.flatten();
+        let is_replaced = link.is_none() && made.link.is_some() && named.is_some();
+        let rules = container.rules()?;
+        let is_whole = made.rules.iter().all(|recorded| has_rule(&rules, recorded));
+        let mut found = vec![Leftover { made, link }];
+        if is_replaced || !is_whole {
+            let ips = known_addresses(container, named.as_ref(), at)?;
+            found.push(Leftover::of_reference(container, named, &ips, configured)?);
+        }
+        Ok(found)
     }
 
-    /// Finds what the reference made: rules for addresses of the interface that carry no signature,
-    /// and tables that belong to the addresses.
-    fn unrecorded(
+    /// What the reference made: rules for these addresses that carry no signature, and tables that
+    /// belong to the addresses.
+    fn of_reference(
         container: &Netlink,
-        at: &Detachment,
+        link: Option<Link>,
+        ips: &[IpAddr],
         configured: Option<u32>,
     ) -> Result<Leftover> {
-        let link = container.find_link(at.key.ifname.as_str())?;
-        let ips = known_addresses(container, link.as_ref(), at)?;
         let tables = Tables::find(container, link.as_ref(), configured)?;
-        let rules = tables.rules_of_reference(&container.rules()?, &ips);
+        let rules = tables.rules_of_reference(&container.rules()?, ips);
         let tables = tables.made_for(&rules);
         Ok(Leftover { made: Made { rules, tables, ..Made::default() }, link })
     }

@@ -7,7 +7,7 @@ use super::stacked::{
     self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
     neighbours_are_told,
 };
-use crate::support::attachment::{ips, skip, with};
+use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::broken::Break;
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, assert_old_versions_need_addresses, contract};
@@ -439,6 +439,45 @@ fn cni_args_that_are_unknown_or_wrong_are_refused() {
                 assert!(error.text().contains("CNI_ARGS"), "{args}: {error:?}");
             }
             before.assert_unchanged("the refused ADD");
+        }
+    });
+}
+
+/// The record is of before a rollback to the reference, which has attached the container again: in
+/// the same namespace, or in another one, as after a restart of the container. CNI_NETNS alone may
+/// lead to another container's.
+#[test]
+fn del_deletes_the_link_of_the_reference_after_a_rollback() {
+    for_ours("macvlan", |lab| {
+        if !MACVLAN.is_in(lab) {
+            return;
+        }
+        let by_reference = |container: &Container| {
+            lab.host.sh(&format!(
+                "ip link add link uplink name theirs type macvlan; ip link set theirs netns {} name eth0",
+                container.netns
+            ));
+        };
+        let container = lab.container();
+        let attachment = lab.attach(&container, &MACVLAN.conf());
+        let result = attachment.add();
+        container.sh("ip link del eth0");
+        by_reference(&container);
+        attachment.del();
+        assert!(container.link("eth0").is_none());
+
+        for is_of_it in [false, true] {
+            attachment.add();
+            let next = lab.container();
+            by_reference(&next);
+            let mac = next.link("eth0").unwrap()["address"].clone();
+            let interface = json!({"name": "eth0", "mac": mac, "sandbox": next.netns});
+            let theirs = json!({"cniVersion": "1.0.0", "interfaces": [interface]});
+            let result = if is_of_it { &theirs } else { &result };
+            let late = attachment.clone().netns(Some(&next.netns));
+            late.call("DEL", Some(result)).run().ok();
+            assert_eq!(next.link("eth0").is_none(), is_of_it);
+            container.sh("ip link del eth0");
         }
     });
 }

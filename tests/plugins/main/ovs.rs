@@ -19,6 +19,7 @@ use crate::support::networks::bridge::{dual_stack, static_ipam};
 use crate::support::networks::ovs::{column, conf, every_key, node, ports, serve, stop};
 use crate::support::snapshot::Watch;
 use crate::support::synced::attach;
+use crate::support::tracer::{Then, trace};
 use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 /// Runs a case on a node with a database and the bridge `ovs0`.
@@ -230,6 +231,38 @@ fn ports_of_others_are_never_touched() {
         ovs.del();
         ovs.gc(&[]).ok();
         before.assert_unchanged("DEL and GC");
+    });
+}
+
+/// vswitchd reads the flags of a new port and writes them back with IFF_PROMISC: IFF_UP is lost if
+/// ADD sets it in between.
+#[test]
+fn the_host_end_is_up_before_its_row_and_set_up_again() {
+    on_a_node(|lab| {
+        let container = lab.container();
+        let ovs = lab.attach(&container, &without_ipam(json!({})));
+        let ends = "ip -br link show type veth | grep -v uplink";
+        let (mut at_row, mut is_down) = (None, false);
+        let traced = trace(&ovs.call("ADD", None), |stop| {
+            let sends = [libc::SYS_write, libc::SYS_sendto].contains(&stop.call);
+            let sent = || stop.memory(stop.args[1], stop.args[2] as usize);
+            if sends && stop.result.is_none() {
+                if String::from_utf8_lossy(&sent()).contains("\"insert\"") {
+                    at_row = Some(lab.host.sh(ends));
+                }
+            } else if at_row.is_some() && !is_down && sends && stop.is_netlink() {
+                is_down = true;
+                lab.host.sh(&format!("ip link set $({ends} | cut -d@ -f1) down"));
+            }
+            Then::Go
+        });
+        let result = traced.outcome.ok();
+        let at_row = at_row.unwrap();
+        assert!(at_row.contains(",UP"), "the row is written first: {at_row}");
+        assert!(is_down);
+        assert_eq!(lab.host.link(&interface(&result, 0)).unwrap()["operstate"], "UP");
+        ovs.check(&result).ok();
+        ovs.del();
     });
 }
 

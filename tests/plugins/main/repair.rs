@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::bridge::vlan::filters_vlans;
 use crate::support::attachment::for_ours;
 use crate::support::netns::Lab;
-use crate::support::synced::{Synced, attach};
+use crate::support::synced::{Synced, attach, attach_another};
+use crate::support::traffic::assert_pings;
 
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -84,6 +85,29 @@ fn parts_of_a_bridge_are_repaired() {
             synced.assert_repaired(&fault, &changes);
             assert_reaches_gateways(&synced);
         }
+        synced.del();
+    });
+}
+
+/// Ports that are isolated from each other exchange no packets.
+#[test]
+fn flags_of_a_port_that_nobody_asked_for_are_cleared() {
+    for_ours("bridge", |lab| {
+        let mut plain = bridge();
+        plain["hairpinMode"] = json!(false);
+        let synced = attach(lab, &[plain], "");
+        let port = host_end(lab);
+        let neighbour = attach_another(lab, "");
+        for flag in ["isolated", "hairpin"] {
+            let ports = "$(ls /sys/class/net/pods0/brif)";
+            synced.assert_repaired(
+                &format!("for p in {ports}; do bridge link set dev $p {flag} on; done"),
+                &[&format!("connect \"{port}\" to bridge")],
+            );
+            assert_pings(&synced.container, "10.47.0.3");
+        }
+        neighbour.check().ok();
+        neighbour.del();
         synced.del();
     });
 }

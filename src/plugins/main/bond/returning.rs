@@ -13,12 +13,11 @@ use crate::error::{ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
-use crate::steps::link_alias;
-use crate::steps::link_record;
 use crate::steps::moved_link::{
     self, Belongings, Homecoming, Identity, Lent, Links, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
+use crate::steps::{link_alias, link_record, prev_result};
 
 /// The directory of the records.
 pub const RECORDS: &str = "bond-links";
@@ -79,10 +78,35 @@ pub fn finish_earlier(cx: &Context<'_>, at: &Attachment) -> Result<()> {
 
 /// Deletes the bond of an attachment and puts its links back.
 pub fn leave(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-    if records().find::<Kept>(&at.key)?.is_none() {
-        leave_unrecorded(cx, conf, at)?;
+    let record = records().find::<Kept>(&at.key)?;
+    let bond = at.netns.as_ref().map(|netns| bond_of_original(at, netns, record.as_ref()));
+    let bond = bond.transpose()?.flatten();
+    if let (Some(netns), Some(bond)) = (&at.netns, &bond)
+        && !conf.links_in_container
+    {
+        // Before the bond is deleted: a repeated DEL has to find them.
+        bring_ports(cx, conf, netns, bond)?;
+    }
+    if record.is_none() || bond.is_some() {
+        BONDS.delete(at)?;
     }
     leave_recorded(cx, at)
+}
+
+/// The bond that the original has made for the attachment. If there is a record, it is of before a
+/// DEL of the original; the namespace may be another container's by now.
+fn bond_of_original(
+    at: &Detachment,
+    netns: &Netns,
+    record: Option<&Found<Kept>>,
+) -> Result<Option<Link>> {
+    let named = link_record::find_named(netns.netlink()?, at.key.ifname.as_str())?;
+    let Some(bond) = named.filter(is_of_original) else { return Ok(None) };
+    let is_its = match record {
+        Some(record) => record.is_of(netns)? || prev_result::has_link(at, &bond),
+        None => true,
+    };
+    Ok(is_its.then_some(bond))
 }
 
 /// The same by the record, if there is one.
@@ -156,22 +180,10 @@ fn bring_devices(cx: &Context<'_>, found: &Found<Kept>, netns: Option<&Netns>) -
     ErrorList::of(kept.devices.iter().map(bring))
 }
 
-/// Deletes a bond that the original made, and moves the links of the configuration that are its
-/// ports back to the host, where they are down, as the original leaves them.
-fn leave_unrecorded(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-    if let Some(netns) = &at.netns
-        && !conf.links_in_container
-    {
-        // Before the bond is deleted: a repeated DEL has to find them.
-        bring_ports(cx, conf, at, netns)?;
-    }
-    BONDS.delete(at)
-}
-
-fn bring_ports(cx: &Context<'_>, conf: &Conf, at: &Detachment, netns: &Netns) -> Result<()> {
+/// Moves the links of the configuration that are ports of a bond of the original back to the host,
+/// where they are down, as the original leaves them.
+fn bring_ports(cx: &Context<'_>, conf: &Conf, netns: &Netns, bond: &Link) -> Result<()> {
     let container = netns.netlink()?;
-    let named = link_record::find_named(container, at.key.ifname.as_str())?;
-    let Some(bond) = named.filter(is_of_original) else { return Ok(()) };
     let mut errors = ErrorList::default();
     for name in conf.names() {
         let port = link_record::find_named(container, name)?;

@@ -28,7 +28,8 @@ pub fn attach<'a>(
 
 fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {
     let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
-    if hairpin_mode || port_isolation {
+    // A repair may find flags set that the configuration does not have.
+    if (port.hairpin, port.isolated) != (hairpin_mode, port_isolation) {
         member.host()?.set_port(port, hairpin_mode, port_isolation)?;
     }
     Ok(())

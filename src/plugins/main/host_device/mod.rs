@@ -55,7 +55,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        ipam::del_with_link(cx, at, &mut || passage::leave(cx, &at.key, at.netns.as_deref()))
+        ipam::del_with_link(cx, at, &mut || passage::detach(cx, at))
     }
 
     /// Does not look for the device: if it is not on the host it may be in use in a container.

@@ -9,13 +9,13 @@ use crate::cni::valid::Stale;
 use crate::error::{ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
-use crate::plugin::{Attachment, Context};
+use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::moved_link::{
     self, Homecoming, Lent, Links, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
-use crate::steps::{link_alias, link_record};
+use crate::steps::{link_alias, link_record, prev_result};
 
 /// The directory of the records.
 const PLUGIN: &str = "host-device";
@@ -50,6 +50,19 @@ fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
         }
         moved => moved,
     }
+}
+
+/// DEL: moves the device back, and one that the reference may have moved in since the record.
+pub fn detach(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let recorded = records().find::<Lent>(&at.key)?;
+    leave(cx, &at.key, at.netns.as_deref())?;
+    let (Some(recorded), Some(netns)) = (recorded, &at.netns) else { return Ok(()) };
+    let named = link_record::find_named(netns.netlink()?, at.key.ifname.as_str())?;
+    // CNI_NETNS may lead to another container's namespace by now.
+    if recorded.is_of(netns)? || named.is_some_and(|link| prev_result::has_link(at, &link)) {
+        leave_unrecorded(cx, &at.key, netns)?;
+    }
+    Ok(())
 }
 
 /// Moves the device of an attachment back to the host and restores its state. A device that is

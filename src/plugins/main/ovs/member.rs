@@ -56,7 +56,7 @@ impl<'a> Member<'a> {
         kept.write(&text)
     }
 
-    /// Makes the host's end a port, and sets it up.
+    /// Sets the host's end up, and makes it a port.
     fn join(self, host_end: &Link, stale: &[Port], rb: &mut Rollback<'a>) -> Result<()> {
         // Before, since an answer may be lost; over another connection, which may be the reason.
         rb.undo("delete the port", move || {
@@ -66,11 +66,13 @@ impl<'a> Member<'a> {
         self.connect(host_end, stale)
     }
 
-    /// Makes the host's end a port in place of `stale` ones, and sets it up.
+    /// Sets the host's end up, and makes it a port in place of `stale` ones. In this order: vswitchd
+    /// reads the flags of a new port and writes them back with IFF_PROMISC, and IFF_UP is lost if it
+    /// is set in between.
     pub fn connect(self, host_end: &Link, stale: &[Port]) -> Result<()> {
         router_advertisements::ignore(&host_end.name)?;
-        port::create(self.database, self.conf, self.at, (&host_end.name, stale))?;
-        self.host()?.set_up(host_end)
+        self.host()?.set_up(host_end)?;
+        port::create(self.database, self.conf, self.at, (&host_end.name, stale))
     }
 
     /// Layer 3: addresses and routes in the container.
@@ -110,16 +112,28 @@ impl<'a> Member<'a> {
         Ok((AddResult::default(), mac))
     }
 
-    /// Waits until the host's end has a carrier. The row's `link_state` says the same later, and
-    /// never while vswitchd is stopped.
+    /// Waits until the host's end has a carrier, and sets it up again if it is down. The row's
+    /// `link_state` says the same later, and never while vswitchd is stopped.
     fn carrying(self, host_end: &Link) -> Result<Link> {
-        let link = self.host()?.link(&host_end.name)?;
+        let host = self.host()?;
+        let link = host.link(&host_end.name)?;
         if link.is_operational() {
             return Ok(link);
         }
         let end = self.cx.deadline().of_wait(self.conf.patience());
-        let link = Watch::links()?.until_operational(self.host()?, &host_end.name, end)?;
-        if link.is_operational() { Ok(link) } else { Err(without_carrier(&link)) }
+        let watch = Watch::links()?;
+        loop {
+            let link = host.link(&host_end.name)?;
+            if link.is_operational() {
+                return Ok(link);
+            }
+            if !link.up {
+                host.set_up(&link)?;
+            }
+            if !watch.until(end)? {
+                return Err(without_carrier(&link));
+            }
+        }
     }
 
     /// The netlink socket of the host.

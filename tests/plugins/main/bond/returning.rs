@@ -100,3 +100,34 @@ fn del_takes_apart_what_the_original_made() {
         assert!(container.link("eth0").is_none() && container.link("port0").is_some());
     });
 }
+
+/// The record is of before a rollback to the original, which has attached the container again, with
+/// another link.
+#[test]
+fn del_takes_apart_what_the_original_made_after_a_rollback() {
+    for_ours_with_ports(|lab| {
+        let container = lab.container();
+        let bond = lab.attach(&container, &layer_two());
+        bond.add();
+        let host = lab.pid();
+        container.sh(&format!(
+            "ip link del eth0; for port in port0 port1; do ip link set $port netns {host}; done"
+        ));
+        let path = &container.netns;
+        lab.host.sh(&format!(
+            "ip link add port2 type veth peer name far2 netns outside
+             for port in port0 port2; do ip link set $port netns {path}; done"
+        ));
+        container.sh("ip -b - <<'END'
+link add eth0 type bond mode active-backup miimon 100
+link set port0 master eth0
+link set port2 master eth0
+link set eth0 up
+END");
+        bond.conf(json!({"links": [{"name": "port0"}, {"name": "port2"}]})).del();
+        assert!(container.link("eth0").is_none());
+        for port in ["port0", "port1", "port2"] {
+            assert!(lab.host.link(port).is_some(), "{port}");
+        }
+    });
+}

@@ -7,7 +7,7 @@ use super::{MAC, assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
-use crate::support::networks::host_device::{conf, device, is_up, layer_two, leased};
+use crate::support::networks::host_device::{conf, device, is_up, layer_two, leased, named_device};
 use crate::support::snapshot::Watch;
 use crate::support::tracer::{Then, trace};
 use crate::support::traffic::assert_pings;
@@ -370,6 +370,28 @@ fn a_record_that_a_rollback_left_is_not_believed() {
         let changes: Vec<&str> =
             changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
         assert_eq!(changes, [""; 0]);
+        assert_eq!(records(lab), [""; 0]);
+    });
+}
+
+/// The record is of before a rollback to the reference, which has taken `dev0` back and attached
+/// another device.
+#[test]
+fn del_returns_what_the_reference_lent_after_a_rollback() {
+    for_ours("host-device", |lab| {
+        [0, 1].into_iter().for_each(|number| named_device(lab, number));
+        let container = lab.container();
+        let attachment = lab.attach(&container, &layer_two());
+        attachment.add();
+        let host = lab.pid();
+        container.sh(&format!(
+            "ip link set eth0 down; ip link set eth0 name dev0 alias ''; ip link set dev0 netns {host}"
+        ));
+        lab.host.sh(&format!("ip link set dev1 netns {}", container.netns));
+        container.sh("ip link set dev1 name eth0 alias dev1");
+        attachment.del();
+        assert!(container.link("eth0").is_none());
+        assert!(["dev0", "dev1"].iter().all(|device| lab.host.link(device).is_some()));
         assert_eq!(records(lab), [""; 0]);
     });
 }

@@ -230,3 +230,84 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
         });
     }
 }
+
+/// The reference's DEL of an attachment of ours.
+const THEIR_DEL: &str = "ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2";
+/// The reference's ADD of the attachment, with another address.
+const THEIR_ADD: &str = "ip addr add 10.20.0.7/24 dev net1; ip link set net1 up
+    ip route add 10.78.0.0/16 dev net1 table 100; ip rule add from 10.20.0.7 lookup 100 protocol 0";
+
+/// A rollback in between: the record is of before, and the reference has attached the container
+/// again.
+#[test]
+fn del_finds_what_the_reference_made_after_a_rollback() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh(&format!(
+            "{THEIR_DEL}; ip link del net1; ip link add net1 type veth peer name other
+             ip link set other up; {THEIR_ADD}"
+        ));
+        container.sh("ip rule add from 10.20.0.7 lookup 300 protocol static"); // not the reference's
+        bare(&sbr).del();
+        assert_eq!(rules(&container), [super::pair("10.20.0.7", "300")]);
+        assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
+    });
+}
+
+/// The same in another namespace, as after a restart of the container. CNI_NETNS alone may lead to
+/// another container's.
+#[test]
+fn del_finds_what_the_reference_made_in_another_namespace() {
+    for_ours("sbr", |lab| {
+        for (address, left) in [("10.20.0.2/24", 1), ("10.20.0.7/24", 0)] {
+            let (_earlier, sbr) = two_uplinks(lab, json!({}));
+            sbr.add();
+            let container = lab.container();
+            container.sh("ip link add net1 type veth peer name other; ip link set other up");
+            container.sh(THEIR_ADD);
+            let mut late = sbr.clone().netns(Some(&container.netns));
+            late.conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": address}]});
+            late.del();
+            assert_eq!(rules(&container).len(), left, "the last result has {address}");
+        }
+    });
+}
+
+#[test]
+fn an_add_forgets_rules_that_the_reference_s_del_has_removed() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh(&format!(
+            "{THEIR_DEL}; ip route flush table 100; ip addr flush dev net1; ip addr add 10.20.0.9/24 dev net1"
+        ));
+        let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.20.0.9/24"}]});
+        let mut again = sbr.clone();
+        again.conf["prevResult"] = result;
+        again.add();
+        let kept = lab.host.sh(&format!("cat {KEPT}/*"));
+        assert!(kept.contains("10.20.0.9") && !kept.contains("10.20.0.2\""), "{kept}");
+        again.del();
+        assert_eq!(rules(&container), []);
+    });
+}
+
+/// ADD has refused because of the reference's rule, and the reference has attached the container
+/// again since.
+#[test]
+fn a_refusal_of_before_a_rollback_spares_no_rule() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        container.sh("ip rule add from 10.20.0.2 lookup 100 protocol 0");
+        assert_eq!(sbr.try_add().err().code, 102);
+        bare(&sbr).del();
+        assert_eq!(rules(&container).len(), 1, "it was there before the refused ADD");
+        assert_eq!(sbr.try_add().err().code, 102);
+        container.sh("ip rule del from 10.20.0.2; ip link del net1
+            ip link add net1 type veth peer name other; ip link set other up");
+        container.sh(THEIR_ADD);
+        bare(&sbr).del();
+        assert_eq!(rules(&container), []);
+    });
+}

@@ -180,3 +180,21 @@ fn del_does_not_need_the_lock() {
         container.sh("kill -- -$(cat /run/holder); rm /run/holder");
     });
 }
+
+/// A rollback in between: the record is of before, and the reference has attached the container
+/// again, with a VRF of its own.
+#[test]
+fn del_leaves_the_vrf_that_the_reference_made_after_a_rollback() {
+    for_ours_in_blue(|_, container, member| {
+        for link in ["ip link del net1; ip link add net1 type veth peer name other", "true"] {
+            member.add();
+            container.sh(&format!(
+                "ip link set net1 nomaster; ip link del blue; {link}
+                 ip link add blue type vrf table 10; ip link set blue up; ip link set net1 master blue"
+            ));
+            bare(member).del();
+            assert!(container.link("blue").is_none(), "{link}");
+            assert_eq!(master(container, "net1"), json!(null), "{link}");
+        }
+    });
+}

@@ -1,0 +1,106 @@
+//! `--alias NAME=PLUGIN`: further names of plugins, as programs expect them that bring copies of
+//! plugins under names of their own: KubeVirt's `cnv-bridge`, BuildKit's `buildkit-cni-bridge`.
+//!
+//! An alias is a link to the plugin's link: a process that is called by an unknown name reads where
+//! the link of that name leads. The aliases stay with the directory, as a [`choice`](super::choice)
+//! does.
+
+use std::io;
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::choice::require_plugin;
+use super::layout::{ALIASES, BINARY, attempt, lines_of, target};
+use super::on_path;
+use super::program::is_plugin_name;
+use crate::error::{Code, Error, Result};
+use crate::plugin::Entry;
+
+/// A further name of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alias {
+    pub name: String,
+    pub plugin: String,
+}
+
+/// The aliases of a directory.
+pub enum Aliases {
+    /// Those that an earlier run has named.
+    Kept,
+    /// These.
+    Only(Vec<Alias>),
+}
+
+/// `--alias` and `--no-alias`.
+pub fn arguments() -> [Arg; 2] {
+    let alias = Arg::new("alias").long("alias").value_name("NAME=PLUGIN").value_delimiter(',');
+    let none = Arg::new("no-alias").long("no-alias").action(ArgAction::SetTrue);
+    let others = ["rollback", "uninstall", "watch"];
+    [
+        alias
+            .action(ArgAction::Append)
+            .help("Link further names to plugins, now and at later installations")
+            .conflicts_with("no-alias")
+            .conflicts_with_all(others),
+        none.help("Remove the further names").conflicts_with_all(others),
+    ]
+}
+
+impl Alias {
+    fn parse(text: &str) -> Option<Alias> {
+        let (name, plugin) = text.split_once('=')?;
+        let is_free =
+            is_plugin_name(name) && !name.starts_with(BINARY) && !on_path::NAMES.contains(&name);
+        (is_free && is_plugin_name(plugin))
+            .then(|| Alias { name: name.to_owned(), plugin: plugin.to_owned() })
+    }
+
+    /// The alias that the option names. Refuses a plugin's name, and a plugin that there is not.
+    fn of(text: &str, plugins: &[Entry]) -> Result<Alias> {
+        let alias = Alias::parse(text)
+            .filter(|alias| !plugins.iter().any(|entry| entry.name == alias.name));
+        let alias = alias.ok_or_else(|| {
+            Error::new(Code::INVALID_CONFIG, format!("--alias: {text:?} is no further name"))
+                .with_details("expected NAME=PLUGIN, with a name of a-z, 0-9 and - that is free")
+        })?;
+        require_plugin("--alias", &alias.plugin, plugins)?;
+        Ok(alias)
+    }
+
+    /// Whether the name is the alias's link.
+    pub fn is_linked(&self) -> bool {
+        target(&self.name) == self.plugin
+    }
+
+    pub fn line(&self) -> String {
+        [&self.name, "=", &self.plugin].concat()
+    }
+}
+
+impl Aliases {
+    /// Those of the options.
+    pub fn of(matches: &ArgMatches, plugins: &[Entry]) -> Result<Aliases> {
+        let Some(texts) = matches.get_many::<String>("alias") else {
+            let is_none = matches.get_flag("no-alias");
+            return Ok(if is_none { Aliases::Only(vec![]) } else { Aliases::Kept });
+        };
+        texts.map(|text| Alias::of(text, plugins)).collect::<Result<_>>().map(Aliases::Only)
+    }
+
+    /// The aliases.
+    pub fn all(&self) -> Result<Vec<Alias>> {
+        match self {
+            Aliases::Kept => recorded(),
+            Aliases::Only(aliases) => Ok(aliases.clone()),
+        }
+    }
+}
+
+/// The aliases that an earlier run has named.
+pub fn recorded() -> Result<Vec<Alias>> {
+    match lines_of(ALIASES) {
+        Ok(lines) => Ok(lines.iter().filter_map(|line| Alias::parse(line)).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => attempt("read", ALIASES, Err(error)),
+    }
+}
