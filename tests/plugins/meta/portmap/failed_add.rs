@@ -135,7 +135,7 @@ fn iptables_only() -> Vec<Case> {
             "chain",
             json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}),
             7,
-            "externalSetMarkChain",
+            "remove the key, or start kube-proxy",
         ),
         Case::new(
             "condition",
