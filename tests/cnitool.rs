@@ -196,6 +196,27 @@ fn both_print_and_keep_the_same() {
     assert_eq!(told(OURS), told(REFERENCE));
 }
 
+/// The specification has runtimes delete `capabilities` from what a plugin gets; libcni does not.
+#[test]
+fn libcni_alone_leaves_capabilities_in_a_plugin_s_stdin() {
+    let lab = lab(Peer::Ours);
+    network(
+        &lab,
+        "kept.conflist",
+        r#"{"name":"kept","cniVersion":"1.0.0","plugins":[{"type":"keeps","capabilities":{"mac":true}}]}"#,
+    );
+    lab.host.sh(
+        r#"mkdir /run/bin; cd /run/bin
+        printf '#!/bin/sh\ncat >/run/stdin; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >keeps; chmod +x keeps"#,
+    );
+    for (tool, is_left) in [(Some(OURS), false), (reference().map(|_| REFERENCE), true)] {
+        let Some(tool) = tool else { return skip("the reference's cnitool in CNI_TOOL") };
+        let line = format!("CNI_PATH=/run/bin {tool} add kept {}", lab.container().netns);
+        assert_eq!(run(&lab, &line).status, 0, "{tool}");
+        assert_eq!(lab.host.sh("cat /run/stdin").contains("capabilities"), is_left, "{tool}");
+    }
+}
+
 #[test]
 fn both_find_the_same_mistakes_in_the_same_order() {
     let lab = lab(Peer::Ours);

@@ -2,6 +2,8 @@
 //! and its file `expected` has the output for it, with the exit status below. The plugins are ours
 //! and those in `bin` of the folder.
 
+mod definitions;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -24,10 +24,34 @@ pub fn add(mistake: &mut clap::Error, root: &Command, words: &[OsString]) {
         _ => return,
     };
     let Some(ContextValue::String(word)) = mistake.get(wrong) else { return };
-    if let Some(near) = nearest(word, candidates.iter().map(String::as_str)) {
+    let of_others = elsewhere(word).filter(|(known, _)| candidates.iter().any(|it| it == known));
+    let near = of_others.map(|(_, said)| said).next();
+    let near = near.or_else(|| nearest(word, candidates.iter().map(String::as_str)));
+    if let Some(near) = near {
         let near = near.to_owned();
         mistake.insert(suggested, ContextValue::Strings(vec![near]));
     }
+}
+
+/// Words of other programs' command lines; each with the command or option that is theirs here, and how
+/// it is typed.
+const ELSEWHERE: [(&str, &str, &str); 10] = [
+    ("attach", "add", "add"),
+    ("connect", "add", "add"),
+    ("delete", "del", "del"),
+    ("describe", "inspect", "inspect"),
+    ("detach", "del", "del"),
+    ("disconnect", "del", "del"),
+    ("prune", "gc", "gc"),
+    ("remove", "del", "del"),
+    ("show", "inspect", "inspect"),
+    ("--json", "--output", "--output json"),
+];
+
+/// What a word of another program may be here.
+fn elsewhere(word: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = ELSEWHERE.iter().filter(move |(theirs, ..)| *theirs == word);
+    all.map(|(_, known, said)| (*known, *said))
 }
 
 /// The command that the words lead to.

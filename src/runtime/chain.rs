@@ -140,8 +140,8 @@ impl Runtime<'_> {
     }
 
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as it can be
-    /// read. The cached result is removed after the last plugin; the first failure ends the DEL and
-    /// keeps the result. Returns whether the attachment had a file in the cache.
+    /// read. The cached result is removed after the last plugin, and one that stays is an error; the
+    /// first failure ends the DEL and keeps the result. Returns whether the attachment had a file in the cache.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<bool> {
         let held = self.hold(Some(at))?;
         let was_there = self.cache.contains(&at.key)?;
@@ -160,8 +160,9 @@ impl Runtime<'_> {
                 done.map(drop).map_err(|error| failed(error, plugin, "delete"))
             })
         })?;
-        let _ = self.cache.delete(&at.key); // if it stays, another DEL is harmless
-        Ok(())
+        self.cache.delete(&at.key).map_err(|error| {
+            error.with_details("it is detached; another del removes the file, too")
+        })
     }
 
     /// The result of ADD for a DEL, which does without one that cannot be read. A file that can

@@ -38,6 +38,8 @@ pub struct Step<'a> {
 pub enum Event<'a> {
     /// An attachment that has a record.
     Step(Step<'a>),
+    /// A gone attachment with a record, which stays because its network has `disableGC`.
+    Left(&'a Parameters),
     /// Objects without a record that were removed, or would be.
     Removed(&'a NetworkName, &'a [Stale]),
     /// Objects without a record that are kept.
@@ -100,15 +102,17 @@ impl Runtime<'_> {
         unrecorded: Unrecorded,
         mut sweep: Sweep<'_>,
     ) -> Result<()> {
-        if list.disable_gc {
-            return Ok(());
-        }
-        let held = self.lock_all(sweep.extent)?;
+        let extent = if list.disable_gc { Extent::Look } else { sweep.extent };
+        let held = self.lock_all(extent)?;
         let mut alone = self.within(&held.env);
         let network = NetworkName::parse(&list.name)?;
         let mut census = Census::of(alone.cache.all()?, network);
         census.move_errors(&mut sweep.errors);
         alone.tell_unclear(&census);
+        if list.disable_gc {
+            census.dead.iter().for_each(|at| (sweep.watch)(&Event::Left(at)));
+            return sweep.errors.finish();
+        }
         alone.detach(list, &census.dead, &mut sweep);
         if has_gc(list) {
             let mut kept = Kept::of(list, &census);
@@ -185,8 +189,10 @@ impl Runtime<'_> {
                 continue;
             }
             let list = forgotten_list(&at.key.network, document, conf_dir);
-            if let Some(list) = sweep.errors.push(list).filter(|list| !list.disable_gc) {
-                alone.detach(&list, &[at], &mut sweep);
+            match sweep.errors.push(list) {
+                Some(list) if list.disable_gc => (sweep.watch)(&Event::Left(&at)),
+                Some(list) => alone.detach(&list, &[at], &mut sweep),
+                None => (),
             }
         }
         sweep.errors.finish()

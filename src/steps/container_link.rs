@@ -19,6 +19,7 @@ use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_record::{self, PluginLinks};
 use crate::steps::records::Site;
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::{interface, link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
@@ -38,6 +39,8 @@ pub struct Plan {
     pub birthplace: Birthplace,
     /// Its kind, its lower link and their properties.
     pub spec: LinkSpec,
+    /// Whether it accepts router advertisements.
+    pub accept_ra: AcceptRa,
 }
 
 impl Plan {
@@ -54,7 +57,9 @@ impl Plan {
             Birthplace::Host => self.create_from_host(cx.host()?, at)?,
             Birthplace::Container => self.create_inside(at)?,
         };
-        own(at, self.links, born_as, rb)
+        let link = own(at, self.links, born_as, rb)?;
+        self.accept_ra.set(at)?;
+        Ok(link)
     }
 
     /// Creates the link with a temporary name, in place of one that an earlier ADD has left.

@@ -4,13 +4,57 @@
 //! The kernel checks `accept_ra` of the link that receives the packet. A port of a bridge passes
 //! everything to the bridge, so the bridge's setting counts while the link is a port, and the
 //! port's own setting afterwards.
+//!
+//! Containers of a network are hosts for each other, too: `acceptRA` says what their interfaces do.
 
 use nix::errno::Errno;
+use serde::Deserialize;
 
 use crate::error::{Error, Result, warn};
 use crate::net::sysctl::Sysctl;
+use crate::plugin::Attachment;
 
 const IGNORED: &str = "0";
+/// Also while the container forwards packets.
+const ACCEPTED: &str = "2";
+
+/// The key of a container's interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct AcceptRa(Option<bool>);
+
+impl AcceptRa {
+    /// Its row for `KEYS` of plugins.
+    pub const KEY: &'static str = "acceptRA | boolean | the kernel's | Whether the interface takes addresses and routes from router advertisements, which any container of the network can send; set before it is up.";
+
+    /// Sets what the key says of the interface, which is down.
+    pub fn set(self, at: &Attachment) -> Result<()> {
+        let Some(value) = self.value() else { return Ok(()) };
+        let setting = accept_ra(at.ifname());
+        match at.run(|| setting.ensure(value)) {
+            Err(e) if e.is_not_found() => Ok(()), // no IPv6
+            set => set,
+        }
+    }
+
+    /// Compares the interface's setting with the key.
+    pub fn verify(self, at: &Attachment) -> Result<()> {
+        let Some(value) = self.value() else { return Ok(()) };
+        let setting = accept_ra(at.ifname());
+        match at.run(|| setting.read()) {
+            Ok(found) if found != value => {
+                let name = at.ifname();
+                Err(Error::check(format!("accept_ra of {name:?} is {found}, expected {value}")))
+            }
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn value(self) -> Option<&'static str> {
+        self.0.map(|wanted| if wanted { ACCEPTED } else { IGNORED })
+    }
+}
 
 /// `accept_ra` of a link of the host; None where the link already ignores advertisements, or has no
 /// IPv6.

@@ -206,12 +206,18 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
 }
 
 /// Containers on one bridge are neighbours, and a neighbour may be the network's router, so the
-/// plugins allow this, as the reference does. Port isolation or tuning prevents it.
+/// plugins allow this, as the reference does. Port isolation, `acceptRA` or tuning prevents it.
 #[test]
 fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
-    let cases: [(&str, Value, Option<Value>); 3] = [
+    let cases: [(&str, Value, Option<Value>); 5] = [
         ("nothing", json!({}), None),
         ("isolated ports", json!({"portIsolation": true}), None),
+        ("acceptRA", json!({"acceptRA": false}), None),
+        (
+            "acceptRA without addresses",
+            json!({"acceptRA": false, "ipam": null, "isGateway": null}),
+            None,
+        ),
         ("tuning", json!({}), Some(json!({"sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "0"}}))),
     ];
     for (what, changes, sysctl) in cases {

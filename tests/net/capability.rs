@@ -64,17 +64,14 @@ fn options_and_json_are_joined_and_nothing_is_said_twice() {
     let expected = json!({"aliases": ["a"], "ips": ["10.0.0.1"], "mac": "02:00:00:00:00:07"});
     assert_eq!(runtime_config(&site, &format!("{json} --mac 02:00:00:00:00:07")), expected);
     fs::remove_file(site.at("ADD-c.stdin")).unwrap();
-    assert_failed(
-        &fails(&site, &format!("{json} --ip 10.0.0.2")),
-        "--ip: ips is given by --capability-args as well",
-        "",
-    );
     let twice = r#"--capability-args {"mac":1,"mac":2}"#;
-    assert_failed(
-        &fails(&site, twice),
-        "--capability-args: mac is given by --capability-args as well",
-        "",
-    );
+    for (options, told) in [
+        (&*format!("{json} --ip 10.0.0.2"), "--ip: ips is given by --capability-args as well\n"),
+        (twice, "--capability-args: mac is given by --capability-args as well\n"),
+    ] {
+        let outcome = fails(&site, options);
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (2, told));
+    }
 }
 
 #[test]
@@ -144,6 +141,32 @@ fn mistakes_name_the_option_the_value_and_what_was_expected() {
     for (options, problem) in cases {
         let option = options.split(' ').next().unwrap();
         let option = if option == "-p" { "--publish" } else { option };
-        assert_failed(&fails(&site, options), &format!("{option}: {problem}"), "");
+        let outcome = fails(&site, options);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+            (2, "", format!("{option}: {problem}\n").as_str())
+        );
     }
+}
+
+/// As for an option that does not exist: the script that typed it is wrong, not the network.
+#[test]
+fn a_mistake_in_any_option_is_status_2() {
+    let site = site(&ALL);
+    for options in [
+        "-p 80",
+        "--bandwidth 10M",
+        "--capability-args []",
+        "--args A",
+        "--ifname a/b",
+        "--container-id ../x",
+    ] {
+        for verb in ["add", "check", "del"] {
+            let outcome = site.net(&format!("{verb} lab /nonexistent {options}"));
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{verb}: {outcome:?}");
+            assert!(!outcome.stderr.is_empty(), "{verb} {options}");
+        }
+    }
+    let outcome = site.call("add lab /nonexistent").env("CAP_ARGS", "[]").run();
+    assert_eq!(outcome.status, 1, "the variable is no part of the line: {outcome:?}");
 }

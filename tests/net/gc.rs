@@ -150,9 +150,47 @@ fn gc_without_configuration_spares_a_network_with_gc_disabled() {
         "a",
         &json!({"cniVersion": "1.0.0", "name": "removed", "disableGC": true, "plugins": [{"type": "slow"}]}),
     );
-    assert_eq!((site.prints("gc --dry-run"), site.prints("gc")), (looked("", 0), done("", 0)));
+    let why = "its network has disableGC; `cni-multi net del` detaches it";
+    let summaries = [
+        "would detach 0, would spare 1; without a record: would remove 0, would spare 0\n",
+        "detached 0, spared 1; without a record: removed 0, spared 0\n",
+    ];
+    let expected = [
+        format!("would spare removed a eth0: {why}\n{}", summaries[0]),
+        format!("spared removed a eth0: {why}\n{}", summaries[1]),
+    ];
+    assert_eq!([site.prints("gc --dry-run"), site.prints("gc")], expected);
     assert_eq!(site.cached_names(), ["removed-a-eth0"]);
     assert!(!site.has("DEL-a.stdin"));
+}
+
+/// What stays is named, and why; a living attachment is none of GC's business.
+#[test]
+fn gc_disabled_names_what_it_leaves() {
+    let site = Site::with_lab();
+    let list = json!({"cniVersion": "1.0.0", "name": "kept", "disableGC": true, "plugins": [{"type": "slow"}]});
+    site.network("20-kept.conflist", &list);
+    attach(&site, "kept", ["a"], GONE);
+    attach(&site, "kept", ["here"], HERE);
+    let why = "its network has disableGC; `cni-multi net del` detaches it";
+    let line = format!("spared kept a eth0: {why}\n");
+    let summary = "detached 0, spared 1; without a record: removed 0, spared 0\n";
+    assert_eq!(site.prints("gc kept"), format!("{line}{summary}"));
+    assert_eq!(site.prints("gc"), format!("{line}{summary}"));
+    assert!(!site.has("DEL-a.stdin") && site.cached_names().len() == 2);
+    let told = json!([{"action": "spare", "network": "kept", "containerId": "a", "ifname": "eth0", "netns": GONE, "why": why}]);
+    assert_eq!(site.json("gc kept"), told);
+}
+
+/// A runtime's id has 64 digits, of which every command understands the first twelve.
+#[test]
+fn ids_have_twelve_digits_for_people() {
+    let site = Site::with_lab();
+    let id = "3f2a91c07b1e".repeat(5);
+    attach(&site, "lab", [&id], GONE);
+    let lines = "would detach lab 3f2a91c07b1e eth0\n";
+    assert_eq!(site.prints("gc lab --dry-run"), looked(lines, 1));
+    assert_eq!(site.json("gc lab --dry-run")[0]["containerId"], id);
 }
 
 /// A symbolic link, a FIFO or a directory may belong to a living container. cnitool waits for a

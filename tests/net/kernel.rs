@@ -70,6 +70,13 @@ fn what_the_kernel_has_is_compared_with_the_result() {
         (&kernel["mtu"], &kernel["missing"], &kernel["others"]),
         (&link["mtu"], &json!([]), &json!([]))
     );
+    red.sh("ip route add 10.99.0.0/16 via 10.93.0.1; ip route add 10.98.0.0/16 dev eth0 table 100");
+    let routes = inspect(&lab, "web")["kernel"]["routes"].clone();
+    for route in
+        ["10.93.0.0/24", "10.99.0.0/16 via 10.93.0.1", "10.98.0.0/16 table 100", "fd00:93::/64"]
+    {
+        assert!(routes.as_array().unwrap().contains(&json!(route)), "{route}: {routes}");
+    }
 
     red.sh("ip addr del 10.93.0.2/24 dev eth0; ip addr add 10.93.0.99/24 dev eth0; ip link set eth0 mtu 1400");
     let kernel = &inspect(&lab, "web")["kernel"];
@@ -98,6 +105,7 @@ fn ps_calls_gone_what_gc_detaches() {
     for (id, container) in [("alive", &alive), ("gone", &gone), ("stale", &stale)] {
         lab.host.sh(&net(&format!("add web {} --container-id {id}", container.netns)));
     }
+    let netns = gone.netns.clone();
     gone.vanish();
     stale.go_stale();
     let states = || {
@@ -108,9 +116,10 @@ fn ps_calls_gone_what_gc_detaches() {
         list.as_array().unwrap().iter().map(state).collect::<Vec<_>>()
     };
     assert_eq!(states(), ["alive alive", "gone gone", "stale unknown"]);
+    let name = netns.rsplit('/').next().unwrap();
     assert_eq!(
         lab.host.sh(&net("gc")),
-        "detached web gone eth0\ndetached 1; without a record: removed 0, spared 0\n"
+        format!("detached web {name} eth0\ndetached 1; without a record: removed 0, spared 0\n")
     );
     assert_eq!(states(), ["alive alive", "stale unknown"]);
 }

@@ -49,6 +49,38 @@ fn with_json_a_failure_is_the_error_object_on_one_line() {
     }
 }
 
+/// Remarks about what is not recorded, not configured or not readable.
+#[test]
+fn with_json_each_line_of_stderr_is_json() {
+    let site = Site::with_lab();
+    site.network("20-slow.conflist", &slow_network("slow"));
+    site.attached("lab", "one", "/nonexistent", &result(&["10.1.2.3/24"]));
+    let lines = |line: &str| -> Vec<serde_json::Value> {
+        let outcome = site.net(&format!("{line} -o json"));
+        let stderr = outcome.stderr.lines();
+        stderr.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    };
+    let about = |note: &str| {
+        let whole = format!("no attachment of eth0 of red to {note} was recorded; recorded: ");
+        move |line: &serde_json::Value| {
+            line["note"].as_str().is_some_and(|it| it.starts_with(&whole))
+        }
+    };
+    let checked = lines("check lab red");
+    assert!(about("lab")(&checked[0]) && checked[1]["code"] == 7, "{checked:?}");
+    let detached = lines("del slow red");
+    assert!(about("slow")(&detached[0]) && detached.len() == 1, "{detached:?}");
+    fs::write(site.0.join("net.d/10-lab.conflist"), "{").unwrap();
+    let collected = lines("gc --dry-run");
+    assert_eq!(
+        collected[0],
+        json!({"note": "networks without a configuration are skipped, because a file cannot be read"})
+    );
+    fs::remove_file(site.0.join("net.d/10-lab.conflist")).unwrap();
+    let forgotten = lines("del lab /nonexistent --container-id one");
+    assert!(forgotten[0]["note"].as_str().unwrap().contains("detaching by the one recorded"));
+}
+
 #[test]
 fn a_network_that_is_ready_says_so_to_programs_only() {
     let site = Site::with_lab();
@@ -212,4 +244,29 @@ fn every_command_has_help() {
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{verb}");
         assert!(outcome.stdout.contains(&format!("Usage: cni-multi net {verb}")), "{outcome:?}");
     }
+}
+
+/// DEL has succeeded, and `ps` would show the attachment for ever.
+#[test]
+fn a_result_file_that_stays_is_reported_by_del_and_gc() {
+    let site = Site::new();
+    site.network("10-lab.conflist", &slow_network("lab"));
+    site.attached("lab", "one", "/nonexistent", &result(&["10.1.2.3/24"]));
+    let read_only = r#"mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@""#;
+    let results = site.at("cache/results");
+    let wrapper = ["unshare", "-rm", "sh", "-c", read_only, &results].map(str::to_owned);
+    for line in ["del lab /nonexistent --container-id one", "gc lab"] {
+        let outcome = site.call(line).wrapped(&wrapper).run();
+        assert_eq!(outcome.status, 1, "{line}: {outcome:?}");
+        assert!(site.has("DEL-one.stdin"), "{line}");
+        for part in [
+            "lab-one-eth0",
+            "read-only file system",
+            "it is detached; another del removes the file, too",
+        ] {
+            assert!(outcome.stderr.contains(part), "{line}: {part}: {outcome:?}");
+        }
+    }
+    assert_eq!(site.net("del lab /nonexistent --container-id one").status, 0);
+    assert_eq!(site.cached_names(), [""; 0]);
 }

@@ -72,9 +72,27 @@ fn networks_and_containers_can_be_chosen() {
     assert_eq!(ids("ps --container-id ffffffffffff"), ["f".repeat(64)], "as the table shows it");
     assert_eq!(ids(&format!("ps lab --container-id {}", "f".repeat(64))), [""; 0]);
     assert_eq!(ids("ps other --container-id gone"), [""; 0]);
-    assert_eq!(rows(&site.prints("ps nothing")), [HEADERS]);
     assert_failed(&site.net("ps a/b"), "invalid characters found in network name", "a/b");
-    assert_failed(&site.net("ps --container-id ../x"), "invalid characters in containerID", "../x");
+    let outcome = site.net("ps --container-id ../x");
+    assert_eq!(
+        (outcome.status, outcome.stderr.as_str()),
+        (2, "invalid characters in containerID\n../x\n")
+    );
+}
+
+/// A name that was mistyped, as opposed to a network without attachments.
+#[test]
+fn a_network_that_is_nowhere_is_reported() {
+    let site = site();
+    site.network("20-idle.conflist", &super::static_network("idle"));
+    assert_eq!(rows(&site.prints("ps idle")), [HEADERS]);
+    for format in ["", " -o json"] {
+        let outcome = site.net(&format!("ps nosuch{format}"));
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{outcome:?}");
+        for part in ["no net configuration with name", "nosuch", "available networks: lab, idle"] {
+            assert!(outcome.stderr.contains(part), "{part}: {outcome:?}");
+        }
+    }
 }
 
 #[test]

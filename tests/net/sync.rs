@@ -312,6 +312,9 @@ fn a_plugin_that_is_another_program_is_left_out() {
         let summary = "1 attachment of 1 network: 0 repaired, 0 could not be\n";
         assert_eq!((outcome.status, outcome.stdout.as_str()), (0, summary), "{outcome:?}");
         assert!(outcome.stderr.contains("plugin foreign is another program"), "{outcome:?}");
+        let outcome = net("sync -o json");
+        let note = "{\"note\":\"plugin foreign is another program, and has no repair\"}\n";
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, note));
     });
 }
 

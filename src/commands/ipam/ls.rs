@@ -8,6 +8,7 @@ use super::owners::{Lease, Owners, state};
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::plugin::leases::{Holding, Holdings, RangeUse};
+use crate::runtime::find;
 use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
@@ -16,12 +17,15 @@ use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 const LEASES: [(&str, &str); 7] = [
     ("NETWORK", "network"),
     ("ADDRESS", "address"),
-    ("CONTAINER", "containerId"),
+    ("CONTAINER", NAME),
     ("INTERFACE", "ifname"),
     ("NAMESPACE", "namespace"),
     ("POD", "pod"),
     ("AGE", "ageSeconds"),
 ];
+
+/// The member with what people call the container.
+const NAME: &str = "name";
 
 /// The columns of the table of ranges.
 const RANGES: [(&str, &str); 5] = [
@@ -110,10 +114,14 @@ fn lease_rows(host: &Host<'_>, listed: &[Listed]) -> Result<Vec<Value>> {
 fn lease_row(mut row: Members, lease: Lease<'_>, owners: &Owners, verdict: Verdict) -> Value {
     let (_, held) = lease;
     put_text(&mut row, "address", &held.address.to_string());
+    let record = owners.record(lease);
+    let name = record.map(Parameters::name);
+    let name = name.unwrap_or_else(|| find::short_id(&held.container_id).to_owned());
+    put_text(&mut row, NAME, &name);
     put_text(&mut row, "containerId", &held.container_id);
     put_text(&mut row, "ifname", &held.ifname);
     put_text(&mut row, "namespace", state(verdict));
-    put_text(&mut row, "pod", &owners.record(lease).and_then(Parameters::pod).unwrap_or_default());
+    put_text(&mut row, "pod", &record.and_then(Parameters::pod).unwrap_or_default());
     if let Some(seconds) = age(held) {
         put(&mut row, "ageSeconds", Value::number(seconds));
     }

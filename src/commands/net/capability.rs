@@ -61,20 +61,18 @@ struct Argument {
 pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     let mut args = of_variable(operator)?;
     let given = of_options(operator)?;
-    require_effect(&given, list)?;
+    given.iter().try_for_each(|argument| argument.require_reader(list))?;
     for Argument { capability, value, .. } in given {
         args.set(&capability, value);
     }
     Ok(args)
 }
 
-/// Rejects arguments that have no effect.
-fn require_effect(given: &[Argument], list: &NetworkList) -> Result<()> {
-    for (index, argument) in given.iter().enumerate() {
-        argument.require_single(&given[..index])?;
-        argument.require_reader(list)?;
-    }
-    Ok(())
+/// Rejects options that are mistakes with any network.
+pub fn require_readable(operator: &Operator<'_>) -> Result<()> {
+    let given = of_options(operator)?;
+    let mut numbered = given.iter().enumerate();
+    numbered.try_for_each(|(index, argument)| argument.require_single(&given[..index]))
 }
 
 /// The arguments of the variable, which the option with JSON replaces.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
-use super::network;
 use super::operator::Operator;
+use super::{network, note_text};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
@@ -14,6 +14,7 @@ use crate::net::netlink::Netlink;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
+use crate::runtime::find;
 use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
 use crate::runtime::leave;
 use crate::runtime::list::NetworkList;
@@ -21,6 +22,7 @@ use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::progress::Progress;
 use crate::terminal::table::{self, Members, put_text};
+use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Does all it can and reports every failure at the end.
@@ -86,16 +88,16 @@ fn collect_all(
     if is_all_known {
         errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, dir, sweep)));
     } else {
-        tell_skipped(runtime.stderr);
+        tell_skipped(report.as_json, runtime.stderr);
     }
     errors.finish()
 }
 
 /// Says which networks are skipped: another process may be writing the file that cannot be read, and
 /// its content may differ from that at ADD.
-fn tell_skipped(stderr: &mut dyn Write) {
+fn tell_skipped(as_json: bool, stderr: &mut dyn Write) {
     let what = "networks without a configuration are skipped, because a file cannot be read";
-    let _ = writeln!(stderr, "{what}"); // for information only
+    let _ = stderr.write_all(note_text(what, as_json).as_bytes()); // for information only
 }
 
 fn name_of(list: &NetworkList, file: &Path) -> Result<NetworkName> {
@@ -128,6 +130,8 @@ struct Report<'a> {
     is_begun: bool,
     /// The numbers of attachments detached, removed without a record, and kept without one.
     counts: [usize; 3],
+    /// The number of attachments kept by `disableGC`.
+    left: usize,
     told: Vec<Value>,
     /// The result of writing the report. A closed stdout does not stop the work.
     written: Result<()>,
@@ -143,6 +147,7 @@ impl Report<'_> {
             is_leave: false,
             is_begun: false,
             counts: [0; 3],
+            left: 0,
             told: vec![],
             written: Ok(()),
         }
@@ -156,6 +161,7 @@ impl Report<'_> {
     fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Step(step) => self.step(step),
+            Event::Left(at) => self.left(at),
             Event::Removed(network, all) => self.removed_all(network.as_str(), all),
             Event::Spared(network, all, why) => self.spared_all(network.as_str(), all, *why),
         }
@@ -194,10 +200,21 @@ impl Report<'_> {
 
     fn detached(&mut self, at: &Parameters) {
         self.counts[0] += 1;
-        let Key { network, container_id, ifname } = &at.key;
+        let Key { network, ifname, .. } = &at.key;
         let subject = Subject { network: network.as_str(), holder: &Holder::of(&at.key) };
         self.note("detach", subject, &[("netns", &at.netns)]);
-        self.line(&format!("{} {network} {container_id} {ifname}\n", self.verb("detach")));
+        let verb = self.verb("detach");
+        self.line(&format!("{verb} {network} {} {ifname}\n", visible(&at.name())));
+    }
+
+    fn left(&mut self, at: &Parameters) {
+        const WHY: &str = "its network has disableGC; `cni-multi net del` detaches it";
+        self.left += 1;
+        let Key { network, ifname, .. } = &at.key;
+        let subject = Subject { network: network.as_str(), holder: &Holder::of(&at.key) };
+        self.note("spare", subject, &[("netns", &at.netns), ("why", WHY)]);
+        let verb = self.verb("spare");
+        self.line(&format!("{verb} {network} {} {ifname}: {WHY}\n", visible(&at.name())));
     }
 
     fn removed(&mut self, subject: Subject<'_>, what: &[String]) {
@@ -266,7 +283,11 @@ impl Report<'_> {
 
     fn summary(&self) -> String {
         let [detached, removed, spared] = self.counts;
-        let detached = format!("{} {detached}; without a record: ", self.verb("detach"));
+        let left = match self.left {
+            0 => String::new(),
+            left => format!(", {} {left}", self.verb("spare")),
+        };
+        let detached = format!("{} {detached}{left}; without a record: ", self.verb("detach"));
         let detached = if self.is_leave { "" } else { &detached };
         let [remove, spare] = ["remove", "spare"].map(|verb| self.verb(verb));
         format!("{detached}{remove} {removed}, {spare} {spared}\n")
@@ -316,6 +337,6 @@ fn container(holder: &Holder) -> String {
     match holder.container_id.as_str() {
         "" => "an unknown attachment".to_owned(),
         id if holder.is_cut => [id, "…"].concat(),
-        id => id.to_owned(),
+        id => find::short_id(id).to_owned(),
     }
 }

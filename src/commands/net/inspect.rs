@@ -6,7 +6,7 @@ use super::operator::Operator;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::Link;
+use crate::net::netlink::{Link, RouteEntry};
 use crate::net::netns::Netns;
 use crate::runtime::find::{self, Name};
 use crate::runtime::parameters::Parameters;
@@ -117,7 +117,21 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     }
     put_link(told, &link);
     addresses.put(told);
+    let routes = netlink.routes_through(&link)?;
+    put(told, "routes", table::texts(routes.iter().map(text_of_route).collect()));
     Ok(())
+}
+
+/// `10.1.0.0/16 via 10.0.0.1`, with the table unless it is the main one.
+fn text_of_route(route: &RouteEntry) -> String {
+    let mut text = route.dst.to_string();
+    for gateway in route.gateways() {
+        text += &format!(" via {gateway}");
+    }
+    if !route.is_in_main() {
+        text += &format!(" table {}", route.table);
+    }
+    text
 }
 
 fn put_link(members: &mut Members, link: &Link) {

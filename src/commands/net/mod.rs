@@ -339,6 +339,15 @@ fn error_text(error: &Error, as_json: bool) -> String {
     }
 }
 
+/// A remark on a line of its own; an object with `-o json`, so that each line of stderr is JSON.
+fn note_text(note: &str, as_json: bool) -> String {
+    if as_json {
+        table::json_line(&Value::object([("note", Value::text(note))]))
+    } else {
+        visible(note) + "\n"
+    }
+}
+
 fn plain_text(error: &Error) -> String {
     let details = error.details();
     let end = if details.is_empty() { "" } else { "\n" };

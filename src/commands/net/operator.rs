@@ -18,6 +18,12 @@ use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
+/// Options with a name, and what checks it.
+const NAMES: [(&str, fn(&str) -> Result<()>); 2] = [
+    ("ifname", |text| IfName::parse(text).map(drop)),
+    ("container-id", |text| ContainerId::parse(text).map(drop)),
+];
+
 /// A parsed command line and its environment.
 pub struct Operator<'a> {
     /// The matches from clap.
@@ -57,6 +63,11 @@ impl Operator<'_> {
     /// Rejects arguments that are invalid for every command.
     pub fn require_readable(&self) -> Result<()> {
         self.require_netns()?;
+        capability::require_readable(self)?;
+        parameters::parse_args(self.argument("args"))?;
+        for (name, parse) in NAMES {
+            Some(self.argument(name)).filter(|typed| !typed.is_empty()).map_or(Ok(()), parse)?;
+        }
         on_firewalld::require_changes(self)
     }
 

@@ -1,7 +1,7 @@
 //! `net ps`: the attachments recorded in the cache.
 
-use super::attached;
 use super::operator::Operator;
+use super::{attached, network};
 use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::Result;
@@ -49,6 +49,10 @@ fn truncate(row: &mut Value) {
 fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
     let [name, id] = ["network", "container-id"].map(|name| operator.argument(name));
     let mut all = attached::all(operator)?;
-    all.retain(|attached| attached.is("network", name) && attached.has_id(id));
+    all.retain(|attached| attached.is("network", name));
+    if all.is_empty() && !name.is_empty() {
+        network::of(operator)?; // a misspelt name is no network without attachments
+    }
+    all.retain(|attached| attached.has_id(id));
     Ok(all.into_iter().map(|attached| Value::Object(attached.members)).collect())
 }

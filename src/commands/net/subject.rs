@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::note_text;
 use super::operator::Operator;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
@@ -11,7 +12,6 @@ use crate::runtime::directory;
 use crate::runtime::find::{self, Name, Recorded};
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
-use crate::terminal::visible::visible;
 
 /// The shortest beginning of an id that counts: a shorter word may well be the name of a namespace
 /// that is gone, and `del` detaches what it finds.
@@ -111,6 +111,7 @@ pub fn tell_not_attached(
     let what = operator.argument("netns");
     let note =
         format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}");
-    let _ = writeln!(stderr, "{}", visible(&note)); // for information only
+    let text = note_text(&note, operator.wants_json());
+    let _ = stderr.write_all(text.as_bytes()); // for information only
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use super::operator::Operator;
-use super::{attached, error_text, network, on_firewalld};
+use super::{attached, error_text, network, note_text, on_firewalld};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Error, ErrorList, Result};
@@ -12,6 +12,7 @@ use crate::plugin::Entry;
 use crate::repair::Extent;
 use crate::runtime::find::{self, Recorded};
 use crate::runtime::list::NetworkList;
+use crate::runtime::parameters::Parameters;
 use crate::runtime::repair::{Presence, Round};
 use crate::terminal::progress::Progress;
 use crate::terminal::table::{self, Members, put, put_text};
@@ -45,11 +46,11 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
     for (number, recorded) in all.iter().enumerate() {
         report.progress.count(number, all.len());
         let repaired = lists.of(recorded).and_then(|list| round.repair(list, recorded));
-        report.add(&recorded.at.key, &repaired, round.take_changes());
-        errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at.key)));
+        report.add(&recorded.at, &repaired, round.take_changes());
+        errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at)));
     }
     let skipped: Vec<String> = round.take_skipped().collect();
-    tell_skipped(&skipped, io.stderr);
+    tell_skipped(operator, &skipped, io.stderr);
     let is_to_do = report.extent == Extent::Look && report.repaired > 0;
     errors.push(report.finish());
     errors.finish().map(|()| if is_to_do { TO_DO } else { 0 })
@@ -93,14 +94,15 @@ impl Lists<'_> {
     }
 }
 
-fn of_attachment(error: Error, key: &Key) -> Error {
-    error.context(format_args!("{} {} {}", key.network, key.container_id, key.ifname))
+fn of_attachment(error: Error, at: &Parameters) -> Error {
+    error.context(format_args!("{} {} {}", at.key.network, at.name(), at.key.ifname))
 }
 
-fn tell_skipped(skipped: &[String], stderr: &mut dyn Write) {
+fn tell_skipped(operator: &Operator<'_>, skipped: &[String], stderr: &mut dyn Write) {
     for plugin in skipped {
-        let plugin = visible(plugin);
-        let _ = writeln!(stderr, "plugin {plugin} is another program, and has no repair"); // for information only
+        let note = format!("plugin {plugin} is another program, and has no repair");
+        let text = note_text(&note, operator.wants_json());
+        let _ = stderr.write_all(text.as_bytes()); // for information only
     }
 }
 
@@ -139,25 +141,26 @@ impl<'a> Report<'a> {
     }
 
     /// Adds an attachment, what has become of it, and its changes.
-    fn add(&mut self, key: &Key, repaired: &Result<Presence>, changes: Vec<String>) {
+    fn add(&mut self, at: &Parameters, repaired: &Result<Presence>, changes: Vec<String>) {
         if *repaired == Ok(Presence::Gone) {
             return;
         }
         self.alive += 1;
-        self.networks.insert(key.network.to_string());
+        self.networks.insert(at.key.network.to_string());
         match repaired {
             Ok(_) => self.repaired += usize::from(!changes.is_empty()),
             Err(_) => self.failed += 1,
         }
-        changes.iter().for_each(|change| self.add_change(key, change));
+        changes.iter().for_each(|change| self.add_change(at, change));
     }
 
-    fn add_change(&mut self, key: &Key, change: &str) {
-        let Key { network, container_id, ifname } = key;
+    fn add_change(&mut self, at: &Parameters, change: &str) {
+        let Key { network, ifname, .. } = &at.key;
         if self.as_json {
-            self.rows.push(row(key, change));
+            self.rows.push(row(&at.key, change));
         } else {
-            self.print(&format!("{network} {container_id} {ifname}: {}\n", visible(change)));
+            let [name, change] = [&at.name(), change].map(visible);
+            self.print(&format!("{network} {name} {ifname}: {change}\n"));
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Document {
     pub value: Value,
     /// Whether it is a list, whose top-level keys are case-sensitive.
     pub is_list: bool,
+    /// Whether a directory beside it may have plugins of its network.
+    pub is_in_directory: bool,
     root: Item,
     /// The start of each line except the first.
     lines: Vec<usize>,

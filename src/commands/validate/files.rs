@@ -34,6 +34,7 @@ impl Checker<'_> {
         let text = wide.as_ref().map_or(bytes, String::as_bytes);
         let (mut read, problem) = Document::parse(file, text);
         let has_plugins = read.member("plugins").is_some();
+        read.is_in_directory = read.file != STDIN;
         read.is_list = extension.map_or(has_plugins, |extension| extension == "conflist");
         self.documents.push(read);
         let document = self.documents.len() - 1;

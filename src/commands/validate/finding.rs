@@ -10,7 +10,7 @@ use crate::terminal::visible::{push_visible, visible};
 
 /// The codes of findings that work but probably are not what was meant. Every other code is a
 /// certain failure.
-const WARNINGS: [&str; 19] = [
+const WARNINGS: [&str; 20] = [
     "bridge-gateway-replaced",
     "bridge-vlan",
     "duplicate-key",
@@ -27,6 +27,7 @@ const WARNINGS: [&str; 19] = [
     "overlap",
     "repeated",
     "reserved-key",
+    "router-address",
     "unknown-key",
     "unused-capability",
     "unused-version",

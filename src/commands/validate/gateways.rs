@@ -15,7 +15,7 @@ use crate::family::Family;
 
 /// The plugins whose containers reach other networks through a gateway on their link. ptp is its
 /// own gateway, and what a dummy gets goes nowhere.
-const WITH_GATEWAY: [&str; 7] =
+pub const WITH_GATEWAY: [&str; 7] =
     ["bridge", "macvlan", "ipvlan", "vlan", "host-device", "tap", "bond"];
 
 impl Checker<'_> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::checker::{Checker, is_true};
 use super::document::{Document, Spot, item};
-use super::files::{STDIN, files_of};
+use super::files::files_of;
 use super::finding::Note;
 use super::keys::KnownKeys;
 use super::mistakes::place;
@@ -20,8 +20,13 @@ impl Checker<'_> {
     /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let document = self.read(file, bytes)?;
-        let is_list = self.documents[document].is_list;
         let text = self.documents[document].text.clone().into_bytes();
+        Some(self.check_document(document, text))
+    }
+
+    /// Checks the network of a document that libcni gets as this text.
+    pub fn check_document(&mut self, document: usize, text: Vec<u8>) -> usize {
+        let is_list = self.documents[document].is_list;
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
         let mut network = self.check_network(document);
@@ -34,7 +39,7 @@ impl Checker<'_> {
         }
         network.loads &= loaded.is_ok();
         self.networks.push(network);
-        Some(self.networks.len() - 1)
+        self.networks.len() - 1
     }
 
     fn check_network(&mut self, document: usize) -> Network {
@@ -54,6 +59,8 @@ impl Checker<'_> {
             network.plugins.push(self.whole_file(document));
         }
         network.plugins.iter().for_each(|plugin| self.check_gateways(plugin));
+        network.plugins.iter().for_each(|plugin| self.check_hosts(plugin));
+        self.check_tables(&network.plugins);
         let served = network.plugins.iter().filter(|plugin| self.check_plugin(plugin, &network));
         network.is_served = served.count() == network.plugins.len();
         network
@@ -139,7 +146,7 @@ impl Checker<'_> {
     /// The files of plugins in the directory named after the network.
     fn installed(&self, network: &Network) -> Vec<PathBuf> {
         let of = &self.documents[network.document];
-        if only_inlined(of) || of.file == STDIN || NetworkName::parse(&network.name).is_err() {
+        if only_inlined(of) || !of.is_in_directory || NetworkName::parse(&network.name).is_err() {
             return vec![];
         }
         let parent = Path::new(&of.file).parent();

@@ -2,18 +2,20 @@
 //!
 //! [`document`] locates values in a text, [`files`] reads texts, and [`typos`] explains why one is
 //! not JSON. [`list`] checks the [`network`] in a file, with [`names`], [`plugin`], [`mistakes`],
-//! [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`], [`repetitions`] and [`gateways`]; [`directory`] checks all files of a directory, [`together`] compares several
+//! [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`], [`repetitions`], [`gateways`] and [`hosts`]; [`definitions`] finds configurations in objects of Kubernetes, [`directory`] checks all files of a directory, [`together`] compares several
 //! networks, and [`picks`] determines which file a runtime would use.
 
 mod capabilities;
 mod checker;
 mod cidrs;
+mod definitions;
 mod delegate;
 mod directory;
 mod document;
 mod files;
 mod finding;
 mod gateways;
+mod hosts;
 mod keys;
 mod list;
 mod mistakes;
@@ -64,6 +66,7 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi validate", "Check every network of this host."),
         ("cni-multi validate --strict net.d/10-pods.conflist", "Refuse warnings, too."),
+        ("cni-multi validate -", "Check what `kubectl get net-attach-def -A -o json` prints."),
         ("cni-multi validate red.conflist blue.conflist", "Check two networks, and both together."),
     ],
     exit_status: &[
@@ -188,13 +191,13 @@ fn check_argument(
             let problem = "empty, expected the name of a file or directory";
             return Err(Error::config("FILE|DIR", problem));
         }
-        STDIN_ARGUMENT => checker.check(files::STDIN.to_owned(), &read_all(stdin)?),
+        STDIN_ARGUMENT => checker.check_text(files::STDIN.to_owned(), &read_all(stdin)?),
         _ if file.is_dir() => return checker.check_dir(file),
         _ => {
             let bytes = bytes_of(file).map_err(|e| e.context(file.display()))?;
-            checker.check(argument.to_owned(), &bytes)
+            checker.check_text(argument.to_owned(), &bytes);
         }
-    };
+    }
     Ok(vec![])
 }
 

@@ -15,6 +15,7 @@ use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
+use crate::steps::router_advertisements::AcceptRa;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "dummy";
@@ -88,5 +89,6 @@ fn without_ipam() -> Error {
 
 fn plan() -> Plan {
     let spec = LinkSpec::of(LinkKind::Dummy);
-    Plan { links: LINKS, birthplace: Birthplace::Container, spec }
+    let accept_ra = AcceptRa::default();
+    Plan { links: LINKS, birthplace: Birthplace::Container, spec, accept_ra }
 }

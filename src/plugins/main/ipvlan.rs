@@ -20,6 +20,7 @@ use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth;
 
 /// The kernel's name for this kind of link.
@@ -39,6 +40,8 @@ pub struct Conf {
     mode: IpvlanMode,
     mtu: i64,
     link_in_container: bool,
+    #[serde(rename = "acceptRA")]
+    accept_ra: AcceptRa,
     dns: DnsConf,
 }
 
@@ -47,8 +50,9 @@ impl PluginConf for Conf {
         "master | string | see there | The lower link, by its name or another name of it (`altname`). Default: the only interface of `prevResult` if the plugin is chained, else the link of the default route of the main table, IPv4's, else IPv6's; of several next hops the first counts.
         mode | string | `l2` | `l2`: a common network. `l3`: the master routes. `l3s`: the same, and the host's packet filter sees packets to the containers. All containers of a master have one mode, that of the last one.
         mtu | integer | 0 | MTU, 68 to the master's; 0 for the master's.
-        linkInContainer | boolean | false | The master, or the default route that selects it, is in the container.
-        dns.nameservers | list of strings | IPAM's | Name servers of the result. Any of the four `dns` keys, even an empty list, replaces all of IPAM's or of `prevResult`.
+        linkInContainer | boolean | false | The master, or the default route that selects it, is in the container.",
+        AcceptRa::KEY,
+        "dns.nameservers | list of strings | IPAM's | Name servers of the result. Any of the four `dns` keys, even an empty list, replaces all of IPAM's or of `prevResult`.
         dns.domain | string | IPAM's | The local domain.
         dns.search | list of strings | IPAM's | Domains to search.
         dns.options | list of strings | IPAM's | Options as in resolv.conf(5).
@@ -90,6 +94,7 @@ impl Plugin for Ipvlan {
         let mut found = ErrorList::default();
         if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
             found.push(verify_mode(&link, conf.mode));
+            found.push(conf.accept_ra.verify(at));
             found.push(conf.lower_link(&conf.master).verify(cx, at, &link));
         }
         found.finish()
@@ -143,7 +148,8 @@ impl Conf {
 
     fn plan(&self, master: &Link) -> Result<Plan> {
         let spec = self.spec(master)?;
-        Ok(Plan { links: LINKS, birthplace: self.lower_link(&self.master).place, spec })
+        let birthplace = self.lower_link(&self.master).place;
+        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
     }
 
     fn spec(&self, master: &Link) -> Result<LinkSpec> {

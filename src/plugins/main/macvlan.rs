@@ -19,6 +19,7 @@ use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth;
 
 /// The kernel's name for this kind of link.
@@ -40,6 +41,8 @@ pub struct Conf {
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
     link_in_container: bool,
+    #[serde(rename = "acceptRA")]
+    accept_ra: AcceptRa,
     bcqueuelen: u32,
     dns: DnsConf,
     runtime_config: MacConf,
@@ -55,6 +58,7 @@ impl PluginConf for Conf {
         CNI_ARGS: MAC | string | random | The same; overrides `mac`. `IgnoreUnknown=1` allows other arguments, which are an error otherwise on ADD and CHECK.
         linkInContainer | boolean | false | The master, or the default route that selects it, is in the container.
         bcqueuelen | integer | 0 | Queue length for broadcasts and multicasts to the containers of the master; 0 for the kernel's default of 1000. The master has the largest requested value. Linux has it since 5.11: an older kernel passes it over, and CHECK says so.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
     ];
@@ -91,6 +95,7 @@ impl Plugin for Macvlan {
         if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
             found.push(verify_mode(&link, conf.mode));
             found.push(verify_queue(&link, conf.bcqueuelen));
+            found.push(conf.accept_ra.verify(at));
             found.push(conf.lower_link().verify(cx, at, &link));
         }
         found.finish()
@@ -124,7 +129,8 @@ impl Conf {
 
     fn plan(&self, master: &Link) -> Result<Plan> {
         let spec = self.spec(master)?;
-        Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
+        let birthplace = self.lower_link().place;
+        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
     }
 
     fn spec(&self, master: &Link) -> Result<LinkSpec> {

@@ -20,6 +20,7 @@ use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::masquerade::{self, Masquerade};
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::{
     fastpath, forwarding, interface, link_kind, prev_result, router_advertisements, veth,
 };
@@ -41,6 +42,8 @@ pub struct Conf {
     non_masquerade_cidrs: masquerade::Exempt,
     mtu: u32,
     fast_path: bool,
+    #[serde(rename = "acceptRA")]
+    accept_ra: AcceptRa,
     dns: DnsConf,
 }
 
@@ -51,6 +54,7 @@ impl PluginConf for Conf {
         masquerade::Exempt::KEYS,
         "mtu | integer | 0 | MTU of the pair, 68 to 65535; 0 leaves it to the kernel.
         fastPath | boolean | false | Established flows of TCP and UDP go from link to link by a flowtable of nftables, past the rules of the host: see [fast path](fast-path.md). The uplinks are the links of the host's default routes.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md); not [dhcp](dhcp.md), which needs the interface, and ptp creates that after it knows the addresses.",
     ];
@@ -77,6 +81,7 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
+            conf.accept_ra.set(at)?;
             add_interfaces(&mut result, at, &pair);
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
@@ -155,6 +160,7 @@ impl Conf {
             }
         }
         found.push(addresses::verify(at, &container, &result, index));
+        found.push(self.accept_ra.verify(at));
         if self.ip_masq {
             found.push(self.masquerade(cx).verify(&at.key, &result));
         }

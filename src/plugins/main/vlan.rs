@@ -17,6 +17,7 @@ use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth;
 
 /// The kernel's name for this kind of link.
@@ -37,6 +38,8 @@ pub struct Conf {
     vlan_id: i64,
     mtu: i64,
     link_in_container: bool,
+    #[serde(rename = "acceptRA")]
+    accept_ra: AcceptRa,
     dns: DnsConf,
 }
 
@@ -46,6 +49,7 @@ impl PluginConf for Conf {
         vlanId | integer | 0 | The VLAN, 0 to 4094. 0 is for frames with a priority and no VLAN. A link has each once; after a namespace has ended without DEL the kernel needs a moment to free its VLANs.
         mtu | integer | 0 | MTU, 68 to the master's; 0 for the master's.
         linkInContainer | boolean | false | The master is in the container.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | required | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).",
     ];
@@ -89,6 +93,7 @@ impl Plugin for Vlan {
         if let Some(link) = container_link::verify(cx, at, Some(KIND), &mut found) {
             found.push(conf.verify_id(&link));
             found.push(conf.verify_mtu(&link));
+            found.push(conf.accept_ra.verify(at));
             found.push(conf.lower_link().verify(cx, at, &link));
         }
         found.finish()
@@ -140,7 +145,8 @@ impl Conf {
 
     fn plan(&self, master: &Link) -> Result<Plan> {
         let spec = self.spec(master)?;
-        Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
+        let birthplace = self.lower_link().place;
+        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
     }
 
     fn spec(&self, master: &Link) -> Result<LinkSpec> {

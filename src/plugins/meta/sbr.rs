@@ -1,6 +1,7 @@
 //! `sbr`: source-based routing. Packets from an interface's address leave by that interface.
 //! <https://www.cni.dev/plugins/current/meta/sbr/>
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
@@ -106,11 +107,22 @@ impl Conf {
     }
 
     fn gateways(&self) -> Result<Vec<IpAddr>> {
-        let mut gateways = vec![];
+        if self.gateways.len() > Family::ALL.len() {
+            let problem = format_args!("{} addresses", self.gateways.len());
+            return Err(at_most_one_each("gateways".to_owned(), problem)
+                .saying("gateways list cannot contain more than 2 entries (one IPv4, one IPv6)"));
+        }
+        let mut gateways: Vec<IpAddr> = vec![];
         for (index, text) in self.gateways.iter().enumerate() {
             let gateway = gateway(index, text)?;
-            if gateways.iter().any(|other| Family::of(*other) == Family::of(gateway)) {
-                return Err(second_of_family(index, gateway));
+            let family = Family::of(gateway);
+            if let Some(first) = gateways.iter().find(|other| Family::of(**other) == family) {
+                let problem = format_args!("{gateway} is the second of its family");
+                return Err(at_most_one_each(format!("gateways[{index}]"), problem).saying(
+                    format_args!(
+                        "gateways list contains multiple {family} addresses: {first} and {text}"
+                    ),
+                ));
             }
             gateways.push(gateway);
         }
@@ -127,8 +139,6 @@ fn gateway(index: usize, text: &str) -> Result<IpAddr> {
     })
 }
 
-fn second_of_family(index: usize, gateway: IpAddr) -> Error {
-    let problem = format_args!("{gateway} is the second of its family");
-    Error::config(format_args!("gateways[{index}]"), problem)
-        .expecting("at most one IPv4 and one IPv6 address")
+fn at_most_one_each(path: String, problem: fmt::Arguments<'_>) -> Error {
+    Error::config(path, problem).expecting("at most one IPv4 and one IPv6 address")
 }

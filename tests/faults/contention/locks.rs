@@ -132,8 +132,8 @@ fn leases_that_stay_locked_are_reported() {
     });
 }
 
-/// An ADD that joins a bridge waits for a running undo, and an undo waits for joining ADDs. It
-/// waits once, however many steps there are to undo.
+/// An ADD that joins a bridge waits for a running undo, for seconds, and an undo waits for joining
+/// ADDs. It waits once, however many steps there are to undo.
 #[test]
 fn our_lock_of_bridges_that_stays_held_is_reported() {
     const LOCK: &str = "/run/cni/bridge/lock";
@@ -145,9 +145,13 @@ fn our_lock_of_bridges_that_stays_held_is_reported() {
         assert_eq!(lab.host.sh("stat -c %a /run/cni/bridge /run/cni/bridge/lock"), "700\n600\n");
         let before = Watch::start(lab, &[&container]);
         let holder = Holder::of(lab, LOCK);
-        holder.assert_is_named(&wanted.call("ADD", None), 30);
+        let (outcome, waited) = timed(&wanted.call("ADD", None));
+        wanted.check(&outcome.ok()).ok();
+        assert!(outcome.stderr.contains(LOCK) && outcome.stderr.contains("going on without it"));
+        assert_waited(waited, 5);
         there.check(&result).ok();
-        before.assert_unchanged("an ADD that got no lock");
+        wanted.del();
+        before.assert_unchanged("an ADD that got no lock, and its DEL");
         there.del(); // DEL takes no bridge lock
         drop(holder);
 

@@ -99,6 +99,21 @@ fn add_check_and_del(kind: Kind) {
 }
 
 #[test]
+fn the_page_s_recipe_gives_no_default_route() {
+    let page = include_str!("../../../docs/dhcp.md");
+    let mut recipes =
+        page.lines().filter(|line| line.starts_with('{') && line.contains("\"skipDefault\": true"));
+    let ipam: Value = serde_json::from_str(recipes.next().unwrap()).unwrap();
+    with_each_server(Kind::Macvlan, |lab, _, _| {
+        let container = lab.container();
+        let result = lab.attach(&container, &with(&conf(), json!({"ipam": ipam}))).add();
+        assert_eq!(container.addresses("eth0"), [format!("{}/24", ips(&result)[0])]);
+        assert_eq!(container.sh("ip route show default"), "");
+        assert_pings(&container, SERVER);
+    });
+}
+
+#[test]
 fn bridge_add_check_and_del() {
     add_check_and_del(Kind::Bridge);
 }

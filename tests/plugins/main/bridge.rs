@@ -9,6 +9,7 @@ mod groups;
 pub mod masquerade;
 mod next_hops;
 mod of_others;
+mod range_sets;
 mod undo_race;
 pub mod vlan;
 

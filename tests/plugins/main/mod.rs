@@ -1,5 +1,6 @@
 //! Tests of the plugins that create an interface.
 
+mod accept_ra;
 pub mod bond;
 pub mod bridge;
 pub mod dummy;

@@ -352,6 +352,43 @@ fn old_versions_are_limited_too() {
     });
 }
 
+/// A result that names the container's interface, and the host's end not: some plugins have only
+/// what is in the container. ADD adds it, so that CHECK and DEL of either side find it.
+#[test]
+fn the_peer_is_found_where_the_result_leaves_it_out() {
+    for_able_ours(|lab| {
+        for conf in [network(), bridge::dual_stack()] {
+            let chain = lab.chain(&conf, &both());
+            let container = lab.container();
+            let before = Watch::start(lab, &[&chain.container, &container]);
+            let mut named = chain.result.clone();
+            let is_left_out = |one: &Value| {
+                let name = one["name"].as_str().unwrap();
+                one["sandbox"].is_null() && name != "br0"
+            };
+            let interfaces = named["interfaces"].as_array_mut().unwrap();
+            let end = interfaces.iter().position(is_left_out).unwrap();
+            let end = interfaces.remove(end);
+            let without = chain.clone().conf(json!({"prevResult": named}));
+            let result = without.add();
+            assert!(result["interfaces"].as_array().unwrap().contains(&end), "{result}");
+            assert_eq!(lab.host.sh("tc qdisc show").matches("tbf").count(), 2);
+            without.check(&result).ok();
+            without.clone().conf(json!({"prevResult": result})).del();
+            before.assert_unchanged("since before ADD");
+            // A result with another veth of the host is not the container's.
+            lab.host.sh("ip link add strange type veth peer name stranger");
+            let mut other = named.clone();
+            other["interfaces"].as_array_mut().unwrap().push(json!({"name": "strange"}));
+            let error = chain.clone().conf(json!({"prevResult": other})).try_add().err();
+            assert!(error.text().contains("is not among them"), "{error:?}");
+            lab.host.sh("ip link del strange");
+            chain.main.del();
+            lab.host.sh("ip link del br0 2>/dev/null || true");
+        }
+    });
+}
+
 /// The reference uses one ifb name for both interfaces, so its second ADD fails; see
 /// tests/differences.
 #[test]

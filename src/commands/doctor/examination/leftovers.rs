@@ -42,7 +42,7 @@ fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
             let objects = all.iter().filter(|stale| !stale.is_call);
             left.extend(objects.map(|stale| stale.what.clone()));
         }
-        Event::Spared(..) => (),
+        Event::Left(_) | Event::Spared(..) => (),
     };
     let sweep = Sweep::new(Extent::Look, &mut watch);
     runtime.gc_dead(&network.list, Unrecorded::Spare, sweep)?;

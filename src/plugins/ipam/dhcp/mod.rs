@@ -18,6 +18,7 @@ pub mod v4;
 pub mod v6;
 pub mod wire;
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::repair::Repairs;
-use crate::steps::{addresses, veth};
+use crate::steps::{addresses, link_alias, veth};
 
 /// How long to wait for the interface's carrier before the first message: messages sent earlier are
 /// lost, and the next retry is seconds away. An interface without carrier by then may have an
@@ -67,12 +68,13 @@ impl Plugin for Dhcp {
         let daemon = peer(cx)?;
         daemon.ask::<()>(&Request::Status)?; // before any change, and before the wait for the carrier
         set_up(cx, conf, at)?;
+        let secluded = secluded(cx, at)?;
         let wishes = wishes(conf, at)?;
         let error = match leased(&daemon, &wishes) {
             Ok(Ok(result)) => return Ok(result),
             // the daemon has released what it requested
-            Ok(Err(error)) if wishes.len() == 1 => return Err(error),
-            Ok(Err(error)) | Err(error) => error,
+            Ok(Err(error)) if wishes.len() == 1 => return Err(explained(error, secluded)),
+            Ok(Err(error)) | Err(error) => explained(error, secluded),
         };
         Err(release_after(error, &daemon, &at.key))
     }
@@ -115,6 +117,45 @@ impl Plugin for Dhcp {
     /// Nothing: the daemon has its leases in its journal, and a lost one can only be allocated anew.
     fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Says of the bridge of the container that it has no port but containers', if that is so: the server
+/// is one of them, or there is none. Fails at once if this container is the only one.
+fn secluded(cx: &Context<'_>, at: &Attachment) -> Result<Option<String>> {
+    let host = cx.host()?;
+    let end = veth::other_end(host, at.netns()?, &at.netlink()?.link(at.ifname())?)?;
+    let Some((end, index)) = end.and_then(|end| Some((end.index, end.master?))) else {
+        return Ok(None);
+    };
+    let Some(bridge) = host.find_link_by_index(index)?.filter(|link| link.kind == "bridge") else {
+        return Ok(None);
+    };
+    let mut others = host.ports(&bridge)?;
+    others.retain(|port| port.index != end);
+    let is_of_container = |port: &Link| link_alias::is_of_any(&port.alias);
+    // With an address, the host itself may be the server.
+    let addresses = host.addresses(&bridge)?;
+    let has_server = addresses.iter().any(|address| !is_link_local(address.net.addr()));
+    if has_server || !others.iter().all(is_of_container) {
+        return Ok(None);
+    }
+    let msg = format!("bridge {:?} has no port but containers'", bridge.name);
+    if !others.is_empty() {
+        return Ok(Some(msg));
+    }
+    Err(Error::new(Code::ADDRESS_UNAVAILABLE, msg)
+        .with_details("no DHCP server can be behind it: make the LAN's link a port of it"))
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+fn explained(error: Error, secluded: Option<String>) -> Error {
+    match secluded {
+        Some(why) => error.with_details(why),
+        None => error,
     }
 }
 

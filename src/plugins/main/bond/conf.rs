@@ -12,6 +12,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::container_link::{Birthplace, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
+use crate::steps::router_advertisements::AcceptRa;
 
 /// The smallest MTU of a bond.
 const MTU_LEAST: i64 = 68;
@@ -44,6 +45,8 @@ pub struct Conf {
     primary: String,
     arp_interval: u32,
     arp_ip_targets: Vec<String>,
+    #[serde(rename = "acceptRA")]
+    pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
     /// What these keys say.
     #[serde(skip)]
@@ -75,6 +78,7 @@ impl PluginConf for Conf {
         minLinks | integer | 0 | With how many links the bond has a carrier. In `802.3ad`.
         arpInterval | integer | 0 | How often the bond asks for `arpIpTargets` by ARP, in milliseconds; 0 for never. In `balance-rr`, `active-backup`, `balance-xor` and `broadcast`. Excludes `miimon`.
         arpIpTargets | list of strings | none | 1 to 16 IPv4 addresses. A link over which none of them is heard does not work.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | none | The IPAM plugin. Without it the bond is up and has no addresses.",
     ];
@@ -176,7 +180,8 @@ impl Conf {
         let primary = primary.and_then(|index| ports.get(index)).map(|port| port.index);
         let kind = LinkKind::Bond(Box::new(Bond { primary, ..self.bond.clone() }));
         let spec = LinkSpec { mtu, ..LinkSpec::of(kind) };
-        Plan { links: BONDS, birthplace: Birthplace::Container, spec }
+        let accept_ra = self.accept_ra;
+        Plan { links: BONDS, birthplace: Birthplace::Container, spec, accept_ra }
     }
 
     fn settings(&self) -> Result<Bond> {

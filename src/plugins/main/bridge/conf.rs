@@ -13,6 +13,7 @@ use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
 use crate::steps::masquerade::{self, Masquerade};
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
 
@@ -41,6 +42,8 @@ pub struct Conf {
     pub(super) disable_container_interface: bool,
     pub(super) port_isolation: bool,
     group_fwd_mask: i64,
+    #[serde(rename = "acceptRA")]
+    pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
     args: ArgsConf,
     runtime_config: MacConf,
@@ -78,6 +81,7 @@ impl Default for Conf {
             disable_container_interface: false,
             port_isolation: false,
             group_fwd_mask: 0,
+            accept_ra: AcceptRa::default(),
             dns: DnsConf::default(),
             args: ArgsConf::default(),
             runtime_config: MacConf::default(),
@@ -144,6 +148,7 @@ impl PluginConf for Conf {
         disableContainerInterface | boolean | false | The container's end stays down. Excludes IPAM.
         portIsolation | boolean | false | No packets between this port and other isolated ones.
         groupFwdMask | integer | 0 | A mask of reserved multicast addresses: if bit N is set, the bridge forwards frames to 01:80:c2:00:00:0N. 16384 (bit 14) forwards LLDP and PTP. The kernel refuses bits 0 (STP), 1 (pause frames) and 2 (LACP). Bits of other networks stay; never switched off again.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "runtimeConfig.mac | string | random | The container's hardware address, six octets; capability `mac`.
         args.cni.mac | string | random | The same; `runtimeConfig.mac` overrides it.

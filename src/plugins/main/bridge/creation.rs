@@ -53,7 +53,8 @@ impl<'a> Member<'a> {
     fn delete_on_failure(self, bridge: Link, rb: &mut Rollback<'a>) {
         let cx = self.cx;
         rb.undo(format_args!("delete bridge {:?}", self.conf.bridge), move || {
-            guard::undo(cx.handles(), || delete_unused(cx.host()?, &bridge))
+            let is_used = || Ok(!ports_of(&bridge, cx.host()?)?.is_empty());
+            guard::undo(cx.handles(), is_used, || cx.host()?.delete_link(bridge.index))
         });
     }
 
@@ -125,15 +126,14 @@ impl Before {
 
     fn restore_on_failure<'a>(self, cx: &'a Context<'_>, rb: &mut Rollback<'a>) {
         let what = format!("restore bridge {:?}", self.link.name);
-        rb.undo(what, move || guard::undo(cx.handles(), || self.restore(cx.host()?)));
+        rb.undo(what, move || {
+            let is_used = || self.has_new_ports(cx.host()?);
+            guard::undo(cx.handles(), is_used, || self.restore(cx.host()?))
+        });
     }
 
-    /// Restores the bridge's former state, unless it has new ports: another ADD then relies on the
-    /// state that this one has set up.
+    /// Restores the bridge's former state.
     fn restore(&self, host: &Netlink) -> Result<()> {
-        if self.has_new_ports(host)? {
-            return Ok(());
-        }
         let now = host.link(&self.link.name)?;
         let mut errors = ErrorList::default();
         errors.push(host.change_link(&self.link, &self.missing_on(&now)));
@@ -175,9 +175,4 @@ fn ports_of(bridge: &Link, host: &Netlink) -> Result<Vec<u32>> {
 
 fn uncreated(error: Error, name: &str) -> Error {
     error.worded(format_args!("failed to create bridge {name:?}: could not add {name:?}"))
-}
-
-/// Deletes the bridge that this ADD created, unless another ADD has joined it.
-fn delete_unused(host: &Netlink, bridge: &Link) -> Result<()> {
-    if host.ports(bridge)?.is_empty() { host.delete_link(bridge.index) } else { Ok(()) }
 }

@@ -10,6 +10,9 @@ use super::conf::Conf;
 use super::member::Member;
 use super::{guard, port, vlan};
 use crate::cni::attachment::hex;
+use crate::cni::conf::Config;
+use crate::cni::decode;
+use crate::cni::json::Value;
 use crate::cni::result::{AddResult, IpConfig, Route};
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
@@ -18,7 +21,8 @@ use crate::net::netlink::{
     AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
 };
 use crate::rollback::Rollback;
-use crate::steps::{router_advertisements, veth};
+use crate::steps::allocation::ranges::{RangeConf, RangeSet};
+use crate::steps::{link_alias, router_advertisements, veth};
 
 /// Completes the result: adds gateways where the IPAM plugin named none, and default routes if they
 /// are configured.
@@ -77,6 +81,21 @@ pub fn addresses(result: &AddResult) -> Vec<IpNet> {
         .collect()
 }
 
+/// The gateways of all subnets in the range sets that the addresses are from: once a subnet is full,
+/// host-local takes the next one of its set, and the containers of the full one keep their gateway.
+fn of_range_sets(config: &Config, result: &AddResult) -> Vec<IpNet> {
+    let places = [("ipam", "ranges"), ("runtimeConfig", "ipRanges")];
+    let lists = places.into_iter().filter_map(|(of, key)| config.value.get(of)?.get(key));
+    let sets = lists.flat_map(Value::items).filter_map(|set| {
+        let confs: Vec<RangeConf> = decode::from_value(set).ok()?;
+        RangeSet::new(&confs, "").ok() // another program's IPAM may have ranges of another form
+    });
+    let is_used = |set: &RangeSet| result.ips.iter().any(|ip| set.contains(ip.address.addr()));
+    let used: Vec<RangeSet> = sets.filter(is_used).collect();
+    let ranges = used.iter().flat_map(RangeSet::ranges);
+    ranges.map(|range| range.with_prefix(range.gateway)).collect()
+}
+
 /// Ensures that the bridge, or its interface in the VLAN, has the gateways' addresses.
 pub fn ensure<'a>(
     member: Member<'a>,
@@ -89,7 +108,9 @@ pub fn ensure<'a>(
         Some(interface) => interface.ensure(rb)?,
     };
     let wanted = addresses(result);
-    let gateway = Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted };
+    let beside = of_range_sets(member.cx.config, result);
+    let gateway =
+        Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted, beside };
     gateway.ensure_addresses(rb).map_err(|e| e.context(address_failure(member.conf)))
 }
 
@@ -141,6 +162,8 @@ struct Gateway<'a> {
     link: Link,
     /// The addresses that it should have.
     wanted: Vec<IpNet>,
+    /// Those that it may have besides.
+    beside: Vec<IpNet>,
 }
 
 impl<'a> Gateway<'a> {
@@ -165,7 +188,8 @@ impl<'a> Gateway<'a> {
     /// they are deleted.
     fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         let mut others = self.present()?;
-        others.retain(|other| is_in_the_way(*other, net) && !self.wanted.contains(other));
+        let own = || self.wanted.iter().chain(&self.beside);
+        others.retain(|other| is_in_the_way(*other, net) && own().all(|own| own != other));
         match others.first() {
             Some(other) if !self.member.conf.force_address => Err(self.conflict(*other, net)),
             _ => others.into_iter().try_for_each(|other| self.delete_address(other, rb)),
@@ -175,8 +199,15 @@ impl<'a> Gateway<'a> {
     fn conflict(&self, other: IpNet, net: IpNet) -> Error {
         let name = &self.link.name;
         let msg = format!("{name:?} already has an IP address different from {net}");
-        Error::new(Code::CONFLICT, msg)
-            .with_details(format_args!("it has {other}; forceAddress replaces it"))
+        let own = &self.member.at.key;
+        let is_other = |port: &Link| !link_alias::is_of(&port.alias, own);
+        let ports = self.host.ports(&self.bridge);
+        let remedy = if ports.is_ok_and(|ports| !ports.iter().any(is_other)) {
+            "forceAddress replaces it"
+        } else {
+            "what is on it may have that as its gateway: use another bridge, or that subnet"
+        };
+        Error::new(Code::CONFLICT, msg).with_details(format_args!("it has {other}; {remedy}"))
     }
 
     fn delete_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
@@ -231,11 +262,10 @@ impl<'a> Gateway<'a> {
         let Gateway { member: Member { cx, at, .. }, host, .. } = *self;
         let bridge = self.bridge.clone();
         let link = self.link.clone();
-        let undo_unless_joined = move || match veth::others_joined(host, &bridge, &at.key)? {
-            true => Ok(()),
-            false => undo(host, &link),
-        };
-        rb.undo(what, move || guard::undo(cx.handles(), undo_unless_joined));
+        rb.undo(what, move || {
+            let is_joined = || veth::others_joined(host, &bridge, &at.key);
+            guard::undo(cx.handles(), is_joined, || undo(host, &link))
+        });
     }
 }
 
@@ -343,9 +373,8 @@ impl<'a> VlanInterface<'a> {
         undo: impl FnOnce() -> Result<()> + 'a,
     ) {
         let interface = self.clone();
-        let undo_unless_used = move || if interface.is_used()? { Ok(()) } else { undo() };
         let handles = self.member.cx.handles();
-        rb.undo(what, move || guard::undo(handles, undo_unless_used));
+        rb.undo(what, move || guard::undo(handles, || interface.is_used(), undo));
     }
 
     /// Whether other attachments are in the VLAN and rely on the interface as it is.

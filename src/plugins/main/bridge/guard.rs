@@ -16,17 +16,21 @@
 //! removed some of what its own ADD made, and a later ADD, which then has the lock, finds the rest
 //! and completes it.
 //!
+//! An ADD does not wait for long: a stopped undo would hold up every container of the host. It goes
+//! on without the lock, and so an undo that took longer than an ADD waits looks again.
+//!
 //! Only root can open the file. A host that cannot have it (`/run/cni` is not a directory, or
 //! read-only) has no lock: attaching must not depend on it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use crate::deadline::Deadline;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result, warn};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 use crate::plugin::Handles;
@@ -45,24 +49,47 @@ const IMPOSSIBLE: [Errno; 7] = [
     Errno::EROFS,
 ];
 
-/// Takes the lock that keeps undos away from the bridge until it is dropped.
+/// How long an ADD waits for an undo, whose work takes milliseconds.
+const LONGEST_UNDO: Duration = Duration::from_secs(5);
+
+/// Takes the lock that keeps undos away from the bridge until it is dropped. None on a host that
+/// cannot have it, and if an undo does not let go of it.
 pub fn joining(deadline: Deadline) -> Result<Option<File>> {
-    lock(Mode::Shared, deadline)
+    match lock(Mode::Shared, Patience { of_one: LONGEST_UNDO, deadline }) {
+        Err(error) if error.code == Code::TRY_AGAIN => {
+            warn(format_args!("bridge: {error}, going on without it"));
+            Ok(None)
+        }
+        locked => locked,
+    }
 }
 
-/// Runs `work` while no other ADD is joining the bridge.
-pub fn undo(handles: &Handles, work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Runs `work` while no other ADD is joining the bridge, unless another attachment relies on what it
+/// would undo.
+pub fn undo(
+    handles: &Handles,
+    is_used: impl Fn() -> Result<bool>,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let hope = handles.hope_of_undo();
     hope.require()?;
-    let lock = lock(Mode::Exclusive, handles.deadline());
+    let lock = lock(Mode::Exclusive, Patience::of_operation(handles.deadline()));
     let _lock = lock.map_err(|error| hope.give_up(error))?;
-    work()
+    loop {
+        let begin = Instant::now();
+        if is_used()? {
+            return Ok(());
+        }
+        if begin.elapsed() < LONGEST_UNDO / 2 {
+            return work();
+        }
+    }
 }
 
 /// Takes the lock; None on a host that cannot have it.
-fn lock(mode: Mode, deadline: Deadline) -> Result<Option<File>> {
+fn lock(mode: Mode, patience: Patience) -> Result<Option<File>> {
     let Some(file) = open()? else { return Ok(None) };
-    match file_lock::take(file, Path::new(LOCK), mode, Patience::of_operation(deadline)) {
+    match file_lock::take(file, Path::new(LOCK), mode, patience) {
         Err(e) if is_unsupported(&e) => Ok(None),
         locked => locked.map(Some),
     }

@@ -8,6 +8,7 @@ use crate::net::mac::{self, MacAddr};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
+use crate::steps::router_advertisements::AcceptRa;
 
 /// The keys of the configuration: one of the four that select a device, or
 /// `runtimeConfig.deviceID`.
@@ -20,6 +21,8 @@ pub struct Conf {
     kernelpath: String,
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
+    #[serde(rename = "acceptRA")]
+    pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
     #[serde(rename = "runtimeConfig")]
     runtime_config: RuntimeConf,
@@ -42,6 +45,7 @@ impl PluginConf for Conf {
         hwaddr | string | none | The link's hardware address.
         kernelpath | string | none | The device's directory below `/sys/devices/`; the first link in its `net` is taken.
         pciBusID | string | none | The device's address on the PCI bus, such as `0000:00:1f.6`; the first link in its `net`, or in that of its virtio device.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | none | The IPAM plugin. Without it the device is up and has no addresses.
         runtimeConfig.deviceID | string | none | The choice of a device plugin: an address on the PCI bus, or a name on the auxiliary bus. Overrides `pciBusID`.",

@@ -13,6 +13,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
+use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::Trunk;
 
@@ -44,6 +45,8 @@ pub struct Conf {
     pub(super) socket_file: String,
     pub(super) link_state_check_retries: u32,
     pub(super) link_state_check_interval: u32,
+    #[serde(rename = "acceptRA")]
+    pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
     args: ArgsConf,
     #[serde(rename = "runtimeConfig")]
@@ -98,6 +101,7 @@ impl PluginConf for Conf {
         link_state_check_retries | integer | 0 | With the next key: ADD waits for the carrier as long as their product; 0 is 5.
         link_state_check_interval | integer | 0 | In milliseconds; 0 is 600.
         deviceID | string | none | Refused: the port is a veth.",
+        AcceptRa::KEY,
         DnsConf::KEYS,
         "ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md).
         args.cni.mac | string | of the first IP address | The container's hardware address.

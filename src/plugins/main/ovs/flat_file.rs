@@ -55,6 +55,7 @@ fn merged(mut conf: Conf, file: Conf) -> Conf {
         conf.trunk = file.trunk;
     }
     fill(&mut conf.mtu, file.mtu);
+    fill(&mut conf.accept_ra, file.accept_ra);
     fill(&mut conf.ofport_request, file.ofport_request);
     fill(&mut conf.interface_type, file.interface_type);
     fill(&mut conf.device_id, file.device_id);

@@ -17,7 +17,7 @@ use self::shaping::Shaped;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{FQ_CODEL, Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
@@ -40,7 +40,11 @@ impl Plugin for Bandwidth {
         if limits.are_none() {
             return Ok(result);
         }
-        let link = host_end(cx, at, &result)?;
+        let link = peer(cx, at)?;
+        if leaves_out_peer(cx.host()?, at, &result)? {
+            result.interfaces.push(interface::on_host(&link)); // CHECK and DEL know it by the result
+        }
+        require_named(&link, at, &result)?;
         limits.require_passing(link.mtu)?;
         let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
         let ifb = transaction(|rb| limit(&shaped, limits, &at.key, rb))?;
@@ -203,16 +207,41 @@ fn require_qdisc(cx: &Context<'_>, kind: &str) -> Result<()> {
 
 /// Returns the host's end of the container's veth pair, which prevResult must have.
 fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Link> {
+    let link = peer(cx, at)?;
+    require_named(&link, at, result)?;
+    Ok(link)
+}
+
+/// Returns the host's end of the container's veth pair, as the kernel has it.
+fn peer(cx: &Context<'_>, at: &Attachment) -> Result<Link> {
     let ifname = at.ifname();
     let container = at.netlink()?.link(ifname)?;
     require_veth(&container, ifname)?;
     let found = veth::other_end(cx.host()?, at.netns()?, &container)?;
-    let link = found.ok_or_else(|| not_on_host(ifname))?;
-    if may_be_of(&link, &at.key, Some(result)) {
-        Ok(link)
+    found.ok_or_else(|| not_on_host(ifname))
+}
+
+fn require_named(link: &Link, at: &Attachment, result: &AddResult) -> Result<()> {
+    if may_be_of(link, &at.key, Some(result)) {
+        Ok(())
     } else {
-        Err(not_in_result(&link, ifname))
+        Err(not_in_result(link, at.ifname()))
     }
+}
+
+/// Whether the result has the container's interface and no veth of the host: some plugins name only
+/// what is in the container.
+fn leaves_out_peer(host: &Netlink, at: &Attachment, result: &AddResult) -> Result<bool> {
+    let is_own = |one: &Interface| one.name == at.ifname() && one.sandbox == at.netns_path;
+    if !result.interfaces.iter().any(is_own) {
+        return Ok(false);
+    }
+    for other in result.interfaces.iter().filter(|other| other.sandbox.is_empty()) {
+        if host.find_link(&other.name)?.is_none_or(|link| link.kind == veth::KIND) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a host's end may be the attachment's by what a container cannot write: its alias names no

@@ -51,7 +51,9 @@ fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
 
 fn no_external_chain(chain: &str) -> Error {
     let problem = format_args!("{chain:?} is not a chain of table nat");
-    Error::config("externalSetMarkChain", problem).expecting("one that is there")
+    Error::config("externalSetMarkChain", problem)
+        .expecting("one that is there")
+        .with_details("remove the key, or start kube-proxy, which makes KUBE-MARK-MASQ")
 }
 
 /// Opens the ports. A port of another container is an error with code 102. The previous rules are

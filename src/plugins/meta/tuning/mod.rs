@@ -186,6 +186,25 @@ struct Tuned<'a> {
 }
 
 impl<'a> Tuned<'a> {
+    /// The refusal of an MTU, with the link below: a macvlan and a VLAN cannot exceed its MTU, which
+    /// the limits that the kernel reports for them do not include.
+    fn explain_mtu(&self, cx: &Context<'_>, mtu: u32, error: Error) -> Error {
+        let is_of_value = error.is_errno(Errno::EINVAL) || error.is_errno(Errno::ERANGE);
+        let Some(index) = self.link.lower.filter(|_| is_of_value) else { return error };
+        let beside = if self.link.lower_is_elsewhere() { cx.host() } else { self.at.netlink() };
+        let lower = beside.and_then(|netlink| netlink.find_link_by_index(index));
+        let Ok(Some(lower)) = lower else { return error };
+        if lower.mtu >= mtu {
+            return error;
+        }
+        let Link { name, min_mtu, .. } = self.link;
+        let master = &lower.name;
+        let problem = format_args!("{mtu} is above the MTU of {master:?}, the master of {name:?}");
+        Error::config("mtu", problem)
+            .expecting(i64::from(*min_mtu)..=i64::from(lower.mtu))
+            .with_details(format_args!("raise that of {master:?} first, or that of the network"))
+    }
+
     /// Sets everything, after a backup.
     fn tune(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
         self.back_up(cx, rb)?;
@@ -193,8 +212,9 @@ impl<'a> Tuned<'a> {
         sysctls::write(self.at, self.changes, rb)?;
         // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo would
         // restore it.
-        if self.attributes.mtu.is_some() {
-            self.attributes.set_mtu(self.at.netlink()?, self.link)?;
+        if let Some(mtu) = self.attributes.mtu {
+            let set = self.attributes.set_mtu(self.at.netlink()?, self.link);
+            set.map_err(|error| self.explain_mtu(cx, mtu, error))?;
         }
         Ok(())
     }

@@ -103,10 +103,22 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     }
     if !sysctl.exists()? {
         let problem = format_args!("{sysctl} is not a setting of the container");
-        return Err(Error::config(path, problem));
+        let error = Error::config(path, problem);
+        return Err(if is_of_another_link(&sysctl, ifname) {
+            error.with_details(format_args!("IFNAME in its name stands for {ifname:?}"))
+        } else {
+            error
+        });
     }
     let before = sysctl.read_if_readable()?;
     Ok(Change { path: path.clone(), before, sysctl, after: setting.value.clone() })
+}
+
+/// Whether it is a setting of a link, and of another one than the attachment's.
+fn is_of_another_link(sysctl: &Sysctl, ifname: &str) -> bool {
+    let text = sysctl.to_string();
+    let steps: Vec<&str> = text.split('/').collect();
+    matches!(steps[..], ["net", _, "conf" | "neigh", link, ..] if link != ifname)
 }
 
 /// Whether the placeholder was replaced by a name that no link can have: it stands for all links,

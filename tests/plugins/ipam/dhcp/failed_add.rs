@@ -53,6 +53,27 @@ fn no_server_answers() {
     });
 }
 
+/// Nobody made the LAN's link a port of it. A container that was there before may be the server.
+#[test]
+fn a_bridge_without_an_uplink_is_named_at_once() {
+    let told = "bridge \"br0\" has no port but containers'";
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let daemon = Daemon::start(lab); // it searches for fifty seconds
+        let start = Instant::now();
+        assert_fails(lab, &Kind::Bridge.conf(), &[told, "make the LAN's link a port of it"]);
+        assert!(start.elapsed() < patience(15), "{:?}", start.elapsed());
+        drop(daemon);
+        let _daemon = Daemon::with_flags(lab, &HASTY);
+        let before = with(&Kind::Bridge.conf(), json!({"name": "net2", "ipam": null}));
+        lab.attach(&lab.container(), &before).add();
+        assert_fails(lab, &Kind::Bridge.conf(), &["no more tries", told]);
+        lab.host.sh("ip addr add 10.60.0.9/24 dev br0"); // the host may be the server
+        let outcome = lab.attach(&lab.container(), &Kind::Bridge.conf()).try_add();
+        assert!(!outcome.err().text().contains(told), "{outcome:?}");
+    });
+}
+
 #[test]
 fn the_request_stays_without_answer() {
     for_each_peer("dhcp", |lab| {

@@ -257,6 +257,13 @@ fn names_and_conditions_cannot_inject_iptables_rules() {
     });
 }
 
+#[test]
+fn a_mark_chain_that_is_not_there_names_both_ways_out() {
+    let chain = json!({"externalSetMarkChain": "KUBE-MARK-MASQ"});
+    let case = Case::new("no mark chain", chain, 7, "remove the key, or start kube-proxy");
+    for_ours("portmap", |lab| assert_refused(lab, Some("iptables"), &case));
+}
+
 /// portmap supports a part of nft's language; the error shows the words that it does not.
 #[test]
 fn conditions_of_nftables_that_are_not_understood_are_refused() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::networks::bridge;
+use crate::support::networks::stacked::{MACVLAN, VLAN};
 use crate::support::networks::tuning::{chain, every_attribute, sysctl, tuning};
 use crate::support::snapshot::Watch;
 
@@ -46,7 +47,7 @@ fn add_fails_and_nothing_has_changed() {
             "a sysctl of another link",
             json!({"sysctl": {"net.ipv4.conf.eth7.arp_filter": "1"}}),
             7,
-            "eth7",
+            "net/ipv4/conf/eth7/arp_filter is not a setting of the container: IFNAME in its name stands for \"eth0\"",
         ),
         (
             "an mtu that is too large",
@@ -214,4 +215,27 @@ fn an_add_is_undone_when_its_result_has_no_form() {
         lab.attach(&container, &conf).try_add().err();
         before.assert_unchanged("the result that was none");
     });
+}
+
+/// The kernel reports no such limit: it refuses the MTU, and its error names nothing.
+#[test]
+fn an_mtu_above_that_of_the_master_names_the_master() {
+    for kind in [MACVLAN, VLAN] {
+        kind.for_ours(|lab| {
+            let chain = lab.chain(&kind.conf(), &tuning(json!({"mtu": 9000, "promisc": true})));
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            before.assert_unchanged("the failed ADD");
+            assert_eq!(
+                (error.code, error.msg.as_str()),
+                (
+                    7,
+                    "mtu: 9000 is above the MTU of \"uplink\", the master of \"eth0\", expected 68 to 1500"
+                ),
+                "{}",
+                kind.plugin
+            );
+            assert!(error.details.contains("raise that of \"uplink\" first"), "{error:?}");
+        });
+    }
 }
