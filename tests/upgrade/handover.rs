@@ -32,7 +32,7 @@ fn going_back_makes_the_chains_of_masqueraded_attachments() {
     }
     for_ours("bridge", |lab| {
         let conf = with(&bridge::dual_stack(), json!({"ipMasq": true}));
-        let synced = attach(lab, &[conf.clone()], "");
+        let synced = attach(lab, std::slice::from_ref(&conf), "");
         let [long, lost] = ["l", "m"].map(|letter| letter.repeat(100));
         let (recorded, nameless) = (lab.container(), lab.container());
         let line = format!("pods {} --container-id {long}", recorded.netns);

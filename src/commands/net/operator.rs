@@ -18,8 +18,11 @@ use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
+/// Checks the text of an option.
+type Check = fn(&str) -> Result<()>;
+
 /// Options with a name, and what checks it.
-const NAMES: [(&str, fn(&str) -> Result<()>); 2] = [
+const NAMES: [(&str, Check); 2] = [
     ("ifname", |text| IfName::parse(text).map(drop)),
     ("container-id", |text| ContainerId::parse(text).map(drop)),
 ];

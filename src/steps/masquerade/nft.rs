@@ -223,7 +223,7 @@ fn element(address: IpNet, exempt: &[IpNet]) -> OwnedElement {
     OwnedElement {
         set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
         key: octets(address.addr()),
-        chain: Some(SharedChain { name, rules: inside_or_masquerade(net, &exempt).into() }),
+        chain: Some(SharedChain { name, rules: inside_or_masquerade(net, &exempt) }),
         ..OwnedElement::default()
     }
 }
