@@ -214,7 +214,7 @@ fn names_that_no_attachment_can_have_run_nothing() {
         ("-i a:b", "interface name contains / or : or whitespace characters"),
     ] {
         let outcome = host.net(&format!("add net /x {arguments}"));
-        assert_eq!((outcome.status, outcome.stderr), (1, format!("{msg}\n")), "{arguments}");
+        assert_eq!((outcome.status, outcome.stderr), (2, format!("{msg}\n")), "{arguments}");
     }
     assert_eq!(host.calls(), "");
 }

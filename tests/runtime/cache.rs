@@ -125,9 +125,9 @@ fn an_edited_result_counts() {
     assert_eq!(host.config("CHECK-b")["prevResult"]["routes"], value["result"]["routes"]);
 }
 
-/// CHECK would compare nothing without a result; DEL needs none.
+/// CHECK would compare nothing without a result; DEL needs none, but does not hide what stays.
 #[test]
-fn an_unreadable_entry_fails_check_and_is_passed_over_by_del() {
+fn an_unreadable_entry_fails_check_and_del_says_that_it_stays() {
     let host = Host::new("1.0.0");
     fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
     let msg = format!(
@@ -136,7 +136,9 @@ fn an_unreadable_entry_fails_check_and_is_passed_over_by_del() {
     );
     assert_failed(&host.net(&format!("check net /x {ID}")), &msg, "");
     assert_eq!(host.calls(), "");
-    assert_silent(&host.net(&format!("del net /x {ID}")));
+    let msg = format!("remove {}: is a directory", host.cached().display());
+    let advice = "it is detached; another del removes the file, too";
+    assert_failed(&host.net(&format!("del net /x {ID}")), &msg, advice);
 }
 
 #[test]
@@ -153,14 +155,14 @@ fn names_that_are_no_file_s_reach_no_plugin() {
     assert_eq!((outcome.status, host.calls().as_str()), (1, ""));
     host.net(&format!("add {long} /x --container-id {}", "c".repeat(49))).ok();
 
-    for wrong in [
-        "add net /x --container-id ../../x",
-        "add net /x -i ../x",
-        "del ../net /x",
-        "check net /x -i a/b",
+    for (wrong, status) in [
+        ("add net /x --container-id ../../x", 2),
+        ("add net /x -i ../x", 2),
+        ("del ../net /x", 1),
+        ("check net /x -i a/b", 2),
     ] {
         let outcome = host.net(wrong);
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{wrong}: {outcome:?}");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (status, ""), "{wrong}: {outcome:?}");
     }
     host.network(&json!({"cniVersion": "1.0.0", "name": "../net", "plugins": [{"type": "a"}]}));
     assert_eq!(host.net("add ../net /x").status, 1);
