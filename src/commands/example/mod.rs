@@ -167,6 +167,10 @@ impl Chain {
         let mut main = parts::object(self.main.name);
         if let Some(ipam) = self.ipam {
             main.set("ipam", parts::object(ipam.name));
+            // Its gateway is the router of the LAN, whose address the bridge may not have.
+            for key in ["isGateway", "ipMasq"].iter().filter(|_| ipam.needs_link) {
+                main.remove(key);
+            }
         }
         let metas = self.metas.iter().map(|entry| parts::object(entry.name));
         [main].into_iter().chain(metas).collect()
