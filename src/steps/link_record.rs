@@ -23,7 +23,7 @@ use crate::net::sysfs::Sysfs;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Records, Site};
-use crate::steps::{link_alias, prev_result};
+use crate::steps::link_alias;
 
 /// The plugins that record which link they created in a container.
 const MAKERS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];
@@ -80,22 +80,13 @@ impl PluginLinks {
 
     fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
         match self.records().find::<Made>(&at.key)? {
-            // Deleted with its namespace.
-            Some(record) if !record.is_of(netns)? => self.find_successor(at, netns),
+            Some(record) if !record.is_of(netns)? => Ok(None), // deleted with its namespace
             Some(record) => match self.find_indexed(netns, record.kept.index)? {
                 Some(link) => Ok(Some(link)),
                 None => self.find_unrecorded(Site::of(at, netns)),
             },
             None => self.find_unrecorded(Site::of(at, netns)),
         }
-    }
-
-    /// The link that the reference has made for the attachment in another namespace since. CNI_NETNS
-    /// alone may lead to another container's.
-    fn find_successor(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
-        let site = Site::of(at, netns);
-        let found = self.find_named(at.key.ifname.as_str(), site)?;
-        unless_claimed(found.filter(|link| prev_result::has_link(at, link)), site)
     }
 
     fn find_indexed(self, netns: &Netns, index: u32) -> Result<Option<Link>> {

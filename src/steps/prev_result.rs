@@ -4,7 +4,7 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Netlink};
-use crate::plugin::{Attachment, Context, Detachment};
+use crate::plugin::{Attachment, Context};
 
 /// prevResult, without which nothing can be verified.
 pub fn require(cx: &Context<'_>) -> Result<AddResult> {
@@ -48,17 +48,6 @@ pub fn container_mac(result: &AddResult, at: &Attachment) -> Result<MacAddr> {
     interface.mac.parse().map_err(|_| {
         let problem = format!("prevResult.interfaces[{index}].mac is {:?}", interface.mac);
         Error::check(problem).with_details("expected a hardware address")
-    })
-}
-
-/// Whether the prevResult of a DEL has the link as the container's interface, by its name and its
-/// hardware address: the last ADD of the attachment, whichever program ran it, made it here.
-pub fn has_link(at: &Detachment, link: &Link) -> bool {
-    let mut interfaces = at.prev_result.iter().flat_map(|result| &result.interfaces);
-    interfaces.any(|interface| {
-        interface.name == link.name
-            && interface.sandbox == at.netns_path
-            && interface.mac.eq_ignore_ascii_case(&link.mac().to_string())
     })
 }
 

@@ -54,6 +54,8 @@ enum Joined {
     /// The ifindex of an interface that was in the VRF before, so that ADD was refused: DEL must not
     /// take that for the reference's work.
     Refused { refused: u32 },
+    /// The same, of a version that did not record the link.
+    RefusedBefore,
 }
 
 fn records() -> Records {
@@ -66,7 +68,7 @@ impl Joined {
         let links = match self {
             Joined::Member { vrf, link, .. } => vec![*vrf, *link],
             Joined::Refused { refused } => vec![*refused],
-            Joined::Creating { .. } => vec![],
+            Joined::Creating { .. } | Joined::RefusedBefore => vec![],
         };
         for index in links {
             if container.find_link_by_index(index)?.is_none() {
@@ -411,13 +413,11 @@ impl Membership {
     fn find(netns: &Netns, at: &Detachment, configured: &str) -> Result<Vec<Membership>> {
         let by_name = || Membership::of_name(configured, at, Evidence::Configuration);
         let Some(record) = records().find::<Joined>(&at.key)? else { return Ok(vec![by_name()]) };
+        if !record.is_of(netns)? {
+            return Ok(vec![]); // both were deleted with their namespace
+        }
         let container = netns.netlink()?;
         let named = container.find_link(at.key.ifname.as_str())?;
-        if !record.is_of(netns)? {
-            // Both were deleted with their namespace. This one may be another container's.
-            let is_successor = named.is_some_and(|link| prev_result::has_link(at, &link));
-            return Ok(is_successor.then(by_name).into_iter().collect());
-        }
         let is_stale = named.is_some() && record.kept.is_gone(container)?;
         let recorded = Membership::of_record(&record.kept, at);
         Ok(recorded.into_iter().chain(is_stale.then(by_name)).collect())
@@ -427,7 +427,7 @@ impl Membership {
         match joined {
             Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
             Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
-            Joined::Refused { .. } => None,
+            Joined::Refused { .. } | Joined::RefusedBefore => None,
         }
     }
 
@@ -514,7 +514,7 @@ impl Exit<'_> {
 fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
     match &record.kept {
         Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
-        Joined::Refused { .. } | Joined::Creating { .. } => false,
+        Joined::Refused { .. } | Joined::RefusedBefore | Joined::Creating { .. } => false,
     }
 }
 

@@ -113,11 +113,21 @@ impl Nft {
 fn line(family: NfFamily, kind: &Kind, attrs: Attrs<'_>) -> String {
     let mut line = format!("{family} {}", kind.name);
     for attribute in kind.attributes {
-        let value = attrs.bytes(*attribute).unwrap_or_default();
         line.push(' ');
-        line.push_str(&readable(value));
+        if (kind.request, *attribute) == (NFT_MSG_GETRULE, NFTA_RULE_EXPRESSIONS) {
+            let expressions = attrs.within(NFTA_RULE_EXPRESSIONS);
+            expressions.iter().for_each(|(_, bytes)| line.push_str(&expression(bytes)));
+        } else {
+            line.push_str(&readable(attrs.bytes(*attribute).unwrap_or_default()));
+        }
     }
     line
+}
+
+/// An expression of a rule. What a counter has counted changes by itself.
+fn expression(bytes: &[u8]) -> String {
+    let name = Attrs::of(bytes).text(NFTA_EXPR_NAME).unwrap_or_default();
+    if name == "counter" { name } else { hex::encode(bytes) }
 }
 
 /// A name that the kernel ends with a NUL as text, other bytes as hex.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::identity::Identity;
+use super::identity::{Identity, Links};
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
@@ -21,6 +21,12 @@ impl Lent {
     /// Reads the state of the device before it leaves the host.
     pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Lent> {
         Ok(Lent { identity, state: Belongings::of(host, link)? })
+    }
+
+    /// Whether the device is on the host, to which no container can move it: a DEL of the reference has,
+    /// after a rollback.
+    pub fn is_home(&self, host: &Links<'_>) -> Result<bool> {
+        Ok(host.find(&self.identity, &self.state.device)?.is_some())
     }
 }
 

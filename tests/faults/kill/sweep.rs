@@ -195,8 +195,8 @@ impl<'a> Sweep<'a> {
         }
         let is_whole = self.subject.is_swept_whole();
         let ways = if is_whole { Way::ALL.len() } else { 1 };
-        let step = if is_long() || !self.subject.starts_programs() { 1 } else { EVERY };
-        for change in (1..).step_by(step) {
+        let distance = if is_long() || !self.subject.starts_programs() { 1 } else { EVERY };
+        for change in (1..).step_by(distance) {
             let mut all_killed = true;
             for _ in 0..ways {
                 let traced = self.kill_one(step, operation, Point::AfterChange(change));

@@ -443,9 +443,7 @@ fn cni_args_that_are_unknown_or_wrong_are_refused() {
     });
 }
 
-/// The record is of before a rollback to the reference, which has attached the container again: in
-/// the same namespace, or in another one, as after a restart of the container. CNI_NETNS alone may
-/// lead to another container's.
+/// The record is of before a rollback to the reference, which has attached the container again.
 #[test]
 fn del_deletes_the_link_of_the_reference_after_a_rollback() {
     for_ours("macvlan", |lab| {
@@ -460,24 +458,16 @@ fn del_deletes_the_link_of_the_reference_after_a_rollback() {
         };
         let container = lab.container();
         let attachment = lab.attach(&container, &MACVLAN.conf());
-        let result = attachment.add();
+        attachment.add();
         container.sh("ip link del eth0");
         by_reference(&container);
         attachment.del();
         assert!(container.link("eth0").is_none());
 
-        for is_of_it in [false, true] {
-            attachment.add();
-            let next = lab.container();
-            by_reference(&next);
-            let mac = next.link("eth0").unwrap()["address"].clone();
-            let interface = json!({"name": "eth0", "mac": mac, "sandbox": next.netns});
-            let theirs = json!({"cniVersion": "1.0.0", "interfaces": [interface]});
-            let result = if is_of_it { &theirs } else { &result };
-            let late = attachment.clone().netns(Some(&next.netns));
-            late.call("DEL", Some(result)).run().ok();
-            assert_eq!(next.link("eth0").is_none(), is_of_it);
-            container.sh("ip link del eth0");
-        }
+        attachment.add();
+        let next = lab.container();
+        by_reference(&next);
+        attachment.clone().netns(Some(&next.netns)).del();
+        assert!(next.link("eth0").is_some(), "it may be another container's");
     });
 }

@@ -17,7 +17,7 @@ use crate::steps::moved_link::{
     self, Belongings, Homecoming, Identity, Lent, Links, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
-use crate::steps::{link_alias, link_record, prev_result};
+use crate::steps::{link_alias, link_record};
 
 /// The directory of the records.
 pub const RECORDS: &str = "bond-links";
@@ -78,35 +78,35 @@ pub fn finish_earlier(cx: &Context<'_>, at: &Attachment) -> Result<()> {
 
 /// Deletes the bond of an attachment and puts its links back.
 pub fn leave(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-    let record = records().find::<Kept>(&at.key)?;
-    let bond = at.netns.as_ref().map(|netns| bond_of_original(at, netns, record.as_ref()));
-    let bond = bond.transpose()?.flatten();
-    if let (Some(netns), Some(bond)) = (&at.netns, &bond)
-        && !conf.links_in_container
+    let mut errors = ErrorList::default();
+    if let Some(netns) = &at.netns
+        && let Some(bond) = bond_of_original(cx, at, netns)?
     {
         // Before the bond is deleted: a repeated DEL has to find them.
-        bring_ports(cx, conf, netns, bond)?;
-    }
-    if record.is_none() || bond.is_some() {
+        let ports = if conf.links_in_container { Ok(()) } else { bring_ports(cx, conf, netns, &bond) };
+        errors.push(ports.and_then(|()| BONDS.delete(at)));
+    } else if records().find::<Kept>(&at.key)?.is_none() {
         BONDS.delete(at)?;
     }
-    leave_recorded(cx, at)
+    errors.push(leave_recorded(cx, at));
+    errors.finish()
 }
 
-/// The bond that the original has made for the attachment. If there is a record, it is of before a
-/// DEL of the original; the namespace may be another container's by now.
-fn bond_of_original(
-    at: &Detachment,
-    netns: &Netns,
-    record: Option<&Found<Kept>>,
-) -> Result<Option<Link>> {
+/// The bond that the original has made for the attachment: there is no record, or one of before a DEL
+/// of the original, which has moved a recorded device to the host.
+fn bond_of_original(cx: &Context<'_>, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
+    if let Some(record) = records().find::<Kept>(&at.key)? {
+        let host = Links::of_host(cx)?;
+        let mut is_of_before = false;
+        for lent in &record.kept.devices {
+            is_of_before |= lent.is_home(&host)?;
+        }
+        if !is_of_before || !record.is_of(netns)? {
+            return Ok(None);
+        }
+    }
     let named = link_record::find_named(netns.netlink()?, at.key.ifname.as_str())?;
-    let Some(bond) = named.filter(is_of_original) else { return Ok(None) };
-    let is_its = match record {
-        Some(record) => record.is_of(netns)? || prev_result::has_link(at, &bond),
-        None => true,
-    };
-    Ok(is_its.then_some(bond))
+    Ok(named.filter(is_of_original))
 }
 
 /// The same by the record, if there is one.

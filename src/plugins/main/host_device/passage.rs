@@ -15,7 +15,7 @@ use crate::steps::moved_link::{
     self, Homecoming, Lent, Links, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
-use crate::steps::{link_alias, link_record, prev_result};
+use crate::steps::{link_alias, link_record};
 
 /// The directory of the records.
 const PLUGIN: &str = "host-device";
@@ -52,17 +52,21 @@ fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
     }
 }
 
-/// DEL: moves the device back, and one that the reference may have moved in since the record.
+/// DEL: moves the device back, and if that was on the host already, the one that the reference has
+/// moved in since the record.
 pub fn detach(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let recorded = records().find::<Lent>(&at.key)?;
+    let found = records().find::<Lent>(&at.key)?;
+    let recorded = found.as_ref().zip(at.netns.as_ref());
+    let is_of_before = match recorded {
+        // CNI_NETNS may lead to another container's namespace by now.
+        Some((found, netns)) => found.is_of(netns)? && found.kept.is_home(&Links::of_host(cx)?)?,
+        None => false,
+    };
     leave(cx, &at.key, at.netns.as_deref())?;
-    let (Some(recorded), Some(netns)) = (recorded, &at.netns) else { return Ok(()) };
-    let named = link_record::find_named(netns.netlink()?, at.key.ifname.as_str())?;
-    // CNI_NETNS may lead to another container's namespace by now.
-    if recorded.is_of(netns)? || named.is_some_and(|link| prev_result::has_link(at, &link)) {
-        leave_unrecorded(cx, &at.key, netns)?;
+    match recorded.filter(|_| is_of_before) {
+        Some((_, netns)) => leave_unrecorded(cx, &at.key, netns),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Moves the device of an attachment back to the host and restores its state. A device that is

@@ -1,8 +1,6 @@
 //! Ports of containers that are gone. After a rollback the reference's DEL detaches our containers,
-//! and leaves our elements; a container that ended without DEL leaves its rules as well. ADD closes
-//! such a port, and opens it for its own container.
+//! and leaves our elements. ADD closes such a port, and opens it for its own container.
 
-use std::net::IpAddr;
 use std::path::Path;
 
 use super::publication::{Held, Publication};
@@ -23,14 +21,14 @@ const LEASES: &str = "/var/lib/cni/networks";
 pub fn close_one(cx: &Context<'_>, ports: &Publication<'_>) -> Result<bool> {
     let handles = cx.handles();
     if let Some((owner, held)) = nft::first_holder(handles, ports)?
-        && is_gone(cx, &held, ports)?
+        && is_gone(cx, &held)?
     {
         let closed = nft_owner::release(handles, &nft::LAYOUT, &owner, Search::Comments)?;
         tell(&held);
         return Ok(!closed.is_empty());
     }
     if let Some((chain, held)) = iptables::first_holder(handles, ports)?
-        && is_gone(cx, &held, ports)?
+        && is_gone(cx, &held)?
     {
         let closed = iptables::delete_chain(handles, &chain)?;
         tell(&held);
@@ -43,20 +41,37 @@ fn tell(held: &Held) {
     warn(format_args!("portmap: closed the ports of {}: its container is gone", held.words));
 }
 
-/// Whether neither a host's end nor a namespace of the container exists. A namespace is found by the
-/// container's address: unless another container has it by now, the one of `ports` or the one that
-/// has its lease.
-fn is_gone(cx: &Context<'_>, held: &Held, ports: &Publication<'_>) -> Result<bool> {
+/// Whether the container is gone: no end of the host names it, and host-local has each of its
+/// addresses back, or gave it to another container. An address that is back may be in no namespace:
+/// the lease may be in another directory. Other IPAM plugins leave no such evidence.
+fn is_gone(cx: &Context<'_>, held: &Held) -> Result<bool> {
     let links = cx.host()?.links_of_kind(veth::KIND)?;
     let ours = links.iter().filter(|link| link_alias::is_of_any(&link.alias));
     if ours.map(link_alias::stale).any(|link| is_same(&link.holder, &held.holder)) {
         return Ok(false);
     }
+    let leases = Path::new(LEASES).join(&held.network);
+    if held.addresses.is_empty() || held.network.is_empty() || !leases.is_dir() {
+        return Ok(false);
+    }
     let elsewhere = namespaces::addresses_elsewhere()?;
-    let is_own = |ip: &IpAddr| ports.forwards.iter().any(|forward| forward.to.addr() == *ip);
-    let is_free =
-        |ip: &IpAddr| !elsewhere.contains(ip) || is_own(ip) || is_leased_to_another(held, *ip);
-    Ok(!held.addresses.is_empty() && held.addresses.iter().all(is_free))
+    for ip in &held.addresses {
+        let is_free = match lease::read(&leases, *ip)? {
+            None => !elsewhere.contains(ip),
+            Some(Content::Owned(owner)) => !is_id_of(&owner.container_id, &held.holder),
+            Some(_) => false,
+        };
+        if !is_free {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the id may be that of the holder, whose id a comment may have cut.
+fn is_id_of(id: &str, holder: &Holder) -> bool {
+    let known = holder.container_id.as_str();
+    id == known || known.is_empty() || (holder.is_cut && id.starts_with(known))
 }
 
 /// Whether two objects may be of one container. Comments cut long ids.
@@ -64,16 +79,4 @@ fn is_same(one: &Holder, other: &Holder) -> bool {
     let (id, of) = (one.container_id.as_str(), other.container_id.as_str());
     let is_part = (one.is_cut && of.starts_with(id)) || (other.is_cut && id.starts_with(of));
     id == of || is_part || (one.hash.is_some() && one.hash == other.hash)
-}
-
-/// Whether host-local has given the address to another container since.
-fn is_leased_to_another(held: &Held, ip: IpAddr) -> bool {
-    let id = held.holder.container_id.as_str();
-    if held.network.is_empty() || id.is_empty() {
-        return false;
-    }
-    match lease::read(&Path::new(LEASES).join(&held.network), ip) {
-        Ok(Some(Content::Owned(owner))) => !owner.container_id.starts_with(id),
-        _ => false,
-    }
 }

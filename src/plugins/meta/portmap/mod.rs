@@ -50,7 +50,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(result);
         }
-        ports.known = services::own_networks(cx)?;
+        ports.known = services::own_addresses(cx)?;
         require_free(cx, &ports)?;
         let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
@@ -131,7 +131,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        ports.known = services::own_networks_now(cx)?;
+        ports.known = services::own_addresses(cx)?;
         let handles = cx.handles();
         let planned = guarded::plan(cx, &ports, &result);
         let localnet = planned.as_ref().ok().and_then(Option::as_ref);

@@ -11,13 +11,13 @@
 //!   chain prerouting {
 //!     type nat hook prerouting priority dstnat + 1; policy accept;
 //!     ip daddr 127.0.0.0/8 return               # the host's own, even if sent from outside
-//!     fib daddr . iif type local goto ports
+//!     fib daddr type local fib daddr . iif type local goto ports
 //!     fib daddr type local goto elsewhere
 //!   }
 //!   chain output { … the last rule, for packets that the host itself sends … }
 //!   chain elsewhere { jump known; goto ports }
 //!   chain known { meta l4proto . th dport vmap @known4; … }
-//!   chain known4-… { ip daddr 198.51.100.0/24 return; …; accept }
+//!   chain known4-… { ip daddr 198.51.100.1 return; …; accept }
 //!   chain ports {
 //!     dnat ip to ip daddr . meta l4proto . th dport map @hostport4
 //!     dnat ip to meta l4proto . th dport map @port4
@@ -484,7 +484,7 @@ fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
 }
 
 /// Verifies that ports at all addresses, if they are in nftables, spare those of services, which
-/// are on this link. Which networks the host was in at ADD is no matter.
+/// are on this link. Which addresses the host had at ADD is no matter.
 pub fn verify_spared(handles: &Handles, ports: &Publication<'_>, link: &str) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for forward in ports.forwards.iter().filter(|forward| forward.at.is_none()) {
@@ -615,6 +615,8 @@ fn lay_out(batch: &mut Batch, table: Table) {
     });
     batch.rule(table, PREROUTING, |rule| {
         let to = Verdict::Goto(PORTS.to_owned());
+        // The second condition alone is true of an address of the link's VRF as well.
+        rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes());
         rule.type_of_destination_on_link(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
     });
     for chain in [PREROUTING, OUTPUT] {

@@ -23,7 +23,7 @@ pub struct Publication<'a> {
     pub conf: &'a Conf,
     /// The mappings, each with its destination.
     pub forwards: Vec<Forward>,
-    /// With nftables: the host's networks, if others of its addresses may be those of services.
+    /// With nftables: the host's own addresses, if others are those of services.
     pub known: Option<Vec<IpNet>>,
 }
 

@@ -66,21 +66,6 @@ fn a_container_that_is_gone_does_not_keep_its_port() {
     });
 }
 
-/// The namespace went without any DEL; the lease stays.
-#[test]
-fn a_container_without_a_del_does_not_keep_its_port() {
-    for_ours_with_each_backend(|lab, backend| {
-        for now in [None, Some("nftables"), Some("iptables")] {
-            let gone = publish(lab, &alone(2), backend);
-            gone.container.vanish();
-            lab.host.sh("until [ -z \"$(ip -o link show master br7)\" ]; do sleep 0.01; done");
-            let next = lab.chain(&alone(2), &portmap(now, json!([web()])));
-            assert_taken_over(lab, &gone, &next, &next.try_add());
-            gone.main.del();
-        }
-    });
-}
-
 /// Its address is another container's, by the lease.
 #[test]
 fn an_address_of_a_third_container_keeps_no_port() {
@@ -94,14 +79,15 @@ fn an_address_of_a_third_container_keeps_no_port() {
     });
 }
 
-/// Another plugin made the host's end, which does not name the attachment; or the container has
-/// removed its address.
+/// Another plugin made the host's end, which does not name the attachment; the container has removed
+/// its address; or both.
 #[test]
 fn a_container_that_lives_keeps_its_port() {
     let strange =
         "for l in $(ls /sys/class/net); do ip link set $l alias '' 2>/dev/null; done; true";
     for_ours_with_each_backend(|lab, backend| {
-        for (on_host, in_container) in [(strange, "true"), ("true", "ip addr flush dev eth0")] {
+        let flush = "ip addr flush dev eth0";
+        for (on_host, in_container) in [(strange, "true"), ("true", flush), (strange, flush)] {
             let lives = publish(lab, &alone(4), backend);
             lab.host.sh(on_host);
             lives.container.sh(in_container);

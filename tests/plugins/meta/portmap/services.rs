@@ -16,9 +16,6 @@ use crate::support::traffic::{TcpServer, connect};
 
 const SERVICE: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
 
-/// What a pod's ADD has in CNI_ARGS.
-const POD: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=till";
-
 /// kube-proxy with a service at port 8080. Its link is a dummy; a veth needs no module.
 fn start_services(lab: &Lab, link: &str) {
     lab.host.sh(&format!(
@@ -90,20 +87,6 @@ fn cve_2019_9946_the_address_of_an_ipvs_service_is_left_alone() {
     });
 }
 
-/// At a node's boot pods with published ports may be there before kube-proxy.
-#[test]
-fn cve_2019_9946_an_ipvs_service_may_come_after_the_port() {
-    for_ours_with_each_backend(|lab, backend| {
-        route_services(lab);
-        let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
-        (*chain).clone().args(POD).add();
-        start_services(lab, "kube-ipvs0");
-        assert_each_has_its_own(lab, &chain, &format!("later, with {backend:?}"));
-        chain.check(&chain.result).ok();
-    });
-}
-
-/// A runtime that sends nothing of pods does not announce kube-proxy.
 #[test]
 fn sync_spares_services_that_came_after_the_port() {
     for_ours("portmap", |lab| {
@@ -126,26 +109,17 @@ fn sync_spares_services_that_came_after_the_port() {
     });
 }
 
-/// Where services are to be expected, the host may still get addresses: in a network that it is in,
-/// and on the link that a packet arrives by.
+/// Beside services, an address that the host gets later leads to the port on the link that it is on.
 #[test]
-fn addresses_that_the_host_of_pods_gets_later_lead_to_ports() {
+fn a_later_address_beside_services_leads_to_the_port() {
     for_ours("portmap", |lab| {
-        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
-        (*chain).clone().args(POD).add();
-        let pod = lab.container();
-        lab.attach(&pod, &network()).add();
+        start_services(lab, "kube-ipvs0");
+        let chain = publish(lab, None, json!([web()]));
         lab.host.sh(
-            "ip addr add 198.51.100.7/32 dev uplink; ip addr add 2001:db8:ffff::7/128 dev uplink nodad
-            ip addr add 192.0.2.7/32 dev uplink; ip addr add 2001:db8:7::7/128 dev uplink nodad",
+            "ip addr add 192.0.2.7/32 dev uplink; ip addr add 2001:db8:7::7/128 dev uplink nodad",
         );
         lab.outside.sh("ip route add 192.0.2.7 via 198.51.100.1; ip route add 2001:db8:7::7 via 2001:db8:ffff::1");
         let _server = TcpServer::start(&chain.container, 80);
-        for to in ["198.51.100.7", "2001:db8:ffff::7"] {
-            for from in [&lab.outside, &lab.host, &*pod] {
-                assert!(connect(from, &at(to, 8080)).is_some(), "{to}");
-            }
-        }
         for to in ["192.0.2.7", "2001:db8:7::7"] {
             assert!(connect(&lab.outside, &at(to, 8080)).is_some(), "{to}");
         }
@@ -153,9 +127,9 @@ fn addresses_that_the_host_of_pods_gets_later_lead_to_ports() {
     });
 }
 
-/// A host that has nothing of Kubernetes publishes ports at each address that it gets.
+/// A host without services publishes ports at each address that it gets.
 #[test]
-fn without_pods_each_new_address_leads_to_the_port() {
+fn without_services_each_new_address_leads_to_the_port() {
     for_ours("portmap", |lab| {
         let chain = publish(lab, None, json!([web()]));
         let other = lab.container();
