@@ -22,8 +22,8 @@ use crate::net::netns::Netns;
 use crate::net::sysfs::Sysfs;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::records::{Records, Site};
 use crate::steps::link_alias;
+use crate::steps::records::{Records, Site};
 
 /// The plugins that record which link they created in a container.
 const MAKERS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];

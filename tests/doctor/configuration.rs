@@ -1,4 +1,4 @@
-//! D101 to D135: each fixture of `validate` is a directory of networks.
+//! D101 to D138: each fixture of `validate` is a directory of networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -46,7 +46,7 @@ impl Program {
 /// A server in the namespace outside that hands out addresses of 10.60.0.0/24.
 pub struct Server<'a> {
     lab: &'a Lab,
-    program: Program,
+    pub program: Program,
     line: Vec<String>,
     process: Process,
     scratch: Scratch,

@@ -1,4 +1,4 @@
-//! D101 to D134: what `validate` finds in the directory of networks.
+//! D101 to D138: what `validate` finds in the directory of networks.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::runtime::directory;
 const NOT_ON_PATH: &str = "not-on-path";
 
 /// The codes of `validate`, each with its fault.
-static FAULTS: [(&str, Fault); 35] = [
+static FAULTS: [(&str, Fault); 38] = [
     ("bridge-gateway", Fault::error("D101", "two networks want different addresses of one bridge")),
     (
         "bridge-gateway-replaced",
@@ -54,6 +54,9 @@ static FAULTS: [(&str, Fault); 35] = [
     ("wrong-ipam", Fault::error("D133", "the IPAM plugin is not one")),
     ("wrong-type", Fault::error("D134", "a value has the wrong type")),
     ("no-effect", Fault::warning("D135", "a key has no effect")),
+    ("no-host", Fault::error("D136", "an address is that of a whole subnet")),
+    ("unreachable-gateway", Fault::error("D137", "a gateway is outside the subnet")),
+    ("router-address", Fault::warning("D138", "a bridge takes the address of the LAN's router")),
 ];
 
 /// The name of podman's default network.

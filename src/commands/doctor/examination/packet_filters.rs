@@ -6,10 +6,11 @@ use super::finding::{Fault, Finding, Findings, Object};
 use super::node::{Node, Reader};
 use crate::error::Result;
 use crate::family::Family;
-use crate::net::nft::Nft;
 use crate::net::nft::drops::Ruleset;
+use crate::net::nft::{self, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::net::xtables_legacy::{self, Table};
+use crate::plugins::meta::firewall::MADE;
 
 const BOTH: Fault = Fault::warning("D260", "iptables-legacy and iptables-nft have the same table");
 const BRIDGED: Fault = Fault::warning("D261", "rules that drop also see packets within a bridge");
@@ -43,7 +44,9 @@ fn in_both(nft: &Nft, family: Family) -> Result<Vec<&'static str>> {
     for name in TABLES.into_iter().filter(|name| legacy.iter().any(|table| table == name)) {
         let chains = xtables_legacy::read(Table { family, name })?;
         let has_rules = chains.iter().any(|chain| !chain.entries.is_empty());
-        if has_rules && nft.has_rules(family.into(), name)? {
+        let table = nft.table(nft::batch::Table { family: family.into(), name })?;
+        let is_ours = table.is_some_and(|table| table.comment == MADE);
+        if has_rules && !is_ours && nft.has_rules(family.into(), name)? {
             both.push(name);
         }
     }

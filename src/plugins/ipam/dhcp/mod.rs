@@ -136,7 +136,8 @@ fn secluded(cx: &Context<'_>, at: &Attachment) -> Result<Option<String>> {
     let is_of_container = |port: &Link| link_alias::is_of_any(&port.alias);
     // With an address, the host itself may be the server.
     let addresses = host.addresses(&bridge)?;
-    let has_server = addresses.iter().any(|address| !is_link_local(address.net.addr()));
+    let has_server = addresses.iter().any(|address| !is_link_local(address.net.addr()))
+        || host.links()?.iter().any(|link| link.lower == Some(bridge.index)); // a VLAN on it
     if has_server || !others.iter().all(is_of_container) {
         return Ok(None);
     }

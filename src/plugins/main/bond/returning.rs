@@ -83,7 +83,8 @@ pub fn leave(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         && let Some(bond) = bond_of_original(cx, at, netns)?
     {
         // Before the bond is deleted: a repeated DEL has to find them.
-        let ports = if conf.links_in_container { Ok(()) } else { bring_ports(cx, conf, netns, &bond) };
+        let ports =
+            if conf.links_in_container { Ok(()) } else { bring_ports(cx, conf, netns, &bond) };
         errors.push(ports.and_then(|()| BONDS.delete(at)));
     } else if records().find::<Kept>(&at.key)?.is_none() {
         BONDS.delete(at)?;

@@ -51,6 +51,8 @@ const IMPOSSIBLE: [Errno; 7] = [
 
 /// How long an ADD waits for an undo, whose work takes milliseconds.
 const LONGEST_UNDO: Duration = Duration::from_secs(5);
+/// How often an undo looks whether the bridge is used, if each look takes too long to be still true.
+const LOOKS: usize = 3;
 
 /// Takes the lock that keeps undos away from the bridge until it is dropped. None on a host that
 /// cannot have it, and if an undo does not let go of it.
@@ -75,7 +77,7 @@ pub fn undo(
     hope.require()?;
     let lock = lock(Mode::Exclusive, Patience::of_operation(handles.deadline()));
     let _lock = lock.map_err(|error| hope.give_up(error))?;
-    loop {
+    for _ in 0..LOOKS {
         let begin = Instant::now();
         if is_used()? {
             return Ok(());
@@ -84,6 +86,7 @@ pub fn undo(
             return work();
         }
     }
+    Err(Error::new(Code::TRY_AGAIN, "it takes too long to see who uses the bridge"))
 }
 
 /// Takes the lock; None on a host that cannot have it.

@@ -18,6 +18,7 @@ mod zone;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
+pub use self::netlink::MADE;
 pub use self::table::LAYOUT;
 use self::table::{Held, Notes};
 use crate::cni::attachment::Key;

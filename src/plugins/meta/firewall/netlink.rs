@@ -22,7 +22,7 @@ use crate::net::nft::{ChainInfo, Nft};
 use crate::plugin::Handles;
 
 /// The comment by which DEL knows a chain FORWARD, and its table, that an ADD has made.
-const MADE: &str = "made by cni-multi, and removed with the last container";
+pub const MADE: &str = "made by cni-multi, and removed with the last container";
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
