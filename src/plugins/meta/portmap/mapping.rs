@@ -278,7 +278,8 @@ pub struct Released {
 
 /// Plans the forwards to a container with these addresses. One address of the host whose family the
 /// container lacks leads nowhere, which is an error; all addresses of such a family yield no
-/// forward. Those at one address come first: the first rule of iptables decides.
+/// forward. A port at one address comes before the same at all: the first rule of iptables decides.
+/// Otherwise the order is that of the mappings, as the reference's.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
     let mut forwards = vec![];
     let mut planned = HashSet::new();
@@ -294,7 +295,11 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
             }
         }
     }
-    forwards.sort_by_key(|forward| forward.at.is_none());
+    let at_all = forwards.iter().filter(|forward| forward.at.is_none());
+    let at_all: HashSet<_> = at_all.map(|all| (all.protocol, all.host_port)).collect();
+    let is_first =
+        |one: &Forward| one.at.is_some() && at_all.contains(&(one.protocol, one.host_port));
+    forwards.sort_by_key(|forward| !is_first(forward));
     Ok(forwards)
 }
 
