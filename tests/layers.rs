@@ -56,7 +56,7 @@ pub fn sources(dir: &Path) -> Vec<(String, String)> {
     let mut found = vec![];
     let mut open: Vec<PathBuf> = vec![dir.to_owned()];
     while let Some(path) = open.pop() {
-        if path.is_dir() {
+        if path.is_dir() && !path.is_symlink() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();

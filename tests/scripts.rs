@@ -31,7 +31,7 @@ fn scripts() -> Vec<String> {
 }
 
 fn collect(path: &Path, found: &mut Vec<String>) {
-    if path.is_dir() {
+    if path.is_dir() && !path.is_symlink() {
         for entry in fs::read_dir(path).unwrap() {
             collect(&entry.unwrap().path(), found);
         }

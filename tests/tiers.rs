@@ -37,6 +37,20 @@ fn each_name_that_tests_run_picks_is_part_of_one() {
     }
 }
 
+/// Otherwise the fuzz tier compiles every dependency once more.
+#[test]
+fn the_fuzz_targets_are_built_with_the_profile_of_the_tests() {
+    let profile = |manifest: &str| -> Vec<String> {
+        let text = fs::read_to_string(root().join(manifest)).unwrap();
+        let lines = text.lines().skip_while(|line| *line != "[profile.dev]");
+        let end = |line: &&str| !line.starts_with('[') || line.starts_with("[profile.dev");
+        let settings = lines.take_while(end).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        settings.map(str::to_owned).collect()
+    };
+    assert_eq!(profile("fuzz/Cargo.toml"), profile("Cargo.toml"));
+    assert_ne!(profile("Cargo.toml"), <Vec<String>>::new());
+}
+
 /// A tier has a process group of its own, and what it starts may have another one.
 #[test]
 fn what_a_tier_started_ends_with_the_script() {

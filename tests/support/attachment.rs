@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::call::{Call, Outcome, Peer, farm};
+use super::case;
 use super::extent::{is_emulated, is_long};
 use super::netns::{Container, Lab};
 pub use super::programs::{has_programs, skip};
@@ -30,14 +31,14 @@ pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     if peers.is_empty() {
         skip(&format!("plugin {plugin} (ours or CNI_REFERENCE with specification 1.1.0)"));
     }
-    peers.into_iter().for_each(|peer| run(peer, &case));
+    case::run(|| peers.into_iter().for_each(|peer| in_a_lab(peer, &case)));
 }
 
 /// Runs a case that only our plugin is expected to pass. `tests/differences` records what the
 /// reference does instead.
 pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
     if has(&Peer::Ours, plugin) {
-        run(Peer::Ours, &case);
+        case::run(|| in_a_lab(Peer::Ours, &case));
     } else {
         skip(&format!("our plugin {plugin}"));
     }
@@ -46,7 +47,7 @@ pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
 /// Runs a case that shows how the reference differs, if the reference is installed.
 pub fn for_reference(plugin: &str, case: impl Fn(&Lab)) {
     match reference_with(plugin) {
-        Some(peer) => run(peer, &case),
+        Some(peer) => case::run(|| in_a_lab(peer, &case)),
         None => not_compared("specification 1.1.0"),
     }
 }
@@ -56,7 +57,7 @@ pub fn reference_with(plugin: &str) -> Option<Peer> {
     Peer::reference().filter(|peer| has(peer, plugin))
 }
 
-fn run(peer: Peer, case: &impl Fn(&Lab)) {
+fn in_a_lab(peer: Peer, case: &impl Fn(&Lab)) {
     eprintln!("with {peer:?}:"); // shown when the case fails
     case(&Lab::new(peer));
 }

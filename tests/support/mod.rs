@@ -4,6 +4,7 @@ pub mod attachment;
 pub mod beside;
 pub mod broken;
 pub mod call;
+pub mod case;
 pub mod chain;
 pub mod contract;
 pub mod dhcp;

@@ -15,11 +15,10 @@ pub fn located(name: &str) -> PathBuf {
     found.unwrap_or_else(|| Path::new(name).to_owned())
 }
 
-/// Reports that a test did not run, with the reason: to stderr, and to the file `CNI_SKIP_LOG`,
+/// Reports that a test, or one of its cases, did not run, with the reason: to stderr, and to the file `CNI_SKIP_LOG`,
 /// which tests/run reads.
 pub fn skip(needs: &str) {
-    let test = std::thread::current().name().unwrap_or("?").to_owned();
-    let line = format!("SKIP {test}: needs {needs}");
+    let line = format!("SKIP {}: needs {needs}{}", super::case::test(), super::case::current());
     let mut stderr = std::io::stderr();
     writeln!(stderr, "{line}").unwrap(); // eprintln! output is shown for failed tests only
     if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {

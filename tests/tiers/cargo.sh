@@ -114,7 +114,7 @@ integration_tests() { # integration_tests SECONDS LIBTEST-ARGUMENT...
 
 skipped_tests() { sed -nE 's/^SKIP ([^ ]+): needs .*/\1/p' "$1" 2>/dev/null | sort -u; }
 
-list_skips() { sed -nE 's/^SKIP /  skipped /p' "$1" | sort -u; }
+list_skips() { sed -nE 's/, case [0-9]+$//; s/^SKIP /  skipped /p' "$1" | sort -u; }
 
 integration_binary() { binary_of integration; }
 

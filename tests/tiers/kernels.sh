@@ -200,7 +200,7 @@ exceptions_of() { # exceptions_of COLUMN
   local dir
   dir=$(results_of "$1")
   [ -e "$dir/complete" ] || return 0
-  sed -nE "s/^SKIP (plugins::[^ ]+): (needs .*)/* $(kernel_of "$1"): \1 \2/p" "$dir/skips" 2>/dev/null | sort -u
+  sed -nE "s/, case [0-9]+$//; s/^SKIP (plugins::[^ ]+): (needs .*)/* $(kernel_of "$1"): \1 \2/p" "$dir/skips" 2>/dev/null | sort -u
   failed "$dir" | sed "s/.*/* $(kernel_of "$1"): & failed/"
   sed -nE "s/^test result: (.*); .* measured.*/* $(kernel_of "$1"): the unit tests: \1/p" "$dir/unit" 2>/dev/null
 }

@@ -8,7 +8,7 @@ use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
-use crate::support::extent::is_long;
+use crate::support::extent::{is_emulated, is_long};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::portmap::assert_localnet_is_guarded;
 use crate::support::networks::stacked::hasty_container;
@@ -69,7 +69,7 @@ enum Kill {
     PluginAlone,
 }
 
-/// Of the changes of a plugin that starts programs, the short form tries one in so many.
+/// Of a plugin's changes, the short form tries one in so many where programs are started or the machine is emulated.
 const EVERY: usize = 4;
 
 /// The operations that are swept for each plugin.
@@ -195,7 +195,8 @@ impl<'a> Sweep<'a> {
         }
         let is_whole = self.subject.is_swept_whole();
         let ways = if is_whole { Way::ALL.len() } else { 1 };
-        let distance = if is_long() || !self.subject.starts_programs() { 1 } else { EVERY };
+        let is_slow = self.subject.starts_programs() || is_emulated();
+        let distance = if is_slow && !is_long() { EVERY } else { 1 };
         for change in (1..).step_by(distance) {
             let mut all_killed = true;
             for _ in 0..ways {

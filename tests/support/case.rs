@@ -1,0 +1,41 @@
+//! The cases of a test: each call of `for_each_peer` and the like is one. Those that one machine skips run on another.
+
+use std::cell::Cell;
+
+thread_local! {
+    static BEGUN: Cell<usize> = const { Cell::new(0) };
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The name of the test that this thread runs.
+pub fn test() -> String {
+    std::thread::current().name().unwrap_or("?").to_owned()
+}
+
+/// Runs the next case of this test: in the virtual machine of `tests/run` only if its skip is among those of the file
+/// `CNI_SKIPPED`, or if that file has a skip of the test outside its cases.
+pub fn run(case: impl FnOnce()) {
+    let number = BEGUN.replace(BEGUN.get() + 1) + 1;
+    if !is_wanted(number) {
+        return;
+    }
+    let around = CURRENT.replace(Some(number));
+    case();
+    CURRENT.set(around);
+}
+
+/// How a line of the log ends that tells of a skip in the current case.
+pub fn current() -> String {
+    CURRENT.get().map_or_else(String::new, |number| format!(", case {number}"))
+}
+
+fn is_wanted(number: usize) -> bool {
+    let Some(file) = std::env::var_os("CNI_SKIPPED") else { return true };
+    let skipped = std::fs::read_to_string(file).unwrap();
+    let beginning = format!("SKIP {}: needs ", test());
+    let mut cases = skipped.lines().filter(|line| line.starts_with(&beginning)).peekable();
+    let is_that = |line: &str| {
+        line.rsplit_once(", case ").is_none_or(|(_, skipped)| skipped == number.to_string())
+    };
+    cases.peek().is_none() || cases.any(is_that)
+}
