@@ -51,7 +51,9 @@ fn going_back_makes_the_chains_of_masqueraded_attachments() {
             assert!(!again.contains("for the reference's DEL:"), "{again}");
             lab.host.sh("for p in iptables ip6tables; do $p -t nat -X; done");
         }
-        go_back(lab, &by, "uninstall");
+        let nowhere = format!("{by} install --uninstall --dir /run/nowhere");
+        let said = lab.host.sh(&nowhere); // as packages call it
+        assert_eq!(lab.host.sh(CHAINS), "4\n", "{said}");
         synced.check().ok();
         synced.del();
         net(lab, &format!("del {line}")).run().ok();
@@ -84,9 +86,12 @@ fn uninstall_names_no_command_that_it_has_deleted() {
         let own = binary().display().to_string();
         let said = go_back(lab, &own, "uninstall");
         assert!(said.contains(&format!("`{own} net gc --leave` removes theirs")), "{said}");
-        let said = go_back(lab, "/run/bin/cni-multi", "uninstall");
-        let command =
-            "`./cni-multi net gc --leave`, where it was unpacked or built, removes theirs";
-        assert!(said.contains(command), "{said}");
+        let packaged = "/usr/libexec/cni-multi";
+        lab.host.sh(&format!("mount -t tmpfs tmpfs /usr/libexec && cp {own} {packaged}"));
+        for by in ["/run/bin/cni-multi", packaged] {
+            let said = go_back(lab, by, "uninstall");
+            let command = "`cni-multi net gc --leave` of a copy that stays removes theirs";
+            assert!(said.contains(command), "{by}: {said}");
+        }
     });
 }

@@ -1,6 +1,7 @@
 //! `--rollback` and `--uninstall`: what was replaced comes back.
 
 use std::fs;
+use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -18,6 +19,9 @@ use crate::error::{Code, Error, Result};
 use crate::runtime::handover::{self, Handover};
 use crate::runtime::leave;
 use crate::terminal::visible::visible;
+
+/// Where packages have the binary. What calls `--uninstall` from there is the package's removal.
+const PACKAGED: [&str; 2] = ["/usr/lib", "/usr/libexec"];
 
 /// The report of a completed rollback, before the directory.
 const ROLLBACK_REPORT: &str = "The previous cni-multi is back in";
@@ -153,11 +157,13 @@ fn nothing_to_go_back_to() -> Error {
 
 /// One line about what stays in nftables; empty if nothing does.
 fn left() -> String {
-    // The installed binary is gone by now, and with it `cni-multi` in PATH.
-    let own = fs::read_link("/proc/self/exe").ok().filter(|own| own.exists());
+    // The installed binary is gone by now, and with it `cni-multi` in PATH. A package's goes next.
+    let is_of_package = |own: &Path| PACKAGED.iter().any(|dir| own.starts_with(dir));
+    let own = fs::read_link("/proc/self/exe").ok();
+    let own = own.filter(|own| own.exists() && !is_of_package(own));
     let command = match own {
         Some(own) => format!("`{} net gc --leave`", own.display()),
-        None => "`./cni-multi net gc --leave`, where it was unpacked or built,".to_owned(),
+        None => "`cni-multi net gc --leave` of a copy that stays".to_owned(),
     };
     match leave::count() {
         Ok(counts) => leave::summary(&counts, &command).unwrap_or_default(),
