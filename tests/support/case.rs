@@ -24,6 +24,13 @@ pub fn run(case: impl FnOnce()) {
     CURRENT.set(around);
 }
 
+/// Whether this run of `tests/run`, which sets `CNI_TURN` to the number of commits, is one of those that have the test.
+pub fn is_its_turn(one_in: usize) -> bool {
+    let Ok(turn) = std::env::var("CNI_TURN") else { return true };
+    let number: usize = test().bytes().map(usize::from).sum();
+    (number + turn.parse::<usize>().unwrap()).is_multiple_of(one_in)
+}
+
 /// How a line of the log ends that tells of a skip in the current case.
 pub fn current() -> String {
     CURRENT.get().map_or_else(String::new, |number| format!(", case {number}"))

@@ -35,6 +35,12 @@ pub fn sample<T>(all: Vec<T>, one_of: usize, turn: usize) -> Vec<T> {
     all.into_iter().skip(turn % step).step_by(step).collect()
 }
 
+/// Of the points of a sweep one in so many is tried; every one by `tests/faults/run`, which sets `CNI_EVIDENCE` and writes
+/// the tables.
+pub fn one_in(many: usize) -> usize {
+    if is_long() || std::env::var_os("CNI_EVIDENCE").is_some() { 1 } else { many }
+}
+
 /// Whether this is the virtual machine of `tests/vm/run`, which sets `CNI_VM`.
 pub fn is_emulated() -> bool {
     std::env::var_os("CNI_VM").is_some()

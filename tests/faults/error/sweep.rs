@@ -10,7 +10,7 @@ use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::attachment::Attachment;
 use crate::support::call::{Call, Outcome};
-use crate::support::extent::{Extent, extent, is_emulated};
+use crate::support::extent::{Extent, extent, is_emulated, one_in};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
@@ -188,8 +188,8 @@ fn one_of(subject: &Subject) -> usize {
     let is_slow = subject.starts_programs() || is_emulated();
     match (extent(), is_slow) {
         (Extent::Long, _) => 1,
-        (Extent::Whole, true) => 12,
-        (Extent::Whole, false) => 3,
+        (Extent::Whole, true) => 12 * one_in(2),
+        (Extent::Whole, false) => 3 * one_in(2),
         (Extent::Ordinary, _) => 24,
     }
 }

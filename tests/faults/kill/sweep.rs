@@ -8,7 +8,7 @@ use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
-use crate::support::extent::{is_emulated, is_long};
+use crate::support::extent::{is_long, one_in};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::portmap::assert_localnet_is_guarded;
 use crate::support::networks::stacked::hasty_container;
@@ -69,7 +69,7 @@ enum Kill {
     PluginAlone,
 }
 
-/// Of a plugin's changes, the short form tries one in so many where programs are started or the machine is emulated.
+/// Of the changes of a plugin that starts programs, the short form tries one in so many.
 const EVERY: usize = 4;
 
 /// The operations that are swept for each plugin.
@@ -195,9 +195,8 @@ impl<'a> Sweep<'a> {
         }
         let is_whole = self.subject.is_swept_whole();
         let ways = if is_whole { Way::ALL.len() } else { 1 };
-        let is_slow = self.subject.starts_programs() || is_emulated();
-        let distance = if is_slow && !is_long() { EVERY } else { 1 };
-        for change in (1..).step_by(distance) {
+        let distance = if is_long() || !self.subject.starts_programs() { 1 } else { EVERY };
+        for change in (1..).step_by(distance * one_in(3)) {
             let mut all_killed = true;
             for _ in 0..ways {
                 let traced = self.kill_one(step, operation, Point::AfterChange(change));
@@ -210,7 +209,7 @@ impl<'a> Sweep<'a> {
         }
         // An operation without changes has no other points.
         let has_single_calls = is_whole || self.points == 0;
-        for call in (1..).take_while(|_| has_single_calls) {
+        for call in (1..).step_by(one_in(4)).take_while(|_| has_single_calls) {
             if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
                 break;
             }
