@@ -48,7 +48,6 @@ use std::slice;
 
 use ipnet::IpNet;
 
-use super::condition::Condition;
 use super::localnet::{self, Localnet};
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
@@ -564,37 +563,25 @@ fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<Share
     if conditions.is_empty() {
         return None;
     }
-    let choices = conditions.iter().filter(|condition| condition.is_choice());
-    let mut rules: Vec<Expressions> = choices.map(|choice| unchosen(choice, family)).collect();
+    let mut begin = Expressions::default();
+    // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
+    begin.family(family.ip);
+    let (long, short): (Vec<_>, Vec<_>) = conditions.iter().partition(|one| one.is_long());
+    let mut rules = vec![];
+    for mut unmet in short.iter().flat_map(|condition| condition.unmet(&begin)) {
+        unmet.verdict(&Verdict::Return);
+        rules.push(unmet);
+    }
+    let met = long.first().map_or(vec![begin.clone()], |condition| condition.of_each(&begin));
     let redirects: [Statement; 2] = [to_value_at_address, to_value_at_all];
-    rules.extend(redirects.map(|redirect| conditional_rule(conditions, family, redirect)));
+    for redirect in redirects {
+        for mut rule in met.iter().cloned() {
+            redirect(&mut rule, family);
+            rules.push(rule);
+        }
+    }
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
     Some(SharedChain { name, rules })
-}
-
-/// Returns a rule after which only packets with one of a set of values are left.
-fn unchosen(choice: &Condition, family: &OfFamily) -> Expressions {
-    let mut rule = Expressions::default();
-    rule.family(family.ip);
-    choice.write_none(&mut rule);
-    rule.verdict(&Verdict::Return);
-    rule
-}
-
-/// Returns a rule that redirects the packets that meet the conditions, of those that [`unchosen`]
-/// has left.
-fn conditional_rule(
-    conditions: &[Condition],
-    family: &OfFamily,
-    redirect: Statement,
-) -> Expressions {
-    let mut rule = Expressions::default();
-    // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
-    rule.family(family.ip);
-    let own = conditions.iter().filter(|condition| !condition.is_choice());
-    own.for_each(|condition| condition.write(&mut rule));
-    redirect(&mut rule, family);
-    rule
 }
 
 /// Writes a part of a rule for one family.
