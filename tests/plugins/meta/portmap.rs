@@ -14,7 +14,7 @@ mod listener;
 mod localnet;
 mod repair;
 mod result;
-mod services;
+pub mod services;
 pub mod udp;
 mod upgrade;
 

@@ -468,11 +468,16 @@ fn known_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain
         all.filter(|network| Family::of_net(*network) == family.ip).collect();
     let mut rules: Vec<Expressions> =
         networks.iter().map(|network| return_to(family, *network)).collect();
-    let mut rest = Expressions::default();
-    rest.verdict(&Verdict::Accept);
-    rules.push(rest);
+    rules.push(to_services());
     let hash = hex(&hash8(&format!("{networks:?}")));
     Some(SharedChain { name: format!("known{}-{hash}", u8::from(family.ip)), rules })
+}
+
+/// Leaves packets to the rules of services.
+fn to_services() -> Expressions {
+    let mut rest = Expressions::default();
+    rest.verdict(&Verdict::Accept);
+    rest
 }
 
 fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
@@ -483,15 +488,17 @@ fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
 }
 
 /// Verifies that ports at all addresses, if they are in nftables, spare those of services, which
-/// are on this link. Which addresses the host had at ADD is no matter.
+/// are on this link. Which addresses the host had at ADD is no matter: the chain of any of them
+/// ends for services.
 pub fn verify_spared(handles: &Handles, ports: &Publication<'_>, link: &str) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
+    let ours = LAYOUT.on(nft);
     for forward in ports.forwards.iter().filter(|forward| forward.at.is_none()) {
         let OfFamily { at_all, known, .. } = OfFamily::of(forward);
-        let in_set = |set| OwnedElement { set, key: key_of(forward), ..OwnedElement::default() };
-        let wanted = [in_set(at_all.name), in_set(known.name)];
-        let absent = LAYOUT.on(nft).absent(&wanted)?;
-        if absent.iter().map(|element| element.set).eq([known.name]) {
+        let key = key_of(forward);
+        let spares = ours.leads_to_end(known.name, &key, &to_services())?;
+        let published = OwnedElement { set: at_all.name, key, ..OwnedElement::default() };
+        if !spares && ours.absent(&[published])?.is_empty() {
             let what = format!("port {forward} takes the packets of services on {link:?}");
             return Err(Error::check(what).with_details("`cni-multi net sync` spares them"));
         }
