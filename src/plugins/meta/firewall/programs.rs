@@ -7,7 +7,7 @@ use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
 use super::verdict::{self, Kind};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
@@ -37,7 +37,12 @@ pub fn to_accept_by_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<V
         let is_missing = !programs.iter().any(|iptables| iptables.family() == family);
         let own = handles.iptables().legacy_of_host(family).filter(|_| is_missing);
         let has_any = ips.iter().any(|ip| Family::of(*ip) == family);
-        programs.extend(own.filter(|iptables| has_any && iptables.save(FILTER).is_ok()));
+        let Some(own) = own.filter(|_| has_any) else { continue };
+        match own.save(FILTER) {
+            Ok(_) => programs.push(own),
+            Err(error) if error.code == Code::TRY_AGAIN || error.may_pass() => return Err(error),
+            Err(_) => (), // the kernel lacks the table
+        }
     }
     Ok(programs)
 }

@@ -34,7 +34,11 @@ pub fn passes(ips: &[IpAddr], kind: Kind) -> Result<bool> {
 }
 
 fn passes_from(ruleset: &Ruleset, host: &Netlink, ip: IpAddr, kind: Kind) -> Result<bool> {
-    let inside = port(host, host.link_towards(ip).ok())?;
+    let inside = match host.link_towards(ip) {
+        Err(error) if error.is_unreachable() => None,
+        towards => Some(towards?),
+    };
+    let inside = port(host, inside)?;
     let uplink = Netlink::open()?.into_default_links(Family::of(ip))?.into_iter().next();
     let outside = port(host, uplink)?;
     let packet = |is_sent| {
