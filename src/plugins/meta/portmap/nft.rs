@@ -228,8 +228,25 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     refuse(taken, &ports.forwards)
 }
 
+/// Closes all ports of an attachment that has one of these, if `is_gone` says that its container is
+/// gone. An ADD of that container changes the ruleset, and then it is judged again.
+pub fn close_abandoned(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    is_gone: &dyn Fn(&Held) -> Result<bool>,
+) -> Result<Option<(Held, Vec<Released>)>> {
+    let Some((owner, held)) = first_holder(handles, ports)? else { return Ok(None) };
+    let may_go = || match first_holder(handles, ports)? {
+        Some((first, held)) if first == owner => is_gone(&held),
+        _ => Ok(false),
+    };
+    let ours = LAYOUT.on(handles.require_nft()?);
+    let elements = ours.of(&owner).release_if(Search::Comments, &may_go)?;
+    Ok(Some((held, closed(&elements))).filter(|(_, released)| !released.is_empty()))
+}
+
 /// The first other attachment that has one of the ports.
-pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
+fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
     let Some(nft) = handles.nft()? else { return Ok(None) };
     let ours = LAYOUT.on(nft);
     let own = nft_owner::of(ports.key);

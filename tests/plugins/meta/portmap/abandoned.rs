@@ -109,6 +109,31 @@ pub fn is_batch(stop: &Stop) -> bool {
     is_sent && stop.is_netlink() && stop.netlink_type() == 0x10
 }
 
+/// It is added again after it was found gone, and before its ports are closed.
+#[test]
+fn a_container_that_comes_back_meanwhile_keeps_its_port() {
+    for_ours("portmap", |lab| {
+        let gone = publish(lab, &alone(6), None);
+        gone.main.del();
+        let next = lab.chain(&alone(6), &portmap(None, json!([web()])));
+        let mut back = None;
+        let added = trace(&next.call("ADD", None), |stop| {
+            if back.is_none() && is_batch(stop) {
+                let result = gone.main.add();
+                (*gone).clone().conf(json!({"prevResult": result})).add();
+                back = Some(result);
+            }
+            Then::Go
+        });
+        let error = added.outcome.err();
+        assert_eq!(error.code, 102, "{error:?}");
+        assert!(!added.outcome.stderr.contains("its container is gone"), "{:?}", added.outcome);
+        gone.check(&back.unwrap()).ok();
+        let _server = TcpServer::start(&gone.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+    });
+}
+
 #[test]
 fn a_holder_that_cannot_be_judged_is_named_with_the_reason() {
     for_ours("portmap", |lab| {
