@@ -21,11 +21,10 @@ pub enum Kind {
 
 /// Whether FORWARD of the table passes new connections of these addresses, which have one family,
 /// and the answers to them. Where a rule decides that cannot be decoded, its policy does.
-pub fn passes(ips: &[IpAddr], kind: Kind) -> Result<bool> {
-    let host = Netlink::open()?;
+pub fn passes(host: &Netlink, ips: &[IpAddr], kind: Kind) -> Result<bool> {
     Ruleset::look(|ruleset| {
         for ip in ips {
-            if !passes_from(ruleset, &host, *ip, kind)? {
+            if !passes_from(ruleset, host, *ip, kind)? {
                 return Ok(false);
             }
         }

@@ -13,6 +13,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::conf::Conf;
 use super::mapping::{Forward, Released};
@@ -75,7 +76,7 @@ fn create_for_family<'a>(
     ports: Publication<'a>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let before = RefCell::new(Saved::default());
+    let before = RefCell::new(Rc::default());
     iptables.change(NAT, &|| {
         let saved = iptables.save(NAT)?;
         let lines = lines(&ports, &saved)?;
@@ -84,7 +85,7 @@ fn create_for_family<'a>(
     })?;
     let before = before.into_inner();
     rb.undo("put back the port rules", move || {
-        iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &iptables.save(NAT)?)))
+        iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &*iptables.save(NAT)?)))
     });
     Ok(())
 }
@@ -201,7 +202,7 @@ fn missing_everywhere(
     let mut missing = Some(no_chain(&chain(ports.key)));
     for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
         if missing.is_some() {
-            missing = first_missing(&iptables.save(NAT)?, ports);
+            missing = first_missing(&*iptables.save(NAT)?, ports);
         }
     }
     Ok(missing)
@@ -359,7 +360,7 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for (address, of_family) in ports.by_family() {
         for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
-            refuse_taken_in(&iptables.save(NAT)?, &of_family)?;
+            refuse_taken_in(&*iptables.save(NAT)?, &of_family)?;
         }
     }
     Ok(())
