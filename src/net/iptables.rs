@@ -12,6 +12,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -149,8 +150,16 @@ pub struct Programs {
     /// When the wait for the lock ends.
     clock: Clock,
     hope: Hope,
-    /// The tables of iptables-legacy by family, while they are kept.
-    legacy: RefCell<Option<HashMap<Family, Vec<String>>>>,
+    kept: RefCell<Option<Kept>>,
+}
+
+/// What was read since [`Programs::remember`].
+#[derive(Default)]
+struct Kept {
+    /// The tables of iptables-legacy by family.
+    legacy: HashMap<Family, Vec<String>>,
+    /// The tables that programs have saved, by program and table.
+    saved: HashMap<[String; 2], Rc<Saved>>,
 }
 
 /// The programs of one address family.
@@ -242,23 +251,23 @@ impl Programs {
     }
 
     fn legacy_tables(&self, family: Family) -> Result<Vec<String>> {
-        match &mut *self.legacy.borrow_mut() {
+        match &mut *self.kept.borrow_mut() {
             None => xtables_legacy::tables(family),
-            Some(kept) => match kept.get(&family) {
+            Some(Kept { legacy, .. }) => match legacy.get(&family) {
                 Some(tables) => Ok(tables.clone()),
-                None => Ok(kept.entry(family).or_insert(xtables_legacy::tables(family)?).clone()),
+                None => Ok(legacy.entry(family).or_insert(xtables_legacy::tables(family)?).clone()),
             },
         }
     }
 
-    /// From now on the tables of iptables-legacy are looked for once, until [`Programs::forget`].
+    /// From now on each table is read once, until [`Programs::forget`] or a change of ours.
     pub fn remember(&self) {
-        *self.legacy.borrow_mut() = Some(HashMap::new());
+        *self.kept.borrow_mut() = Some(Kept::default());
     }
 
-    /// From now on the tables of iptables-legacy are looked for each time.
+    /// From now on tables are read each time.
     pub fn forget(&self) {
-        *self.legacy.borrow_mut() = None;
+        *self.kept.borrow_mut() = None;
     }
 
     /// Waits until no change of the rules is in progress, so that a search also finds the rules of
@@ -313,12 +322,21 @@ impl Iptables<'_> {
     }
 
     /// Reads a whole table with its chains.
-    pub fn save(&self, table: &str) -> Result<Saved> {
+    pub fn save(&self, table: &str) -> Result<Rc<Saved>> {
+        let name = [self.names("-save").swap_remove(0), table.to_owned()];
+        let kept = &self.programs.kept;
+        if let Some(saved) = kept.borrow().as_ref().and_then(|kept| kept.saved.get(&name)) {
+            return Ok(Rc::clone(saved));
+        }
         let output = self.run("-save", &["-t", table], "")?;
         if !output.status.success() {
             return Err(self.failed("save table", table, &output));
         }
-        Ok(Saved::parse(&String::from_utf8_lossy(&output.stdout)))
+        let saved = Rc::new(Saved::parse(&String::from_utf8_lossy(&output.stdout)));
+        if let Some(kept) = &mut *kept.borrow_mut() {
+            kept.saved.insert(name, Rc::clone(&saved));
+        }
+        Ok(saved)
     }
 
     /// The family that these programs are for.
@@ -365,6 +383,9 @@ impl Iptables<'_> {
     }
 
     fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
+        if let Some(kept) = &mut *self.programs.kept.borrow_mut() {
+            kept.saved.clear();
+        }
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
         let seconds = self.programs.seconds();
         let output = self.run("-restore", &["--noflush", "-w", &seconds], &text)?;

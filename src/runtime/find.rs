@@ -43,17 +43,18 @@ pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
     match fs::read_dir(usual) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => (),
         entries => {
-            let below = caches_in(entries.map_err(Error::at_path("open", usual))?);
-            caches.extend(below.filter(|cache| cache.dir() != own.dir()));
+            let below = entries.and_then(caches_in).map_err(Error::at_path("open", usual))?;
+            caches.extend(below.into_iter().filter(|cache| cache.dir() != own.dir()));
         }
     }
     Ok(caches)
 }
 
 /// The caches among the entries of a directory.
-fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
-    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    below.filter(|dir| dir.join("results").is_dir()).map(Cache::new)
+fn caches_in(entries: fs::ReadDir) -> io::Result<Vec<Cache>> {
+    let mut below = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    below.retain(|dir| dir.join("results").is_dir());
+    Ok(below.into_iter().map(Cache::new).collect())
 }
 
 /// The attachment with these names, by the file that its record should be in; None if that file is

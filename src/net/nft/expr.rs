@@ -152,6 +152,33 @@ impl Expressions {
         self.compare(register, NFT_CMP_NEQ, bytes)
     }
 
+    /// Continues only if the register holds these bytes or greater ones.
+    pub fn at_least(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
+        self.compare(register, NFT_CMP_GTE, bytes)
+    }
+
+    /// Continues only if the register holds these bytes or smaller ones.
+    pub fn at_most(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
+        self.compare(register, NFT_CMP_LTE, bytes)
+    }
+
+    /// Continues only if the register holds less than `from` or more than `to`.
+    pub fn outside(&mut self, register: Register, from: &[u8], to: &[u8]) -> &mut Expressions {
+        self.push("range", |range| {
+            range.be32(NFTA_RANGE_SREG, register).be32(NFTA_RANGE_OP, NFT_RANGE_NEQ);
+            range.value(NFTA_RANGE_FROM_DATA, from).value(NFTA_RANGE_TO_DATA, to);
+        })
+    }
+
+    /// Puts a number of this many bytes into network byte order.
+    pub fn network_order(&mut self, register: Register, length: u32) -> &mut Expressions {
+        self.push("byteorder", |order| {
+            order.be32(NFTA_BYTEORDER_SREG, register).be32(NFTA_BYTEORDER_DREG, register);
+            order.be32(NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON);
+            order.be32(NFTA_BYTEORDER_LEN, length).be32(NFTA_BYTEORDER_SIZE, length);
+        })
+    }
+
     fn compare(&mut self, register: Register, how: u32, bytes: &[u8]) -> &mut Expressions {
         self.push("cmp", |cmp| {
             cmp.be32(NFTA_CMP_SREG, register).be32(NFTA_CMP_OP, how).value(NFTA_CMP_DATA, bytes);

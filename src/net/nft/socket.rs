@@ -191,12 +191,20 @@ impl Nft {
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,
     /// and the rest stays in the socket, so the list has a socket of its own. That socket stays
     /// open: close(2) on any netfilter socket waits until the kernel has freed the objects that any
-    /// process has deleted.
+    /// process has deleted. While answers are kept, it reads the whole list once.
     pub(super) fn dump_has(
         &self,
         query: &Query<'_>,
         is_one: impl Fn(Attrs<'_>) -> bool,
     ) -> Result<bool> {
+        if self.sound.borrow().is_some() {
+            let found = self.dump(query, |attrs, found| {
+                if found.is_empty() && is_one(attrs) {
+                    found.push(());
+                }
+            });
+            return Ok(!found?.is_empty());
+        }
         let mut pages = self.pages.borrow_mut();
         pages.truncate(PAGES - 1);
         pages.insert(0, open_transport()?);

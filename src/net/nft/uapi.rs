@@ -141,6 +141,14 @@ pub const NFTA_BITWISE_XOR: u16 = 5;
 pub const NFTA_BITWISE_OP: u16 = 6;
 pub const NFT_BITWISE_MASK_XOR: u32 = 0;
 
+// enum nft_byteorder_attributes, nft_byteorder_ops
+pub const NFTA_BYTEORDER_SREG: u16 = 1;
+pub const NFTA_BYTEORDER_DREG: u16 = 2;
+pub const NFTA_BYTEORDER_OP: u16 = 3;
+pub const NFTA_BYTEORDER_LEN: u16 = 4;
+pub const NFTA_BYTEORDER_SIZE: u16 = 5;
+pub const NFT_BYTEORDER_HTON: u32 = 1;
+
 // enum nft_cmp_attributes, nft_cmp_ops
 pub const NFTA_CMP_SREG: u16 = 1;
 pub const NFTA_CMP_OP: u16 = 2;
@@ -185,7 +193,7 @@ pub const NFTA_OBJREF_IMM_TYPE: u16 = 1;
 pub const NFTA_COUNTER_BYTES: u16 = 1;
 pub const NFTA_COUNTER_PACKETS: u16 = 2;
 
-// enum nft_target_attributes, nft_range_attributes
+// enum nft_target_attributes, nft_range_attributes, nft_range_ops
 pub const NFTA_TARGET_NAME: u16 = 1;
 pub const NFTA_TARGET_REV: u16 = 2;
 pub const NFTA_TARGET_INFO: u16 = 3;
@@ -193,6 +201,7 @@ pub const NFTA_RANGE_OP: u16 = 2;
 pub const NFTA_RANGE_SREG: u16 = 1;
 pub const NFTA_RANGE_FROM_DATA: u16 = 3;
 pub const NFTA_RANGE_TO_DATA: u16 = 4;
+pub const NFT_RANGE_NEQ: u32 = 1;
 
 // enum nft_match_attributes (linux/netfilter/nf_tables_compat.h)
 pub const NFTA_MATCH_NAME: u16 = 1;

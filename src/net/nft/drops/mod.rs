@@ -157,21 +157,23 @@ impl Ruleset {
     /// What `look` finds in the chains and rules of this thread's namespace. If they change
     /// meanwhile, it looks again.
     pub fn look<T>(look: impl Fn(&Ruleset) -> Result<T>) -> Result<T> {
-        let nft = Nft::open_if_there()?;
-        let generation = || nft.as_ref().map(Nft::generation).transpose();
+        let mut nft = Nft::open_if_there()?;
+        let generation = |nft: &Option<Nft>| nft.as_ref().map(Nft::generation).transpose();
         for _ in 0..TRIES {
-            let before = generation()?;
-            let found = look(&Ruleset::read()?);
-            if generation()? == before {
+            let before = generation(&nft)?;
+            let ruleset = Ruleset::read(nft)?;
+            let found = look(&ruleset);
+            nft = ruleset.nft;
+            if generation(&nft)? == before {
                 return found;
             }
         }
         Err(never_consistent("read the rules of the packet filters", TRIES))
     }
 
-    fn read() -> Result<Ruleset> {
+    fn read(nft: Option<Nft>) -> Result<Ruleset> {
         let mut ruleset = Ruleset {
-            nft: Nft::open_if_there()?,
+            nft,
             chains: vec![],
             places: HashMap::new(),
             sets: RefCell::default(),

@@ -23,6 +23,9 @@ pub enum Search {
     Comments,
 }
 
+/// Whether the owner's elements may be removed, by the ruleset of this moment.
+type MayGo<'a> = &'a dyn Fn() -> Result<bool>;
+
 impl OurTable<'_> {
     /// The elements of each owner, of one group or of all: the owners in the ledger, and those that
     /// elements name. Reads each set once.
@@ -99,18 +102,23 @@ impl Claims<'_> {
     /// Removes all elements of the owner, and returns them. The table is removed with its last
     /// element.
     pub fn release(&self, search: Search) -> Result<Vec<Released>> {
-        let mut released = self.release_by_ledger()?;
+        self.release_if(search, &|| Ok(true))
+    }
+
+    /// The same, if `may_go` says so of the ruleset that each removal is bound to.
+    pub fn release_if(&self, search: Search, may_go: MayGo<'_>) -> Result<Vec<Released>> {
+        let mut released = self.release_by_ledger(may_go)?;
         if search == Search::Comments {
-            released.extend(self.release_by_comments()?);
+            released.extend(self.release_by_comments(may_go)?);
         }
         Ok(released)
     }
 
-    fn release_by_ledger(&self) -> Result<Vec<Released>> {
+    fn release_by_ledger(&self, may_go: MayGo<'_>) -> Result<Vec<Released>> {
         if !self.has_entry()? && !self.ours.is_lost(&[])? {
             return Ok(vec![]);
         }
-        self.deleting(|batch| {
+        self.deleting(may_go, |batch| {
             let plan = self.plan_release(batch)?;
             if batch.is_empty() {
                 return Ok(plan.released);
@@ -125,8 +133,8 @@ impl Claims<'_> {
         })
     }
 
-    fn release_by_comments(&self) -> Result<Vec<Released>> {
-        self.deleting(|batch| {
+    fn release_by_comments(&self, may_go: MayGo<'_>) -> Result<Vec<Released>> {
+        self.deleting(may_go, |batch| {
             let left = self.all()?;
             self.ours.plan_deletion(batch, &left);
             if !left.is_empty() && !self.is_of_others()? && !self.ours.is_administered()? {
@@ -137,12 +145,16 @@ impl Claims<'_> {
     }
 
     /// Commits what `plan` plans, bound to the generation that it was planned on.
-    fn deleting<T>(&self, plan: impl Fn(&mut Batch) -> Result<T>) -> Result<T> {
+    fn deleting(
+        &self,
+        may_go: MayGo<'_>,
+        plan: impl Fn(&mut Batch) -> Result<Vec<Released>>,
+    ) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", self.ours.table().name);
         let ended = RefCell::default();
         self.ours.nft.again(&what, || {
             let mut batch = Batch::of_generation(self.ours.nft.generation()?);
-            let planned = plan(&mut batch)?;
+            let planned = if may_go()? { plan(&mut batch)? } else { vec![] };
             self.ours.end_reliance(&batch, &mut ended.borrow_mut())?;
             self.ours.nft.commit(&batch, &what).map(|()| planned)
         })

@@ -9,6 +9,7 @@ use super::layout::ADMIN;
 use super::ledger::write_entry;
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
+use crate::net::nft::expr::Expressions;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
 impl OurTable<'_> {
@@ -76,6 +77,13 @@ impl OurTable<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the element exists, and leads to a chain with this rule at its end.
+    pub fn leads_to_end(&self, set: &str, key: &[u8], end: &Expressions) -> Result<bool> {
+        let chain = self.element(set, key)?.and_then(|found| found.chain);
+        let rules = chain.map_or(Ok(vec![]), |chain| self.rules(&chain))?;
+        Ok(rules.last().is_some_and(|last| last.does(end.attrs())))
     }
 
     /// The elements that do not exist, whichever owner they would have.

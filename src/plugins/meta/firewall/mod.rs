@@ -234,7 +234,10 @@ impl<'a> Admission<'a> {
             }
             Backend::Nftables => {
                 let legacy = programs::of_legacy(cx.handles(), &wish.ips)?;
-                ErrorList::of([self.verify_by_netlink(key), programs::verify_legacy(&legacy, wish)])
+                ErrorList::of([
+                    self.verify_by_netlink(key),
+                    programs::verify_legacy(cx.handles(), &legacy, wish),
+                ])
             }
         }
     }

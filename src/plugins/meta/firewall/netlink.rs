@@ -190,7 +190,7 @@ pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()
     for (table, ips) in tables(nft, wish, |filter, _| filter.has_chain(FORWARD))? {
         let filter = Filter { nft, table };
         let is_noted = noted.iter().any(|rule| rule.table == table);
-        if is_noted || !filter.passes_without_us(&ips, &wish.admin_chain)? {
+        if is_noted || !filter.passes_without_us(handles, &ips, &wish.admin_chain)? {
             found.push(filter.verify_jumps(&wish.admin_chain));
             found.push(filter.verify_accepts(&wish.rules_of(&ips), noted));
         }
@@ -324,13 +324,18 @@ impl Filter<'_> {
     /// Whether FORWARD drops nothing that we would accept, and the administrator drops nothing that
     /// we lead to. A FORWARD that another program has created since ADD may be like that: iptables
     /// creates it when it is first called, and kube-proxy fills it with rules that pass everything.
-    fn passes_without_us(&self, ips: &[IpAddr], admin_chain: &str) -> Result<bool> {
+    fn passes_without_us(
+        &self,
+        handles: &Handles,
+        ips: &[IpAddr],
+        admin_chain: &str,
+    ) -> Result<bool> {
         if !self.rules(admin_chain)?.is_empty() {
             return Ok(false);
         }
         let is_dropping = self.chain(FORWARD)?.is_some_and(|chain| chain.is_dropping);
         let is_of_cni_alone = !is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni);
-        if is_of_cni_alone { Ok(true) } else { verdict::passes(ips, Kind::Nft) }
+        if is_of_cni_alone { Ok(true) } else { verdict::passes(handles.host()?, ips, Kind::Nft) }
     }
 
     fn verify_jumps(&self, admin_chain: &str) -> Result<()> {

@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
 use super::verdict::{self, Kind};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
@@ -37,7 +38,12 @@ pub fn to_accept_by_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<V
         let is_missing = !programs.iter().any(|iptables| iptables.family() == family);
         let own = handles.iptables().legacy_of_host(family).filter(|_| is_missing);
         let has_any = ips.iter().any(|ip| Family::of(*ip) == family);
-        programs.extend(own.filter(|iptables| has_any && iptables.save(FILTER).is_ok()));
+        let Some(own) = own.filter(|_| has_any) else { continue };
+        match own.save(FILTER) {
+            Ok(_) => programs.push(own),
+            Err(error) if error.code == Code::TRY_AGAIN || error.may_pass() => return Err(error),
+            Err(_) => (), // the kernel lacks the table
+        }
     }
     Ok(programs)
 }
@@ -87,12 +93,12 @@ pub fn accept(
 /// Reverts what `accept` has added. Chains, and the jumps to them, stay if other rules have come to
 /// need them.
 pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
-    iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
+    iptables.change(FILTER, &|| Ok(added.taken_back(&*iptables.save(FILTER)?)))
 }
 
 /// Verifies what `accept` makes in tables of iptables-legacy. A table that was created since ADD,
 /// as `iptables-legacy -L` does, needs none of it unless it drops the packets.
-pub fn verify_legacy(programs: &[Iptables<'_>], wish: &Wish) -> Result<()> {
+pub fn verify_legacy(handles: &Handles, programs: &[Iptables<'_>], wish: &Wish) -> Result<()> {
     ErrorList::of(programs.iter().map(|iptables| {
         let verified = verify_table(iptables, wish, None);
         let is_needed = || -> Result<bool> {
@@ -100,7 +106,7 @@ pub fn verify_legacy(programs: &[Iptables<'_>], wish: &Wish) -> Result<()> {
             let is_administered = saved.chain(&wish.admin_chain).is_some_and(|it| !it.is_empty());
             let ips: Vec<IpAddr> =
                 wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
-            Ok(is_administered || !verdict::passes(&ips, Kind::Legacy)?)
+            Ok(is_administered || !verdict::passes(handles.host()?, &ips, Kind::Legacy)?)
         };
         if verified.is_ok() || is_needed()? { verified } else { Ok(()) }
     }))
@@ -148,7 +154,7 @@ fn remove(iptables: &Iptables<'_>, held: &Held) -> Result<()> {
     let rules: Vec<String> =
         ips.flat_map(rules::of_any_address).map(|rule| rule.to_string()).collect();
     let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
-    iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted)))
+    iptables.change(FILTER, &|| Ok(removal(&*iptables.save(FILTER)?, &rules, is_noted)))
 }
 
 /// A rule that a chain should have, before or after the existing rules.
@@ -230,13 +236,19 @@ fn comment(policy: &str) -> String {
 /// What one ADD has added to a table, and the previous rules.
 #[derive(Debug, Default)]
 pub struct Added {
-    before: Saved,
+    before: Rc<Saved>,
     chains: Vec<String>,
     rules: Vec<Wanted>,
 }
 
 /// Returns the wanted rules and chains that are missing.
-fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Added {
+fn missing(
+    before: impl Into<Rc<Saved>>,
+    wanted: &[Wanted],
+    wish: &Wish,
+    isolation: Option<&Isolation>,
+) -> Added {
+    let before = before.into();
     let chains = chains(wish, isolation);
     let chains = chains.into_iter().filter(|chain| before.chain(chain).is_none());
     let chains = chains.map(str::to_owned).collect();

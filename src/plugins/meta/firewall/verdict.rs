@@ -21,11 +21,10 @@ pub enum Kind {
 
 /// Whether FORWARD of the table passes new connections of these addresses, which have one family,
 /// and the answers to them. Where a rule decides that cannot be decoded, its policy does.
-pub fn passes(ips: &[IpAddr], kind: Kind) -> Result<bool> {
-    let host = Netlink::open()?;
+pub fn passes(host: &Netlink, ips: &[IpAddr], kind: Kind) -> Result<bool> {
     Ruleset::look(|ruleset| {
         for ip in ips {
-            if !passes_from(ruleset, &host, *ip, kind)? {
+            if !passes_from(ruleset, host, *ip, kind)? {
                 return Ok(false);
             }
         }
@@ -34,7 +33,11 @@ pub fn passes(ips: &[IpAddr], kind: Kind) -> Result<bool> {
 }
 
 fn passes_from(ruleset: &Ruleset, host: &Netlink, ip: IpAddr, kind: Kind) -> Result<bool> {
-    let inside = port(host, host.link_towards(ip).ok())?;
+    let inside = match host.link_towards(ip) {
+        Err(error) if error.is_unreachable() => None,
+        towards => Some(towards?),
+    };
+    let inside = port(host, inside)?;
     let uplink = Netlink::open()?.into_default_links(Family::of(ip))?.into_iter().next();
     let outside = port(host, uplink)?;
     let packet = |is_sent| {

@@ -4,14 +4,13 @@
 use std::path::Path;
 
 use super::publication::{Held, Publication};
-use super::{iptables, nft};
+use super::{flows, iptables, nft};
 use crate::cni::valid::Holder;
 use crate::error::{Result, warn};
 use crate::net::namespaces;
-use crate::net::nft::owned::Search;
 use crate::plugin::Context;
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::{link_alias, nft_owner, veth};
+use crate::steps::{link_alias, veth};
 
 /// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";
@@ -20,25 +19,15 @@ const LEASES: &str = "/var/lib/cni/networks";
 /// if there is none.
 pub fn close_one(cx: &Context<'_>, ports: &Publication<'_>) -> Result<bool> {
     let handles = cx.handles();
-    if let Some((owner, held)) = nft::first_holder(handles, ports)?
-        && is_gone(cx, &held)?
-    {
-        let closed = nft_owner::release(handles, &nft::LAYOUT, &owner, Search::Comments)?;
-        tell(&held);
-        return Ok(!closed.is_empty());
-    }
-    if let Some((chain, held)) = iptables::first_holder(handles, ports)?
-        && is_gone(cx, &held)?
-    {
-        let closed = iptables::delete_chain(handles, &chain)?;
-        tell(&held);
-        return Ok(!closed.is_empty());
-    }
-    Ok(false)
-}
-
-fn tell(held: &Held) {
+    let is_gone = |held: &Held| is_gone(cx, held);
+    let closed = match nft::close_abandoned(handles, ports, &is_gone)? {
+        None => iptables::close_abandoned(handles, ports, &is_gone)?,
+        closed => closed,
+    };
+    let Some((held, released)) = closed else { return Ok(false) };
     warn(format_args!("portmap: closed the ports of {}: its container is gone", held.words));
+    flows::forget_released(handles, released);
+    Ok(true)
 }
 
 /// Whether the container is gone: no end of the host names it, and host-local has each of its

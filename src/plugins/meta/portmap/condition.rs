@@ -14,7 +14,7 @@ use crate::net::nft::wire::octets;
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
 /// The maximum number of values that one rule compares. A kernel rule has at most 128 expressions
-/// (NFT_RULE_MAXEXPRS), a comparison has up to three, and the redirect takes eight.
+/// (NFT_RULE_MAXEXPRS), and a comparison has up to three.
 const MOST: usize = 40;
 /// The supported syntax.
 const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number, or a set of them";
@@ -22,34 +22,53 @@ const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perha
 /// A condition that a packet must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
+    field: Field,
     /// What the packet must have, or one of it: the values of a set.
     any_of: Vec<What>,
     /// Whether the packet must differ from all of it.
     negated: bool,
 }
 
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Source(Family),
+    Destination(Family),
+    /// The name of the link that the packet came by.
+    CameBy,
+    Mark,
+}
+
+/// Values of a field, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    Source(IpNet),
-    Destination(IpNet),
-    CameBy(String),
-    Mark(u32),
+    /// The field, or its beginning.
+    Value(Vec<u8>),
+    /// The bits of the field that a mask leaves.
+    Masked { mask: Vec<u8>, value: Vec<u8> },
+    /// From one value to another, in network byte order.
+    Range([Vec<u8>; 2]),
 }
+
+/// A word that is not understood, and what was expected.
+type Misread<'a> = (&'a str, &'static str);
 
 impl Condition {
     /// Parses the words of the field at `path`, which together are one text about packets of one
     /// family.
     pub fn parse(path: &str, words: &[String], family: Family) -> Result<Vec<Condition>> {
         let text = words.join(" ");
-        let conditions = Condition::parse_text(path, &text)?;
-        let (choices, own): (Vec<_>, Vec<_>) = conditions.iter().partition(|one| one.is_choice());
-        let compared = own.iter().map(|one| one.any_of.len()).sum();
-        let most = choices.iter().map(|choice| choice.any_of.len()).fold(compared, usize::max);
-        if most > MOST {
-            let problem = format_args!("{most} values to compare in a rule");
-            return Err(Error::config(path, problem).expecting(format_args!("at most {MOST}")));
+        // nft(8) allows spaces in a range
+        let conditions = parse_text(&text.replace(" - ", "-")).map_err(|(word, expected)| {
+            Error::config(path, format_args!("{text:?} is not understood at {word:?}"))
+                .expecting(expected)
+        })?;
+        let long = conditions.iter().filter(|condition| condition.is_long()).count();
+        if long > 1 {
+            let problem = format_args!("{long} sets of more than {MOST} values");
+            return Err(Error::config(path, problem).expecting("at most one without !="));
         }
-        if conditions.iter().any(|condition| condition.is_of_other_than(family)) {
+        if conditions.iter().any(|condition| condition.field.is_of_other_than(family)) {
             let word = family.word();
             return Err(Error::config(path, format_args!("{text:?} is never true"))
                 .expecting(format_args!("{word} saddr and daddr")));
@@ -57,55 +76,64 @@ impl Condition {
         Ok(conditions)
     }
 
-    fn parse_text(path: &str, text: &str) -> Result<Vec<Condition>> {
-        let mut rest = words_of(text).into_iter();
-        let mut conditions = vec![];
-        while let Some(word) = rest.next() {
-            let condition = Condition::parse_one(word, &mut rest);
-            conditions.push(condition.ok_or_else(|| not_understood(path, text, word))?);
-        }
-        Ok(conditions)
-    }
-
-    fn is_of_other_than(&self, family: Family) -> bool {
-        self.any_of.iter().any(|what| what.family().is_some_and(|of| of != family))
-    }
-
-    fn parse_one<'a>(first: &str, rest: &mut impl Iterator<Item = &'a str>) -> Option<Condition> {
-        let second = if first == "iifname" { "" } else { rest.next()? };
-        let mut value = rest.next()?;
+    fn parse_one<'a>(
+        first: &'a str,
+        rest: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Condition, Misread<'a>> {
+        let unfinished = (first, EXPECTED);
+        let second = match first {
+            "ip" | "ip6" | "meta" => rest.next().ok_or(unfinished)?,
+            _ => "",
+        };
+        let field = Field::parse(first, second).ok_or(unfinished)?;
+        let mut value = rest.next().ok_or(unfinished)?;
         let negated = value == "!=";
         if negated || value == "==" {
-            value = rest.next()?;
+            value = rest.next().ok_or(unfinished)?;
         }
-        let values = if value == "{" { values_of_set(rest)? } else { vec![value] };
-        let what = |value: &&str| What::parse(first, second, value.trim_matches('"'));
-        Some(Condition { any_of: values.iter().map(what).collect::<Option<_>>()?, negated })
+        let values =
+            if value == "{" { values_of_set(rest).ok_or(unfinished)? } else { vec![value] };
+        let what = |value: &&'a str| {
+            field.parse_value(value.trim_matches('"')).ok_or((*value, field.expected()))
+        };
+        Ok(Condition { field, any_of: values.iter().map(what).collect::<Result<_, _>>()?, negated })
     }
 
-    /// Whether the packet may have any of several values. All comparisons of a rule have to hold, so
-    /// a choice takes a rule of its own.
-    pub fn is_choice(&self) -> bool {
-        !self.negated && self.any_of.len() > 1
+    /// Whether it has so many values, of which the packet must have one, that one rule cannot
+    /// compare them.
+    pub fn is_long(&self) -> bool {
+        !self.negated && self.any_of.len() > MOST
     }
 
-    /// Writes the condition: the rule continues only for packets that meet it.
-    pub fn write(&self, rule: &mut Expressions) {
-        for what in &self.any_of {
-            let value = what.load(rule);
-            if self.negated {
-                rule.not_equal(1, &value);
-            } else {
-                rule.equal(1, &value);
-            }
+    /// Rules that begin like this, and go on for packets that do not meet the condition.
+    pub fn unmet(&self, begin: &Expressions) -> Vec<Expressions> {
+        if self.negated {
+            return self.of_each(begin);
         }
+        let mut none = begin.clone();
+        self.any_of.iter().for_each(|what| what.write_not(self.field, &mut none));
+        vec![none]
     }
 
-    /// Writes the contrary of a choice: the rule continues only for packets without any of the
-    /// values.
-    pub fn write_none(&self, rule: &mut Expressions) {
-        Condition { any_of: self.any_of.clone(), negated: true }.write(rule);
+    /// Rules that begin like this, and go on for packets with one of the values each.
+    pub fn of_each(&self, begin: &Expressions) -> Vec<Expressions> {
+        let rule = |what: &What| {
+            let mut rule = begin.clone();
+            what.write(self.field, &mut rule);
+            rule
+        };
+        self.any_of.iter().map(rule).collect()
     }
+}
+
+/// Parses all conditions of a text.
+fn parse_text(text: &str) -> Result<Vec<Condition>, Misread<'_>> {
+    let mut rest = words_of(text).into_iter();
+    let mut conditions = vec![];
+    while let Some(word) = rest.next() {
+        conditions.push(Condition::parse_one(word, &mut rest)?);
+    }
+    Ok(conditions)
 }
 
 /// The words of a text, among which are the signs of a set. What is in quotes is one word.
@@ -141,58 +169,140 @@ fn values_of_set<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Option<Vec<&'a
     }
 }
 
-impl What {
-    fn parse(first: &str, second: &str, value: &str) -> Option<What> {
-        match (first, second) {
-            ("iifname", _) => link_name(value).map(What::CameBy),
-            ("meta", "mark") => number(value).map(What::Mark),
-            (_, "saddr") => network(value, family_of(first)?).map(What::Source),
-            (_, "daddr") => network(value, family_of(first)?).map(What::Destination),
+impl Field {
+    fn parse(first: &str, second: &str) -> Option<Field> {
+        let family = Family::ALL.into_iter().find(|family| family.word() == first);
+        match (family, first, second) {
+            (Some(family), _, "saddr") => Some(Field::Source(family)),
+            (Some(family), _, "daddr") => Some(Field::Destination(family)),
+            (_, "iifname", "") | (_, "meta", "iifname") => Some(Field::CameBy),
+            (_, "mark", "") | (_, "meta", "mark") => Some(Field::Mark),
             _ => None,
         }
     }
 
     /// Returns the family that it requires.
-    fn family(&self) -> Option<Family> {
+    fn family(self) -> Option<Family> {
         match self {
-            What::Source(net) | What::Destination(net) => Some(Family::of_net(*net)),
-            What::CameBy(_) | What::Mark(_) => None,
+            Field::Source(family) | Field::Destination(family) => Some(family),
+            Field::CameBy | Field::Mark => None,
         }
     }
 
-    /// Loads what the packet has; returns the value to compare it with.
-    fn load(&self, rule: &mut Expressions) -> Vec<u8> {
+    fn is_of_other_than(self, family: Family) -> bool {
+        self.family().is_some_and(|of| of != family)
+    }
+
+    fn expected(self) -> &'static str {
+        match self.family() {
+            Some(Family::V4) => "an IPv4 address, a network, or a range as in 10.0.0.1-10.0.0.9",
+            Some(Family::V6) => "an IPv6 address, a network, or a range as in fd00::1-fd00::9",
+            None if self == Field::Mark => "a number of 32 bits, or a range as in 1-9",
+            None => "the name of a link, or its beginning and *",
+        }
+    }
+
+    fn parse_value(self, text: &str) -> Option<What> {
+        match (self.family(), self) {
+            (Some(family), _) => addresses(text, family),
+            (None, Field::Mark) => marks(text),
+            (None, _) => link_names(text),
+        }
+    }
+
+    fn load(self, rule: &mut Expressions) {
         match self {
-            What::Source(net) => load_address(rule, *net, false),
-            What::Destination(net) => load_address(rule, *net, true),
-            What::CameBy(name) => load_name(rule, name),
-            What::Mark(mark) => load_mark(rule, *mark),
+            Field::Source(Family::V4) => rule.payload(Header::Network, 12, 4, 1),
+            Field::Source(Family::V6) => rule.payload(Header::Network, 8, 16, 1),
+            Field::Destination(Family::V4) => rule.payload(Header::Network, 16, 4, 1),
+            Field::Destination(Family::V6) => rule.payload(Header::Network, 24, 16, 1),
+            Field::CameBy => rule.meta(Meta::IifName, 1),
+            Field::Mark => rule.meta(Meta::Mark, 1),
+        };
+    }
+
+    /// Loads it in network byte order, in which it can be compared with a range.
+    fn load_in_order(self, rule: &mut Expressions) {
+        self.load(rule);
+        if self == Field::Mark {
+            rule.network_order(1, 4);
         }
     }
 }
 
-fn not_understood(path: &str, text: &str, word: &str) -> Error {
-    Error::config(path, format_args!("{text:?} is not understood at {word:?}")).expecting(EXPECTED)
+impl What {
+    /// The rule continues only for packets with one of these values.
+    fn write(&self, field: Field, rule: &mut Expressions) {
+        match self {
+            What::Range([from, to]) => {
+                field.load_in_order(rule);
+                rule.at_least(1, from).at_most(1, to); // as nft(8) writes it
+            }
+            What::Masked { mask, value } => {
+                field.load(rule);
+                rule.mask(1, mask).equal(1, value);
+            }
+            What::Value(value) => {
+                field.load(rule);
+                rule.equal(1, value);
+            }
+        }
+    }
+
+    /// The rule continues only for packets without these values.
+    fn write_not(&self, field: Field, rule: &mut Expressions) {
+        match self {
+            What::Range([from, to]) => {
+                field.load_in_order(rule);
+                rule.outside(1, from, to);
+            }
+            What::Masked { mask, value } => {
+                field.load(rule);
+                rule.mask(1, mask).not_equal(1, value);
+            }
+            What::Value(value) => {
+                field.load(rule);
+                rule.not_equal(1, value);
+            }
+        }
+    }
 }
 
-fn family_of(word: &str) -> Option<Family> {
-    Family::ALL.into_iter().find(|family| family.word() == word)
+/// Parses a range, each end by itself; None if there is nothing from its begin to its end.
+fn range<T: PartialOrd>(text: &str, end: impl Fn(&str) -> Option<T>) -> Option<[T; 2]> {
+    let (from, to) = text.split_once('-')?;
+    let (from, to) = (end(from)?, end(to)?);
+    (from <= to).then_some([from, to])
 }
 
-fn network(text: &str, family: Family) -> Option<IpNet> {
-    any_network(text).filter(|net| Family::of_net(*net) == family)
+fn addresses(text: &str, family: Family) -> Option<What> {
+    let address = |text: &str| text.parse().ok().filter(|ip| Family::of(*ip) == family);
+    if let Some(ends) = range::<IpAddr>(text, address) {
+        return Some(What::Range(ends.map(octets)));
+    }
+    let net: IpNet = text.parse().ok().or_else(|| address(text).map(IpNet::from))?;
+    (Family::of_net(net) == family)
+        .then(|| What::Masked { mask: octets(net.netmask()), value: octets(net.network()) })
 }
 
-/// Parses a network or an address, of any family.
-fn any_network(text: &str) -> Option<IpNet> {
-    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-    text.parse::<IpNet>().ok().or_else(address)
+/// Parses the name of a link, or a pattern for several.
+fn link_names(text: &str) -> Option<What> {
+    let escaped = text.strip_suffix("\\*").map(|name| format!("{name}*"));
+    let beginning = text.strip_suffix('*').filter(|_| escaped.is_none());
+    let name = escaped.as_deref().or(beginning).unwrap_or(text);
+    IfName::parse(name).ok()?;
+    let mut bytes = name.as_bytes().to_vec();
+    if beginning.is_none() {
+        bytes.resize(IFNAME, 0);
+    }
+    Some(What::Value(bytes))
 }
 
-/// The name of one link: not a pattern for several.
-fn link_name(text: &str) -> Option<String> {
-    IfName::parse(text).ok()?;
-    Some(text.to_owned()).filter(|name| !name.ends_with('*'))
+fn marks(text: &str) -> Option<What> {
+    match range(text, number) {
+        Some(ends) => Some(What::Range(ends.map(|mark| mark.to_be_bytes().to_vec()))),
+        None => number(text).map(|mark| What::Value(mark.to_ne_bytes().to_vec())),
+    }
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -200,31 +310,6 @@ fn number(text: &str) -> Option<u32> {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     }
-}
-
-/// Loads the name of the link that a packet came by; returns the value to compare it with.
-fn load_name(rule: &mut Expressions, name: &str) -> Vec<u8> {
-    rule.meta(Meta::IifName, 1);
-    let mut name = name.as_bytes().to_vec();
-    name.resize(IFNAME, 0);
-    name
-}
-
-/// Loads a packet's mark; returns the value to compare it with.
-fn load_mark(rule: &mut Expressions, mark: u32) -> Vec<u8> {
-    rule.meta(Meta::Mark, 1);
-    mark.to_ne_bytes().to_vec()
-}
-
-/// Loads the network of a packet's address; returns the value to compare it with.
-fn load_address(rule: &mut Expressions, net: IpNet, is_destination: bool) -> Vec<u8> {
-    let (source, length) = match Family::of_net(net) {
-        Family::V4 => (12, 4),
-        Family::V6 => (8, 16),
-    };
-    let offset = if is_destination { source + length } else { source };
-    rule.payload(Header::Network, offset, length, 1).mask(1, &octets(net.netmask()));
-    octets(net.network())
 }
 
 #[cfg(test)]
@@ -259,22 +344,56 @@ mod tests {
             error.msg,
             "conditionsV4: \"ip6 saddr fd00::/64\" is never true, expected ip saddr and daddr"
         );
-        let error = parse(&["meta mark 1"; 41]).unwrap_err();
-        assert_eq!(error.msg, "conditionsV4: 41 values to compare in a rule, expected at most 40");
         let set = |sign: &str| format!("meta mark {sign} {{ {} }}", ["1"; 41].join(", "));
-        assert_eq!(parse(&[&set("")]).unwrap_err().msg, error.msg);
-        assert_eq!(parse(&[&set("!=")]).unwrap_err().msg, error.msg);
+        assert!(parse(&[&set(""), &set("!="), &set("!=")]).is_ok());
+        let error = parse(&[&set(""), &set("!="), &set("==")]).unwrap_err();
+        assert_eq!(
+            error.msg,
+            "conditionsV4: 2 sets of more than 40 values, expected at most one without !="
+        );
+    }
+
+    #[test]
+    fn ranges_and_patterns_are_values() {
+        let one = |text: &str| parse(&[text]).unwrap()[0].any_of[0].clone();
+        let range = What::Range([vec![10, 0, 0, 0], vec![10, 0, 0, 9]]);
+        for text in ["ip saddr 10.0.0.0-10.0.0.9", "ip daddr != { 10.0.0.0 - 10.0.0.9 }"] {
+            assert_eq!(one(text), range);
+        }
+        assert_eq!(one("mark 1-0x100"), What::Range([vec![0, 0, 0, 1], vec![0, 0, 1, 0]]));
+        assert_eq!(one("meta iifname { \"eth*\", lo }"), What::Value(b"eth".to_vec()));
+        assert_eq!(
+            one("iifname \"eth\\*\""),
+            What::Value(b"eth*\0\0\0\0\0\0\0\0\0\0\0\0".to_vec())
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_not_understood_is_named() {
+        for (text, at, expected) in [
+            ("ip saddr 10.0.0.9-10.0.0.0", "10.0.0.9-10.0.0.0", "a range as in 10.0.0.1-10.0.0.9"),
+            ("ip saddr { 10.0.0.1, fd00::1 }", "fd00::1", "an IPv4 address"),
+            ("iifname lo meta mark 0x1ffffffff", "0x1ffffffff", "a number of 32 bits"),
+            ("iifname { eth0, \"*\" }", "\"*\"", "the name of a link, or its beginning and *"),
+            ("ip saddr 10.0.0.1 tcp sport 1024-65535", "tcp", "iifname or meta mark"),
+        ] {
+            let error = parse(&[text]).unwrap_err().msg.clone();
+            let begin = format!("conditionsV4: {text:?} is not understood at {at:?}, expected ");
+            assert!(error.starts_with(&begin) && error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn a_set_is_a_choice_and_its_contrary_a_list() {
         let any = parse(&["iifname", "{", "\"a,b\",eth1 ,", "eth2", "}"]).unwrap();
-        let names = ["a,b", "eth1", "eth2"].map(|name| What::CameBy(name.to_owned()));
-        assert_eq!(any, [Condition { any_of: names.to_vec(), negated: false }]);
-        assert!(any[0].is_choice());
+        let names = ["a,b", "eth1", "eth2"].map(|name| link_names(name).unwrap());
+        let any_of = names.to_vec();
+        assert_eq!(any, [Condition { field: Field::CameBy, any_of, negated: false }]);
         let none = parse(&["ip daddr != {127.0.0.0/8,192.0.2.1,} meta mark { 7 }"]).unwrap();
         assert_eq!(none.iter().map(|one| one.any_of.len()).collect::<Vec<_>>(), [2, 1]);
-        assert!(none.iter().all(|one| !one.is_choice()));
+        let begin = Expressions::default();
+        let rules = [&any[0], &none[0], &none[1]].map(|one| one.unmet(&begin).len());
+        assert_eq!(rules, [1, 2, 1]);
         assert_eq!(none[1], parse(&["meta mark 7"]).unwrap()[0]);
     }
 
@@ -285,15 +404,15 @@ mod tests {
             "ip saddr fd00::1",
             "tcp dport 80",
             "iifname a-name-of-16-byte",
-            "iifname eth*",
+            "iifname *",
             "iifname \"\"",
+            "meta mark 5-1",
             "ip saddr { }",
             "ip saddr { , }",
             "ip saddr { 10.0.0.1",
             "ip saddr { 10.0.0.1 10.0.0.2 }",
             "ip saddr { 10.0.0.1, fd00::1 }",
             "ip saddr != != 10.0.0.1",
-            "iifname { eth* }",
             "} ip saddr 10.0.0.1",
             "; drop",
         ] {

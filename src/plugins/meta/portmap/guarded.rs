@@ -53,7 +53,10 @@ pub fn plan(
         None => false,
         Some(nft) => {
             ports.conf.backend(cx.handles())? == Backend::Nftables
-                || LAYOUT.on(nft).require().is_ok()
+                || match LAYOUT.on(nft).require() {
+                    Err(error) if error.may_pass() => return Err(error),
+                    required => required.is_ok(),
+                }
         }
     };
     let element = element(&link.name, link.kind != veth::KIND);

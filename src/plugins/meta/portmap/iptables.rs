@@ -13,6 +13,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::conf::Conf;
 use super::mapping::{Forward, Released};
@@ -75,7 +76,7 @@ fn create_for_family<'a>(
     ports: Publication<'a>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let before = RefCell::new(Saved::default());
+    let before = RefCell::new(Rc::default());
     iptables.change(NAT, &|| {
         let saved = iptables.save(NAT)?;
         let lines = lines(&ports, &saved)?;
@@ -84,7 +85,7 @@ fn create_for_family<'a>(
     })?;
     let before = before.into_inner();
     rb.undo("put back the port rules", move || {
-        iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &iptables.save(NAT)?)))
+        iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &*iptables.save(NAT)?)))
     });
     Ok(())
 }
@@ -201,7 +202,7 @@ fn missing_everywhere(
     let mut missing = Some(no_chain(&chain(ports.key)));
     for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
         if missing.is_some() {
-            missing = first_missing(&iptables.save(NAT)?, ports);
+            missing = first_missing(&*iptables.save(NAT)?, ports);
         }
     }
     Ok(missing)
@@ -239,25 +240,49 @@ fn no_rule(rule: &str, chain: &str) -> String {
 /// Closes the ports and returns them. The shared chains stay, as with the reference.
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
-    let released = errors.push(delete_chain(handles, &chain(key))).unwrap_or_default();
-    errors.push(delete_chain(handles, &old_chain(key)));
+    let released = errors.push(delete_chain(handles, &chain(key), ALWAYS)).unwrap_or_default();
+    errors.push(delete_chain(handles, &old_chain(key), ALWAYS));
     errors.finish().map(|()| released)
 }
 
-/// Closes the ports of a container's chain, and returns them.
-pub fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
+/// Whether the ports of the chain that is held may be closed, judged under the lock.
+type MayGo<'a> = &'a dyn Fn(&Held) -> Result<bool>;
+
+const ALWAYS: MayGo<'_> = &|_| Ok(true);
+
+/// Closes all ports of a container that has one of these, if `is_gone` says that it is gone.
+pub fn close_abandoned(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    is_gone: MayGo<'_>,
+) -> Result<Option<(Held, Vec<Released>)>> {
+    let Some((chain, held)) = first_holder(handles, ports)? else { return Ok(None) };
+    let released = delete_chain(handles, &chain, is_gone)?;
+    Ok(Some((held, released)).filter(|(_, released)| !released.is_empty()))
+}
+
+/// Closes the ports of a container's chain if they may go, and returns them.
+fn delete_chain(handles: &Handles, chain: &str, may_go: MayGo<'_>) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
     let mut all = vec![];
     for iptables in programs_with(handles, chain)? {
-        all.extend(errors.push(delete_chain_of(&iptables, chain)).unwrap_or_default());
+        all.extend(errors.push(delete_chain_of(&iptables, chain, may_go)).unwrap_or_default());
     }
     errors.finish().map(|()| all)
 }
 
-fn delete_chain_of(iptables: &Iptables<'_>, chain: &str) -> Result<Vec<Released>> {
+fn delete_chain_of(
+    iptables: &Iptables<'_>,
+    chain: &str,
+    may_go: MayGo<'_>,
+) -> Result<Vec<Released>> {
     let released = RefCell::new(vec![]);
     iptables.change(NAT, &|| {
         let saved = iptables.save(NAT)?;
+        if !may_go(&held(chain, &saved))? {
+            released.take();
+            return Ok(vec![]);
+        }
         released.replace(released_from(chain, &saved));
         Ok([removal(chain, &saved), chain_removal(chain, &saved)].concat())
     })?;
@@ -281,7 +306,8 @@ pub fn collect_garbage(
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
-            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(handles, chain));
+            let delete = || delete_chain(handles, chain, ALWAYS);
+            let gone = valid.remove(|| stale_chain(chain, &saved), delete);
             released.extend(errors.push(gone).unwrap_or_default());
         }
     }
@@ -334,7 +360,7 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for (address, of_family) in ports.by_family() {
         for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
-            refuse_taken_in(&iptables.save(NAT)?, &of_family)?;
+            refuse_taken_in(&*iptables.save(NAT)?, &of_family)?;
         }
     }
     Ok(())
@@ -357,7 +383,7 @@ fn taken_in<'s, 'p>(
 }
 
 /// The first other container that has one of the ports, with its chain.
-pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(String, Held)>> {
+fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(String, Held)>> {
     for iptables in handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)? {
         let saved = iptables.save(NAT)?;
         for (_, of_family) in ports.by_family().iter().filter(|(ip, _)| iptables.is_for(*ip)) {

@@ -139,7 +139,7 @@ impl Mapping {
             for family in mapping.host.families() {
                 let same = *first.entry(mapping.place(family)).or_insert(index);
                 if let Some(same) = mappings.get(same).filter(|same| !same.leads_like(&mapping)) {
-                    return Err(mapping.mapped_already(same));
+                    return Err(mapping.mapped_already(same, family));
                 }
             }
             mappings.push(mapping);
@@ -167,9 +167,13 @@ impl Mapping {
         }
     }
 
-    fn mapped_already(&self, same: &Mapping) -> Error {
-        let Mapping { path, host_port, protocol, .. } = self;
-        let problem = format_args!("{host_port} of {protocol} is mapped by {} already", same.path);
+    fn mapped_already(&self, same: &Mapping, family: Family) -> Error {
+        let Mapping { path, host_port, protocol, host, .. } = self;
+        // an unspecified address beside none: they have one family in common
+        let common = format!(" at all {family} addresses");
+        let at = if *host == same.host { "" } else { &common };
+        let problem =
+            format_args!("{host_port} of {protocol}{at} is mapped by {} already", same.path);
         Error::config(format_args!("{path}.hostPort"), problem).expecting("each port once")
     }
 
@@ -355,6 +359,10 @@ mod tests {
             assert!(ok(&[to(1, one), to(1, other)]), "{one} and {other}");
             assert!(!ok(&[to(1, one), to(2, other)]), "{one} and {other}");
         }
+        assert_eq!(
+            Mapping::read_all("p", &[to(1, ""), to(2, "::")]).unwrap_err().msg,
+            "p[1].hostPort: 80 of tcp at all IPv6 addresses is mapped by p[0] already, expected each port once"
+        );
     }
 
     #[test]

@@ -184,9 +184,16 @@ fn require_backend(handles: &Handles, conf: &Conf) -> Result<()> {
 /// Refuses ports that a container has which is not gone.
 fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
     while let Err(taken) = refuse_taken(cx.handles(), ports) {
-        // Without evidence, the error that names the holder says more.
-        if taken.code != Code::CONFLICT || !abandoned::close_one(cx, ports).unwrap_or(false) {
+        if taken.code != Code::CONFLICT {
             return Err(taken);
+        }
+        match abandoned::close_one(cx, ports) {
+            Ok(true) => (),
+            Ok(false) => return Err(taken),
+            Err(error) => {
+                let unknown = format_args!("whether its container is gone is unknown: {error}");
+                return Err(taken.with_details(unknown));
+            }
         }
     }
     Ok(())
@@ -208,7 +215,12 @@ fn open<'a>(
 ) -> Result<()> {
     let backend = ports.conf.backend(handles)?;
     // An earlier ADD of the attachment keeps its guard if this one fails.
-    if backend == Backend::Nftables || nft::verify_guard(handles, ports.key, localnet).is_err() {
+    let is_guarded = backend == Backend::Iptables
+        && match nft::verify_guard(handles, ports.key, localnet) {
+            Err(error) if error.code != Code::CHECK_FAILED => return Err(error),
+            verified => verified.is_ok(),
+        };
+    if !is_guarded {
         nft::create(handles, ports, backend, localnet)?;
         let key = ports.key;
         rb.undo("close the ports", move || nft::delete(handles, key).map(drop));

@@ -48,7 +48,6 @@ use std::slice;
 
 use ipnet::IpNet;
 
-use super::condition::Condition;
 use super::localnet::{self, Localnet};
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
@@ -229,8 +228,25 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     refuse(taken, &ports.forwards)
 }
 
+/// Closes all ports of an attachment that has one of these, if `is_gone` says that its container is
+/// gone. An ADD of that container changes the ruleset, and then it is judged again.
+pub fn close_abandoned(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    is_gone: &dyn Fn(&Held) -> Result<bool>,
+) -> Result<Option<(Held, Vec<Released>)>> {
+    let Some((owner, held)) = first_holder(handles, ports)? else { return Ok(None) };
+    let may_go = || match first_holder(handles, ports)? {
+        Some((first, held)) if first == owner => is_gone(&held),
+        _ => Ok(false),
+    };
+    let ours = LAYOUT.on(handles.require_nft()?);
+    let elements = ours.of(&owner).release_if(Search::Comments, &may_go)?;
+    Ok(Some((held, closed(&elements))).filter(|(_, released)| !released.is_empty()))
+}
+
 /// The first other attachment that has one of the ports.
-pub fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
+fn first_holder(handles: &Handles, ports: &Publication<'_>) -> Result<Option<(Owner, Held)>> {
     let Some(nft) = handles.nft()? else { return Ok(None) };
     let ours = LAYOUT.on(nft);
     let own = nft_owner::of(ports.key);
@@ -469,11 +485,16 @@ fn known_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain
         all.filter(|network| Family::of_net(*network) == family.ip).collect();
     let mut rules: Vec<Expressions> =
         networks.iter().map(|network| return_to(family, *network)).collect();
-    let mut rest = Expressions::default();
-    rest.verdict(&Verdict::Accept);
-    rules.push(rest);
+    rules.push(to_services());
     let hash = hex(&hash8(&format!("{networks:?}")));
     Some(SharedChain { name: format!("known{}-{hash}", u8::from(family.ip)), rules })
+}
+
+/// Leaves packets to the rules of services.
+fn to_services() -> Expressions {
+    let mut rest = Expressions::default();
+    rest.verdict(&Verdict::Accept);
+    rest
 }
 
 fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
@@ -484,15 +505,17 @@ fn return_to(family: &OfFamily, network: IpNet) -> Expressions {
 }
 
 /// Verifies that ports at all addresses, if they are in nftables, spare those of services, which
-/// are on this link. Which addresses the host had at ADD is no matter.
+/// are on this link. Which addresses the host had at ADD is no matter: the chain of any of them
+/// ends for services.
 pub fn verify_spared(handles: &Handles, ports: &Publication<'_>, link: &str) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
+    let ours = LAYOUT.on(nft);
     for forward in ports.forwards.iter().filter(|forward| forward.at.is_none()) {
         let OfFamily { at_all, known, .. } = OfFamily::of(forward);
-        let in_set = |set| OwnedElement { set, key: key_of(forward), ..OwnedElement::default() };
-        let wanted = [in_set(at_all.name), in_set(known.name)];
-        let absent = LAYOUT.on(nft).absent(&wanted)?;
-        if absent.iter().map(|element| element.set).eq([known.name]) {
+        let key = key_of(forward);
+        let spares = ours.leads_to_end(known.name, &key, &to_services())?;
+        let published = OwnedElement { set: at_all.name, key, ..OwnedElement::default() };
+        if !spares && ours.absent(&[published])?.is_empty() {
             let what = format!("port {forward} takes the packets of services on {link:?}");
             return Err(Error::check(what).with_details("`cni-multi net sync` spares them"));
         }
@@ -564,37 +587,25 @@ fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<Share
     if conditions.is_empty() {
         return None;
     }
-    let choices = conditions.iter().filter(|condition| condition.is_choice());
-    let mut rules: Vec<Expressions> = choices.map(|choice| unchosen(choice, family)).collect();
+    let mut begin = Expressions::default();
+    // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
+    begin.family(family.ip);
+    let (long, short): (Vec<_>, Vec<_>) = conditions.iter().partition(|one| one.is_long());
+    let mut rules = vec![];
+    for mut unmet in short.iter().flat_map(|condition| condition.unmet(&begin)) {
+        unmet.verdict(&Verdict::Return);
+        rules.push(unmet);
+    }
+    let met = long.first().map_or(vec![begin.clone()], |condition| condition.of_each(&begin));
     let redirects: [Statement; 2] = [to_value_at_address, to_value_at_all];
-    rules.extend(redirects.map(|redirect| conditional_rule(conditions, family, redirect)));
+    for redirect in redirects {
+        for mut rule in met.iter().cloned() {
+            redirect(&mut rule, family);
+            rules.push(rule);
+        }
+    }
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
     Some(SharedChain { name, rules })
-}
-
-/// Returns a rule after which only packets with one of a set of values are left.
-fn unchosen(choice: &Condition, family: &OfFamily) -> Expressions {
-    let mut rule = Expressions::default();
-    rule.family(family.ip);
-    choice.write_none(&mut rule);
-    rule.verdict(&Verdict::Return);
-    rule
-}
-
-/// Returns a rule that redirects the packets that meet the conditions, of those that [`unchosen`]
-/// has left.
-fn conditional_rule(
-    conditions: &[Condition],
-    family: &OfFamily,
-    redirect: Statement,
-) -> Expressions {
-    let mut rule = Expressions::default();
-    // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
-    rule.family(family.ip);
-    let own = conditions.iter().filter(|condition| !condition.is_choice());
-    own.for_each(|condition| condition.write(&mut rule));
-    redirect(&mut rule, family);
-    rule
 }
 
 /// Writes a part of a rule for one family.

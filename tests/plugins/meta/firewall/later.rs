@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
+use crate::support::attachment::{for_each_peer, for_ours, has_programs, skip, with};
 use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::networks::firewall::{
     DROPPING, admit, assert_admitted, firewall, network, route_from_outside,
@@ -128,14 +128,37 @@ fn assert_obeyed(lab: &Lab, chained: &Value) {
     chain.del_all();
 }
 
+/// Programs for a host on which `iptables` is iptables-legacy.
+const LEGACY: &str =
+    "mkdir /run/own; for p in iptables ip6tables; do for s in '' -save -restore; do
+    ln -s \"$(readlink -f \"$(command -v iptables-legacy)\")\" /run/own/$p$s; done; done";
+
+/// Whether there is a table that may drop the packets is not known then.
+#[test]
+fn add_fails_while_the_tables_of_legacy_are_locked() {
+    for_ours("firewall", |lab| {
+        if !has_programs(&["iptables-legacy"]) {
+            return skip("iptables-legacy");
+        }
+        lab.host.sh(LEGACY);
+        lab.host.sh(
+            "cd /run/own; echo '#!/bin/sh' > iptables-legacy-save; chmod +x iptables-legacy-save
+            echo 'echo Another app is currently holding the xtables lock >&2; exit 4' >> iptables-legacy-save",
+        );
+        let chain = lab.chain(&network(), &firewall(None));
+        let before = Watch::start(lab, &[&chain.container]);
+        let error = chain.call("ADD", None).with_programs("/run/own").run().err();
+        assert_eq!(error.code, 11, "{error:?}");
+        before.assert_unchanged("the failed ADD");
+    });
+}
+
 /// `iptables` is iptables-legacy on this host, and has no table yet.
 #[test]
 fn issue_40_a_later_policy_of_legacy_finds_the_accepts() {
     for_ours("firewall", |lab| {
         route_from_outside(lab);
-        lab.host
-            .sh("mkdir /run/own; for p in iptables ip6tables; do for s in '' -save -restore; do
-            ln -s \"$(readlink -f \"$(command -v iptables-legacy)\")\" /run/own/$p$s; done; done");
+        lab.host.sh(LEGACY);
         let chain = lab.chain(&network(), &firewall(None));
         chain.call("ADD", Some(&chain.result)).with_programs("/run/own").run().ok();
         if !super::drop_by_legacy(lab) {

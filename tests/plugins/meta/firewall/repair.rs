@@ -14,6 +14,7 @@ use crate::support::networks::firewall::{DROPPING, firewall, network, route_from
 use crate::support::networks::portmap::is_open;
 use crate::support::patience;
 use crate::support::synced::{Synced, attach, attach_another, net};
+use crate::support::tracer::{Then, trace};
 use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, is_answered};
 
 /// Handles of rules, and the ledger's entries about them, are new after each repair.
@@ -198,4 +199,35 @@ fn what_the_process_cannot_wait_for_is_a_mistake() {
             assert!(outcome.stderr.contains(text), "{line}: {outcome:?}");
         }
     });
+}
+
+/// The rules that attachments share are read once, however many attachments there are.
+#[test]
+fn sync_reads_shared_rules_once() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let _first = attach(lab, &[network(), firewall(backend)], "");
+            // sockets of netfilter, and programs
+            let opened = || {
+                let mut count = 0;
+                let look = trace(&net(lab, "sync pods --dry-run"), |stop| {
+                    let of_netfilter = [stop.args[0], stop.args[2]]
+                        == [libc::AF_NETLINK as u64, libc::NETLINK_NETFILTER as u64];
+                    let is_opened = match stop.call {
+                        libc::SYS_socket => stop.is_own && of_netfilter,
+                        libc::SYS_execve => !stop.is_own,
+                        _ => false,
+                    };
+                    count += usize::from(is_opened && stop.result.is_none());
+                    Then::Go
+                });
+                assert_eq!(look.outcome.status, 0, "{:?}", look.outcome);
+                count
+            };
+            let of_one = opened();
+            let _others = [attach_another(lab, ""), attach_another(lab, "")];
+            assert_eq!(opened(), of_one, "{backend:?}");
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! A port whose container is gone, without a DEL that closed it: after a rollback the reference's DEL
 //! removes link and lease, and does not know our elements. ADD takes the port over, and says so.
 
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use super::for_ours_with_each_backend;
@@ -9,11 +10,12 @@ use crate::support::call::{Outcome, Peer};
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::{is_open, network, other_network, portmap, web};
+use crate::support::tracer::{Stop, Then, trace};
 use crate::support::traffic::TcpServer;
 
 /// A network whose addresses no other test has: a namespace of the machine that has the address
 /// might be the container's.
-fn alone(test: u8) -> Value {
+pub fn alone(test: u8) -> Value {
     let (v4, v6) = (format!("10.217.{test}.0/24"), format!("2001:db8:217:{test}::/64"));
     let ranges = json!([[{"subnet": v4}], [{"subnet": v6}]]);
     with(&network(), json!({"name": "net7", "bridge": "br7", "ipam": {"ranges": ranges}}))
@@ -98,6 +100,57 @@ fn a_container_that_lives_keeps_its_port() {
             late.main.del();
             lives.del_all();
         }
+    });
+}
+
+/// Whether a batch of nf_tables (NFNL_MSG_BATCH_BEGIN) is about to be sent.
+pub fn is_batch(stop: &Stop) -> bool {
+    let is_sent = stop.call == libc::SYS_sendto && stop.is_own && stop.result.is_none();
+    is_sent && stop.is_netlink() && stop.netlink_type() == 0x10
+}
+
+/// It is added again after it was found gone, and before its ports are closed.
+#[test]
+fn a_container_that_comes_back_meanwhile_keeps_its_port() {
+    for_ours("portmap", |lab| {
+        let gone = publish(lab, &alone(6), None);
+        gone.main.del();
+        let next = lab.chain(&alone(6), &portmap(None, json!([web()])));
+        let mut back = None;
+        let added = trace(&next.call("ADD", None), |stop| {
+            if back.is_none() && is_batch(stop) {
+                let result = gone.main.add();
+                (*gone).clone().conf(json!({"prevResult": result})).add();
+                back = Some(result);
+            }
+            Then::Go
+        });
+        let error = added.outcome.err();
+        assert_eq!(error.code, 102, "{error:?}");
+        assert!(!added.outcome.stderr.contains("its container is gone"), "{:?}", added.outcome);
+        gone.check(&back.unwrap()).ok();
+        let _server = TcpServer::start(&gone.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+    });
+}
+
+#[test]
+fn a_holder_that_cannot_be_judged_is_named_with_the_reason() {
+    for_ours("portmap", |lab| {
+        let gone = publish(lab, &alone(7), None);
+        gone.main.del();
+        let next = lab.chain(&alone(7), &portmap(None, json!([web()])));
+        let added = trace(&next.call("ADD", None), |stop| {
+            let is_lease = stop.result.is_none()
+                && stop.call == libc::SYS_openat
+                && stop.text(1).starts_with("/var/lib/cni/networks/net7/");
+            if is_lease { Then::fail(Errno::EMFILE) } else { Then::Go }
+        });
+        let error = added.outcome.err();
+        assert_eq!(error.code, 102, "{error:?}");
+        let reason = "whether its container is gone is unknown: read lease";
+        assert!(error.details.contains(reason), "{error:?}");
+        assert!(error.details.contains(&gone.container_id), "{error:?}");
     });
 }
 

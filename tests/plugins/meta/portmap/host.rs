@@ -60,6 +60,9 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
 /// Conditions in nft's syntax with sets, as in public configurations.
 #[test]
 fn conditions_with_sets_select_the_packets_of_the_port() {
+    let many: Vec<String> =
+        (0..60).map(|n| format!("192.0.2.{n}")).chain([OUTSIDE[0].into()]).collect();
+    let many = many.join(", ");
     let cases = [
         (
             json!({"conditionsV4": ["ip", "daddr", "!=", "{ 127.0.0.0/8, 198.51.100.7 }"]}),
@@ -80,6 +83,28 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
             json!({"conditionsV4": ["meta mark { 1, 2 }"], "conditionsV6": ["meta mark != { 1, 2 }"]}),
             "....xxx.",
         ),
+        (json!({"conditionsV4": ["ip saddr 198.51.100.2-198.51.100.9"]}), "x...xxx."),
+        (
+            json!({"conditionsV4": ["ip saddr != { 198.51.100.2-198.51.100.9, 127.0.0.1 }"]}),
+            ".xx.xxx.",
+        ),
+        (
+            json!({"conditionsV4": ["ip", "saddr", "{ 198.51.100.0 - 198.51.100.1, 10.10.0.1 }"]}),
+            ".xx.xxx.",
+        ),
+        (json!({"conditionsV6": ["ip6 saddr 2001:db8:ffff::2-2001:db8:ffff::9"]}), "xxxxx..."),
+        (json!({"conditionsV4": ["iifname \"up*\""]}), "x...xxx."),
+        (json!({"conditionsV4": ["iifname != { \"up*\", eth0 }"]}), ".xxxxxx."),
+        (
+            json!({"conditionsV4": ["meta mark 1-9"], "conditionsV6": ["meta mark { 0-9, 12 }"]}),
+            "....xxx.",
+        ),
+        (
+            json!({"conditionsV4": ["meta mark 0x0-0x9"], "conditionsV6": ["meta mark != 0-9"]}),
+            "xxxx....",
+        ),
+        (json!({"conditionsV4": [format!("ip saddr {{ {many} }} iifname \"up*\"")]}), "x...xxx."),
+        (json!({"conditionsV4": [format!("ip saddr != {{ {many} }}")]}), ".xxxxxx."),
     ];
     for_each_peer("portmap", |lab| {
         warm_up(lab, &network(), &portmap(Some("nftables"), json!([web()])));
@@ -90,6 +115,9 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
             chain.add();
             let _server = TcpServer::start(&chain.container, 80);
             assert_eq!(open_ways(lab), *expected, "{conditions}");
+            chain.check(&chain.result).ok();
+            lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules; rm /run/rules");
+            assert_eq!(open_ways(lab), *expected, "{conditions}, as nft lists them");
             chain.check(&chain.result).ok();
             chain.del_all();
             if lab.peer == Peer::Ours {

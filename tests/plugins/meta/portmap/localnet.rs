@@ -1,8 +1,10 @@
 //! portmap and `route_localnet`: no container reads the host's 127.0.0.1, whatever happens to
 //! attachments and rules, and no other link is affected.
 
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
+use super::abandoned::is_batch;
 use super::{for_ours_with_each_backend, point_to_point};
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::Call;
@@ -353,4 +355,24 @@ fn spy_of_pods(lab: &Lab) -> Container {
     let other = attach_another(lab, "");
     aim(&other.container, "10.10.0.1", "eth0");
     other.container
+}
+
+/// Where the kernel lacks what the guard needs, the setting is on without it; but not where that is
+/// not known.
+#[test]
+fn a_guard_that_cannot_be_tried_fails_add() {
+    for_ours("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        let mut is_tried = false;
+        let added = trace(&chain.call("ADD", None), |stop| {
+            if !is_tried && is_batch(stop) {
+                is_tried = true;
+                return Then::fail(Errno::ENOMEM);
+            }
+            Then::Go
+        });
+        let error = added.outcome.err();
+        assert!(error.msg.contains("cannot allocate memory"), "{error:?}");
+        assert_eq!(value(lab, "br0"), "0");
+    });
 }

@@ -17,7 +17,7 @@ use crate::support::traffic::{TcpServer, connect};
 const SERVICE: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
 
 /// kube-proxy with a service at port 8080. Its link is a dummy; a veth needs no module.
-fn start_services(lab: &Lab, link: &str) {
+pub fn start_services(lab: &Lab, link: &str) {
     lab.host.sh(&format!(
         "ip link add {link} type veth peer name peer; ip link set {link} up; ip link set peer up
         ip addr add 10.96.0.1/32 dev {link}; ip addr add fd00:96::1/128 dev {link} nodad

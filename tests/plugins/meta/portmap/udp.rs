@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::abandoned::alone;
 use super::for_each_backend;
 use crate::support::netns::{Lab, OUTSIDE, UPLINK};
 use crate::support::networks::portmap::{at, network, portmap, publish, warm_up};
@@ -164,6 +165,28 @@ fn flows_to_each_of_several_ports_are_forgotten() {
         assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), served()]);
         chain.del();
         assert_eq!(remembered(), [0, 4, 0], "{backend:?}: DEL");
+    });
+}
+
+/// ADD closes all ports of the container that is gone, and opens one of them.
+#[test]
+fn flows_of_a_container_that_is_gone_are_forgotten() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        remember_flows(lab);
+        let mapping = |port: u16| json!({"hostPort": port, "containerPort": 53, "protocol": "udp"});
+        let both = portmap(backend, json!([mapping(5353), mapping(5355)]));
+        let gone = lab.chain(&alone(8), &both);
+        gone.add();
+        let server = UdpServer::start(&gone.container, 53);
+        assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), served()]);
+        drop(server);
+        gone.main.del();
+        assert_ne!(flows(lab, 5355), 0);
+        let next = lab.chain(&alone(8), &portmap(backend, dns()));
+        next.add();
+        assert_eq!([flows(lab, 5353), flows(lab, 5355)], [0, 0], "{backend:?}");
+        let _server = UdpServer::start(&next.container, 53);
+        assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), NOBODY], "{backend:?}");
     });
 }
 
