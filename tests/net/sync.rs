@@ -295,6 +295,19 @@ fn a_change_that_is_undone_at_once_is_a_failure() {
     });
 }
 
+/// The kernel resets the flags of a port that changes its bridge.
+#[test]
+fn a_port_of_another_bridge_gets_its_flags_again() {
+    for_ours("bridge", |lab| {
+        let flags = json!({"portIsolation": true, "hairpinMode": true});
+        let synced = attach(lab, &[with(&network(), flags)], "");
+        lab.host.sh("ip link add br9 up type bridge; p=$(ls /sys/class/net/br0/brif)
+            ip link set $p master br9; bridge link set dev $p isolated on hairpin on");
+        assert!(synced.syncs().contains("to bridge \"br0\""));
+        synced.check().ok();
+    });
+}
+
 #[test]
 fn a_plugin_that_is_another_program_is_left_out() {
     for_ours("portmap", |lab| {
