@@ -44,7 +44,8 @@ fn the_fuzz_targets_are_built_with_the_profile_of_the_tests() {
         let text = fs::read_to_string(root().join(manifest)).unwrap();
         let lines = text.lines().skip_while(|line| *line != "[profile.dev]");
         let end = |line: &&str| !line.starts_with('[') || line.starts_with("[profile.dev");
-        let settings = lines.take_while(end).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let settings =
+            lines.take_while(end).filter(|line| !line.is_empty() && !line.starts_with('#'));
         settings.map(str::to_owned).collect()
     };
     assert_eq!(profile("fuzz/Cargo.toml"), profile("Cargo.toml"));
