@@ -227,6 +227,18 @@ impl Entry {
         plugins.iter().find(|entry| entry.name == name)
     }
 
+    /// The plugin of this name, or that a program of this name in `dirs` leads to as a link.
+    pub fn named(
+        plugins: &'static [Entry],
+        name: &str,
+        dirs: &[PathBuf],
+    ) -> Option<&'static Entry> {
+        plugins
+            .iter()
+            .find(|entry| entry.name == name)
+            .or_else(|| Entry::of_link(plugins, &delegate::find(name, dirs).ok()?))
+    }
+
     /// The rows of [`PluginConf::KEYS`].
     pub fn rows(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.keys.iter().flat_map(|rows| rows.lines()).map(str::trim)

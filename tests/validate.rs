@@ -94,6 +94,17 @@ fn an_alias_is_checked_as_the_plugin_that_it_is() {
     for found in ["isGateway", "ranges", "creates the interface that bridge has created"] {
         assert!(outcome.stdout.contains(found), "{found}: {outcome:?}");
     }
+    // The checks that are made of plugins with this name alone.
+    let text = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "cnv-bridge", "isGateway": true,
+        "ipam": {"type": "cnv-ipam", "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.0.0.255"}]]}}]}"#;
+    fs::write(dir.join("10-pods.conflist"), text).unwrap();
+    let flannel = r#"{"cniVersion": "1.1.0", "name": "f", "plugins": [{"type": "flannel",
+        "delegate": {"type": "cnv-bridge", "mtu": "x"}}, {"type": "cnv-bridge", "ipam": {"type": "cnv-bridge"}}]}"#;
+    fs::write(dir.join("20-f.conflist"), flannel).unwrap();
+    let outcome = validate(Path::new(dir.text()), &[&path, "."], b"");
+    for found in ["10.0.0.255 is the broadcast", "delegate.mtu", "bridge is a main plugin"] {
+        assert!(outcome.stdout.contains(found), "{found}: {outcome:?}");
+    }
 }
 
 #[test]

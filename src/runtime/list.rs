@@ -5,6 +5,7 @@
 //! hand and the other with Go's decoder.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -15,6 +16,7 @@ use crate::cni::json::{self, Value};
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::plugin::Entry;
 
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +59,16 @@ impl NetworkList {
         let list = NetworkList::parse_value(&document)
             .map_err(|error| error.context("error parsing configuration list"))?;
         Ok(NetworkList { document, ..list })
+    }
+
+    /// The same network, with the own name of each plugin of ours in the place of an alias.
+    pub fn with_own_names(mut self, plugins: &'static [Entry], dirs: &[PathBuf]) -> NetworkList {
+        for plugin in &mut self.plugins {
+            set_own_names(&mut plugin.value, &|kind| Entry::named(plugins, kind, dirs));
+            plugin.kind =
+                plugin.value.get("type").and_then(Value::as_str).unwrap_or_default().into();
+        }
+        self
     }
 
     /// Parses a single plugin's configuration as a list of one plugin.
@@ -110,6 +122,24 @@ impl PluginConfig {
         let declared = capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
         let capabilities = declared.map(|(capability, _)| capability).collect();
         PluginConfig { value, kind, name, version, capabilities }
+    }
+}
+
+/// Replaces the aliases in a plugin's object, in its `ipam` and its `delegate`: `own` finds a plugin.
+pub fn set_own_names(plugin: &mut Value, own: &dyn Fn(&str) -> Option<&'static Entry>) {
+    let kind = plugin.get("type").and_then(Value::as_str).unwrap_or_default();
+    if let Some(entry) = own(kind).filter(|entry| entry.name != kind) {
+        plugin.set("type", Value::text(entry.name));
+    }
+    for key in ["ipam", "delegate"] {
+        let Some(found) = plugin.get(key).filter(|found| found.kind() == "object") else {
+            continue;
+        };
+        let mut below = found.clone();
+        set_own_names(&mut below, own);
+        if below != *found {
+            plugin.set(key, below);
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Plan {
             Birthplace::Container => self.create_inside(at)?,
         };
         let link = own(at, self.links, born_as, rb)?;
-        self.accept_ra.set(at)?;
+        self.accept_ra.set(cx, at)?;
         Ok(link)
     }
 

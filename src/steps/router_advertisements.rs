@@ -10,9 +10,10 @@
 use nix::errno::Errno;
 use serde::Deserialize;
 
+use crate::cni::json::Value;
 use crate::error::{Error, Result, warn};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::Attachment;
+use crate::plugin::{Attachment, Context};
 
 const IGNORED: &str = "0";
 /// Also while the container forwards packets.
@@ -28,8 +29,8 @@ impl AcceptRa {
     pub const KEY: &'static str = "acceptRA | boolean | the kernel's | Whether the interface takes addresses and routes from router advertisements, which any container of the network can send; set before it is up.";
 
     /// Sets what the key says of the interface, which is down.
-    pub fn set(self, at: &Attachment) -> Result<()> {
-        let Some(value) = self.value() else { return Ok(()) };
+    pub fn set(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
+        let Some(value) = self.value(cx) else { return Ok(()) };
         let setting = accept_ra(at.ifname());
         match at.run(|| setting.ensure(value)) {
             Err(e) if e.is_not_found() => Ok(()), // no IPv6
@@ -38,8 +39,8 @@ impl AcceptRa {
     }
 
     /// Compares the interface's setting with the key.
-    pub fn verify(self, at: &Attachment) -> Result<()> {
-        let Some(value) = self.value() else { return Ok(()) };
+    pub fn verify(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
+        let Some(value) = self.value(cx) else { return Ok(()) };
         let setting = accept_ra(at.ifname());
         match at.run(|| setting.read()) {
             Ok(found) if found != value => {
@@ -51,8 +52,13 @@ impl AcceptRa {
         }
     }
 
-    fn value(self) -> Option<&'static str> {
-        self.0.map(|wanted| if wanted { ACCEPTED } else { IGNORED })
+    /// With IPv6 of `dhcp` its daemon takes the advertisements, and the kernel none: it would add
+    /// addresses and routes that are not in the result.
+    fn value(self, cx: &Context<'_>) -> Option<&'static str> {
+        let ipam = cx.config.value.get("ipam");
+        let is_set = |key: &&str| ipam.and_then(|ipam| ipam.get(key)) == Some(&Value::Bool(true));
+        let is_taken = ["dhcpv6", "slaac"].iter().any(is_set);
+        self.0.map(|wanted| if wanted && !is_taken { ACCEPTED } else { IGNORED })
     }
 }
 

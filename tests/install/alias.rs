@@ -77,10 +77,16 @@ fn names_that_cannot_be_aliases_are_refused() {
         ("cnitool=bridge", "is no further name"),
         ("=bridge", "is no further name"),
         ("cnv-bridge=bridg", "--alias: no plugin is named \"bridg\"; did you mean \"bridge\"?"),
+        ("x=bridge,y=ptp,x=ptp", "--alias: \"x\" is given twice"),
+        (
+            "x=bridge",
+            "--alias: \"bridge\" would not be linked; expected one of the linked plugins: ptp vlan",
+        ),
     ] {
-        let output = place.command(&["--alias", alias]);
+        let only = if alias == "x=bridge" { &["--only", "vlan,ptp"][..] } else { &[] };
+        let output = place.command(&[&["--alias", alias], only].concat());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(problem), "{alias}: {said}");
         assert_eq!(place.snapshot(), before);
     }
@@ -90,13 +96,22 @@ fn names_that_cannot_be_aliases_are_refused() {
 fn a_watch_links_aliases_again() {
     let place = Place::new();
     let build = place.build("new");
-    place.ok(&["--binary", build.to_str().unwrap(), "--alias", "cnv-bridge=bridge"]);
-    let _watch = Watch::of(&place, &build);
+    let aliases = "cnv-bridge=bridge,my-ovs=ovs,my-ipam=whereabouts";
+    place.ok(&["--binary", build.to_str().unwrap(), "--alias", aliases]);
+    let watch = Watch::of(&place, &build);
     fs::remove_file(place.dir.join("cnv-bridge")).unwrap();
     write_script(&place.dir.join("cnv-bridge"), "echo a copy");
-    let is_linked = || place.link("cnv-bridge").as_deref() == Some("bridge");
-    wait_until("the alias is linked", 10, is_linked);
+    fs::remove_file(place.dir.join("my-ovs")).unwrap();
+    // The original of another vendor.
+    fs::remove_file(place.dir.join("whereabouts")).unwrap();
+    write_script(&place.dir.join("whereabouts"), "echo the original");
+    let is_linked = |name, plugin| place.link(name).as_deref() == Some(plugin);
+    wait_until("the alias is linked", 10, || is_linked("cnv-bridge", "bridge"));
+    watch.wait_for("linked again: cnv-bridge my-ovs");
     assert_eq!(place.says("cnv-bridge"), "new");
+    assert!(is_linked("my-ovs", "ovs") && is_linked("ovs", "cni-multi"), "of ours");
+    assert_eq!(place.says("whereabouts"), "the original");
+    assert_eq!(place.link("my-ipam"), None, "an alias of another program");
 }
 
 /// One step, by the path: nothing else says which plugin an unknown name is.

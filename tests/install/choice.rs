@@ -79,7 +79,7 @@ fn a_choice_that_leaves_nothing_is_refused_and_changes_nothing() {
     ] {
         let output = place.command(&["--only", names]);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && text.contains(said), "{names}: {text}");
+        assert!(output.status.code() == Some(2) && text.contains(said), "{names}: {text}");
         assert_eq!(place.snapshot(), before, "{names}");
     }
     for args in [["--only", "bridge", "--all"], ["--only", "bridge", "--rollback"]] {

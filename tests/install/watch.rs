@@ -37,7 +37,7 @@ impl<'a> Watch<'a> {
         fs::read_to_string(self.place.root.join("log")).unwrap()
     }
 
-    fn wait_for(&self, words: &str) {
+    pub fn wait_for(&self, words: &str) {
         wait_until(words, 10, || self.log().contains(words));
     }
 

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
-use crate::support::call::{Call, Outcome, farm};
+use crate::support::call::{Call, Outcome, binary, farm};
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
 use crate::support::networks::tuning::tuning;
@@ -295,6 +295,19 @@ fn a_change_that_is_undone_at_once_is_a_failure() {
     });
 }
 
+/// The kernel resets the flags of a port that changes its bridge.
+#[test]
+fn a_port_of_another_bridge_gets_its_flags_again() {
+    for_ours("bridge", |lab| {
+        let flags = json!({"portIsolation": true, "hairpinMode": true});
+        let synced = attach(lab, &[with(&network(), flags)], "");
+        lab.host.sh("ip link add br9 up type bridge; p=$(ls /sys/class/net/br0/brif)
+            ip link set $p master br9; bridge link set dev $p isolated on hairpin on");
+        assert!(synced.syncs().contains("to bridge \"br0\""));
+        synced.check().ok();
+    });
+}
+
 #[test]
 fn a_plugin_that_is_another_program_is_left_out() {
     for_ours("portmap", |lab| {
@@ -320,7 +333,8 @@ fn a_plugin_that_is_another_program_is_left_out() {
     });
 }
 
-/// A further name of a plugin, and of its IPAM plugin: both run in this process.
+/// A further name of a plugin, and of its IPAM plugin: both run in this process, and every command
+/// takes them for ours.
 #[test]
 fn an_alias_is_repaired_as_the_plugin_that_it_is() {
     for_ours("bridge", |lab| {
@@ -348,6 +362,18 @@ fn an_alias_is_repaired_as_the_plugin_that_it_is() {
             assert!(outcome.stdout.contains(change), "{outcome:?}");
         }
         net(&format!("check pods {}", container.netns)).ok();
+        let run = |line: &str| {
+            let (env, program) = ("NETCONFPATH=/run/net.d", binary());
+            let output = lab
+                .host
+                .try_sh(&format!("CNI_PATH={farm}:/run/bin {env} {} {line}", program.display()));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let ranges: Value = serde_json::from_str(&run("ipam ls -o json")).unwrap();
+        assert_eq!(ranges["ranges"][0]["held"], 1, "of its configuration: {ranges}");
+        lab.host.sh("ip link set br0 down");
+        let found = run("doctor -o json");
+        assert!(found.contains("bridge \\\"br0\\\" is down"), "{found}");
         net(&format!("del pods {}", container.netns)).ok();
     });
 }

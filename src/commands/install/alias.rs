@@ -84,7 +84,29 @@ impl Aliases {
             let is_none = matches.get_flag("no-alias");
             return Ok(if is_none { Aliases::Only(vec![]) } else { Aliases::Kept });
         };
-        texts.map(|text| Alias::of(text, plugins)).collect::<Result<_>>().map(Aliases::Only)
+        let aliases: Vec<Alias> =
+            texts.map(|text| Alias::of(text, plugins)).collect::<Result<_>>()?;
+        let is_twice = |at: usize| aliases[..at].iter().any(|it| it.name == aliases[at].name);
+        if let Some(at) = (0..aliases.len()).find(|at| is_twice(*at)) {
+            let problem = format!("--alias: {:?} is given twice", aliases[at].name);
+            return Err(Error::new(Code::INVALID_CONFIG, problem)
+                .with_details("a name is a link to one plugin"));
+        }
+        Ok(Aliases::Only(aliases))
+    }
+
+    /// Refuses an alias of the options whose plugin is not among those to be linked. One of an
+    /// earlier run waits until its plugin is linked again.
+    pub fn require_linked(&self, names: &[String]) -> Result<()> {
+        let Aliases::Only(aliases) = self else { return Ok(()) };
+        match aliases.iter().find(|alias| !names.contains(&alias.plugin)) {
+            None => Ok(()),
+            Some(alias) => {
+                let problem = format!("--alias: {:?} would not be linked", alias.plugin);
+                let advice = format!("expected one of the linked plugins: {}", names.join(" "));
+                Err(Error::new(Code::INVALID_CONFIG, problem).with_details(advice))
+            }
+        }
     }
 
     /// The aliases.

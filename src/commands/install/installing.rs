@@ -20,6 +20,7 @@ impl Work<'_> {
         let names = if self.is_dry { new.names.clone() } else { write_new(&new.content)? };
         let names = self.chosen(names)?;
         let names = self.without_others(names);
+        self.further.require_linked(&names)?;
         refuse_directories(&names)?;
         self.keep_choice()?;
         self.keep_aliases()?;

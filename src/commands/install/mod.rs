@@ -30,7 +30,7 @@ use self::alias::Aliases;
 use self::choice::Choice;
 use self::task::Task;
 use self::work::Work;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
@@ -88,7 +88,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
             let _ = writeln!(work.err, "{text}"); // the status reports it too
-            1
+            if error.code == Code::INVALID_CONFIG { 2 } else { 1 }
         }
     }
 }

@@ -19,7 +19,7 @@ use nix::unistd::chdir;
 
 use super::alias::Alias;
 use super::installing::write_new;
-use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, target};
+use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, is_our_link, target};
 use super::links::refuse_directories;
 use super::lock;
 use super::step::Step;
@@ -127,8 +127,7 @@ struct Keeper<'a> {
 
 impl Keeper<'_> {
     fn of<'a>(called: &'a Path, plugins: &[Entry]) -> Keeper<'a> {
-        let names = plugins.iter().filter(|entry| !entry.is_alias); // of two programs, neither is lost
-        let all = names.map(|entry| entry.name.to_owned()).collect();
+        let all = plugins.iter().map(|entry| entry.name.to_owned()).collect();
         let (names, aliases) = (vec![], vec![]);
         Keeper { called, all, names, aliases, ours: None, back_off: BackOff::new(), reported: None }
     }
@@ -173,6 +172,9 @@ impl Keeper<'_> {
 
     fn choose(&mut self, work: &Work<'_>) -> Result<()> {
         self.names = work.chosen(self.all.clone())?;
+        // Of two programs with one name, neither is lost.
+        self.names
+            .retain(|name| !work.aliases.contains(&name.as_str()) || is_our_link(name, &work.dir));
         self.aliases = work.further.all()?;
         self.aliases.retain(|alias| self.names.contains(&alias.plugin));
         Ok(())

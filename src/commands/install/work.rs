@@ -128,11 +128,12 @@ impl Work<'_> {
 
     /// Announces an installation into a directory that does not exist.
     fn announce(&mut self, new: &New) -> Result<()> {
+        let names = self.chosen(new.names.clone())?;
+        self.further.require_linked(&names)?;
         self.say(&["would make ", &self.dir].concat());
         self.keep_choice()?;
         self.keep_aliases()?;
         self.act(Step::RenameNew)?;
-        let names = self.chosen(new.names.clone())?;
         names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
         self.link_aliases(&names)?;
         self.put_on_path()

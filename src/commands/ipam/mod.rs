@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::networks::Host;
-use super::{CONF_DIR, typed_or_variable};
+use super::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
@@ -119,7 +119,15 @@ pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Enviro
         "" => cache::DEFAULT_DIR,
         dir => dir,
     };
-    Host { conf_dir: PathBuf::from(conf_dir), cache: Cache::new(cache), plugins, env }
+    // Without the path of this binary there are no aliases.
+    let path = plugin_path("", env).unwrap_or_default();
+    Host {
+        conf_dir: PathBuf::from(conf_dir),
+        cache: Cache::new(cache),
+        plugins,
+        env,
+        plugin_dirs: std::env::split_paths(&path).collect(),
+    }
 }
 
 /// The value of an argument; empty if it is not given, or unknown to the command.

@@ -23,6 +23,8 @@ pub struct Host<'a> {
     pub plugins: &'static [Entry],
     /// The process's variables.
     pub env: &'a Environment,
+    /// The directories of plugins.
+    pub plugin_dirs: Vec<PathBuf>,
 }
 
 /// A network whose addresses a plugin of ours allocates.
@@ -80,6 +82,7 @@ impl Host<'_> {
         let mut all = vec![];
         for file in directory::files(&self.conf_dir)? {
             let Ok(list) = directory::load(&file) else { continue };
+            let list = list.with_own_names(self.plugins, &self.plugin_dirs);
             for plugin in &list.plugins {
                 add(&mut all, self.leased_by(&list, plugin));
             }

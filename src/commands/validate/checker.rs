@@ -6,7 +6,6 @@ use std::path::Path;
 use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
 use super::network::Network;
-use crate::cni::delegate;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
@@ -53,11 +52,7 @@ impl<'a> Checker<'a> {
 
     /// The plugin of this name, or of an alias of this name, if it is compiled in.
     pub fn own(&self, kind: &str) -> Option<&'static Entry> {
-        let plugins = self.runtime.plugins;
-        plugins.iter().find(|entry| entry.name == kind).or_else(|| {
-            let program = delegate::find(kind, &self.runtime.directories()).ok()?;
-            Entry::of_link(plugins, &program)
-        })
+        Entry::named(self.runtime.plugins, kind, &self.runtime.directories())
     }
 
     /// The keys of the object here.

@@ -27,8 +27,7 @@ pub fn completed(plugin: &Plugin) -> Option<Plugin> {
     ipam.set("ranges", ranges());
     let mut value = plugin.value.clone();
     value.set("ipam", ipam);
-    let (spot, program) = (plugin.spot.clone(), plugin.program.clone());
-    Some(Plugin { spot, value, program, is_first: plugin.is_first })
+    Some(Plugin { spot: plugin.spot.clone(), value, is_first: plugin.is_first })
 }
 
 /// The object at a key, empty if it is missing; None for another value, which flannel refuses.
@@ -59,8 +58,7 @@ fn delegate_of(plugin: &Plugin) -> Option<Plugin> {
     if let Some(declared) = plugin.value.get("capabilities") {
         value.set("capabilities", declared.clone());
     }
-    let program = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Some(Plugin { spot: plugin.at("delegate"), value, program, is_first: true })
+    Some(Plugin { spot: plugin.at("delegate"), value, is_first: true })
 }
 
 impl Checker<'_> {

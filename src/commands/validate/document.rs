@@ -137,6 +137,13 @@ impl Document {
         Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
     }
 
+    /// The string at this path, if there is one.
+    pub fn string_at(&self, path: &str) -> Option<String> {
+        let place = self.find(path);
+        let value = Value::read(self.text.get(place.value)?).ok().filter(|_| place.is_exact)?;
+        value.as_str().map(str::to_owned)
+    }
+
     /// The text to underline for the value at this path, or for its key: a value that does not fit
     /// on a line is marked at its key or its start.
     pub fn span(&self, path: &str, is_key: bool) -> Range<usize> {

@@ -13,7 +13,7 @@ use super::picks;
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::plugin::Kind;
-use crate::runtime::list::NetworkList;
+use crate::runtime::list::{NetworkList, set_own_names};
 use crate::steps::veth::validate_mtu;
 
 impl Checker<'_> {
@@ -126,11 +126,8 @@ impl Checker<'_> {
     }
 
     fn plugin(&self, spot: Spot, mut value: Value) -> Plugin {
-        let program = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if let Some(entry) = self.own(&program).filter(|entry| entry.name != program) {
-            value.set("type", Value::text(entry.name));
-        }
-        Plugin { spot, value, program, is_first: false }
+        set_own_names(&mut value, &|kind| self.own(kind));
+        Plugin { spot, value, is_first: false }
     }
 
     /// The plugins in the list itself.

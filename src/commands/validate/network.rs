@@ -32,10 +32,8 @@ impl Network {
 pub struct Plugin {
     /// Its place.
     pub spot: Spot,
-    /// Its object, with the plugin's own name where the file has an alias.
+    /// Its object, with the own name of each plugin where the file has an alias.
     pub value: Value,
-    /// Its `type` in the file.
-    pub program: String,
     /// Whether it is the first of its network.
     pub is_first: bool,
 }

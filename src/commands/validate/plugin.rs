@@ -30,10 +30,11 @@ impl Checker<'_> {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop)
         });
         self.check_reserved_keys(&plugin.spot);
-        if plugin.program.is_empty() {
+        let kind = plugin.text("type");
+        if kind.is_empty() {
             return false;
         }
-        let is_served = self.check_program(&plugin.at("type"), &plugin.program, &network.version);
+        let is_served = self.check_program(&plugin.at("type"), kind, &network.version);
         self.check_typed(plugin, rest, network);
         is_served
     }

@@ -13,9 +13,11 @@ use crate::terminal::nearest::nearest;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Checker<'_> {
-    /// Whether the program `kind`, which the configuration names here, is in the runtime's path and
-    /// supports the version.
+    /// Whether the program that the configuration names here, or else `kind`, is in the runtime's
+    /// path and supports the version.
     pub fn check_program(&mut self, spot: &Spot, kind: &str, version: &str) -> bool {
+        let named = self.documents[spot.document].string_at(&spot.path);
+        let kind = named.as_deref().unwrap_or(kind);
         let Some(versions) = self.versions(spot, kind) else { return false };
         if version.is_empty() {
             return false;

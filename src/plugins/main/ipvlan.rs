@@ -94,7 +94,7 @@ impl Plugin for Ipvlan {
         let mut found = ErrorList::default();
         if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
             found.push(verify_mode(&link, conf.mode));
-            found.push(conf.accept_ra.verify(at));
+            found.push(conf.accept_ra.verify(cx, at));
             found.push(conf.lower_link(&conf.master).verify(cx, at, &link));
         }
         found.finish()

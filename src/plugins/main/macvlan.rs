@@ -95,7 +95,7 @@ impl Plugin for Macvlan {
         if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
             found.push(verify_mode(&link, conf.mode));
             found.push(verify_queue(&link, conf.bcqueuelen));
-            found.push(conf.accept_ra.verify(at));
+            found.push(conf.accept_ra.verify(cx, at));
             found.push(conf.lower_link().verify(cx, at, &link));
         }
         found.finish()

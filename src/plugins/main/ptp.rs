@@ -81,7 +81,7 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            conf.accept_ra.set(at)?;
+            conf.accept_ra.set(cx, at)?;
             add_interfaces(&mut result, at, &pair);
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
@@ -160,7 +160,7 @@ impl Conf {
             }
         }
         found.push(addresses::verify(at, &container, &result, index));
-        found.push(self.accept_ra.verify(at));
+        found.push(self.accept_ra.verify(cx, at));
         if self.ip_masq {
             found.push(self.masquerade(cx).verify(&at.key, &result));
         }

@@ -93,7 +93,7 @@ impl Plugin for Vlan {
         if let Some(link) = container_link::verify(cx, at, Some(KIND), &mut found) {
             found.push(conf.verify_id(&link));
             found.push(conf.verify_mtu(&link));
-            found.push(conf.accept_ra.verify(at));
+            found.push(conf.accept_ra.verify(cx, at));
             found.push(conf.lower_link().verify(cx, at, &link));
         }
         found.finish()

@@ -27,6 +27,8 @@ impl<'a> Lists<'a> {
         }
         if !self.by_document.contains_key(document) {
             let list = directory::of_document(document.to_vec(), &self.request.conf_dir);
+            let dirs = self.request.plugin_dirs();
+            let list = list.map(|list| list.with_own_names(self.request.plugins, &dirs));
             self.by_document.insert(document.to_vec(), list.ok().map(Rc::new));
         }
         self.by_document.get(document)?.clone()

@@ -187,6 +187,7 @@ fn networks(request: &Request<'_>) -> Result<Vec<Network>> {
     for file in directory::files(&request.conf_dir)? {
         let Ok(list) = directory::load(&file) else { continue }; // the examination of the configuration reports it
         if !networks.iter().any(|known| known.list.name == list.name) {
+            let list = list.with_own_names(request.plugins, &request.plugin_dirs());
             networks.push(Network { file, list });
         }
     }
@@ -199,6 +200,7 @@ fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
         cache: request.cache.clone(),
         plugins: request.plugins,
         env: request.env,
+        plugin_dirs: request.plugin_dirs(),
     };
     let leased = reader.keep(host.leased(None));
     let read = |network: Leased| Leases { holdings: reader.keep(network.holdings(&host)), network };

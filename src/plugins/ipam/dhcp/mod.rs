@@ -47,6 +47,11 @@ use crate::steps::{addresses, link_alias, veth};
 /// unplugged cable.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long to wait for a port of the bridge that leads to a server.
+const UPLINK_PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two looks whether the bridge has an address.
+const ADDRESS_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long a daemon may take to exit or to start while a lease is released.
 const RESTART_PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two attempts to reach the daemon.
@@ -121,32 +126,50 @@ impl Plugin for Dhcp {
 }
 
 /// Says of the bridge of the container that it has no port but containers', if that is so: the server
-/// is one of them, or there is none. Fails at once if this container is the only one.
+/// is one of them, or there is none. If this container is the only one, waits for another port, which
+/// at boot may come after the container, and fails without one.
 fn secluded(cx: &Context<'_>, at: &Attachment) -> Result<Option<String>> {
     let host = cx.host()?;
     let end = veth::other_end(host, at.netns()?, &at.netlink()?.link(at.ifname())?)?;
     let Some((end, index)) = end.and_then(|end| Some((end.index, end.master?))) else {
         return Ok(None);
     };
-    let Some(bridge) = host.find_link_by_index(index)?.filter(|link| link.kind == "bridge") else {
-        return Ok(None);
-    };
-    let mut others = host.ports(&bridge)?;
-    others.retain(|port| port.index != end);
-    let is_of_container = |port: &Link| link_alias::is_of_any(&port.alias);
-    // With an address, the host itself may be the server.
-    let addresses = host.addresses(&bridge)?;
-    let has_server = addresses.iter().any(|address| !is_link_local(address.net.addr()))
-        || host.links()?.iter().any(|link| link.lower == Some(bridge.index)); // a VLAN on it
-    if has_server || !others.iter().all(is_of_container) {
-        return Ok(None);
+    let watch = Watch::links()?;
+    let deadline = cx.deadline().of_wait(UPLINK_PATIENCE);
+    let mut is_first = true;
+    loop {
+        let Some(bridge) = host.find_link_by_index(index)?.filter(|link| link.kind == "bridge")
+        else {
+            return Ok(None);
+        };
+        let mut others = host.ports(&bridge)?;
+        others.retain(|port| port.index != end);
+        if let Some(uplink) = others.iter().find(|port| !link_alias::is_of_any(&port.alias)) {
+            if !is_first {
+                // What is sent before its carrier is there is lost.
+                watch.until_operational(host, &uplink.name, deadline)?;
+            }
+            return Ok(None);
+        }
+        // With an address, the host itself may be the server.
+        let addresses = host.addresses(&bridge)?;
+        let has_server = addresses.iter().any(|address| !is_link_local(address.net.addr()))
+            || host.links()?.iter().any(|link| link.lower == Some(bridge.index)); // a VLAN on it
+        if has_server {
+            return Ok(None);
+        }
+        let msg = format!("bridge {:?} has no port but containers'", bridge.name);
+        if !others.is_empty() {
+            return Ok(Some(msg));
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, msg).with_details(
+                "no DHCP server can be behind it: make the LAN's link a port of it",
+            ));
+        }
+        watch.until(deadline.min(Instant::now() + ADDRESS_PAUSE))?;
+        is_first = false;
     }
-    let msg = format!("bridge {:?} has no port but containers'", bridge.name);
-    if !others.is_empty() {
-        return Ok(Some(msg));
-    }
-    Err(Error::new(Code::ADDRESS_UNAVAILABLE, msg)
-        .with_details("no DHCP server can be behind it: make the LAN's link a port of it"))
 }
 
 fn is_link_local(ip: IpAddr) -> bool {

@@ -15,7 +15,7 @@ pub fn verify(cx: &Context<'_>, conf: &Conf, at: &Attachment, found: &mut ErrorL
     let Some(bond) = container_link::verify_result(at, &result, Some(KIND), found) else { return };
     found.push(verify_mode(conf, &bond));
     found.push(verify_mtu(conf, &bond));
-    found.push(conf.accept_ra.verify(at));
+    found.push(conf.accept_ra.verify(cx, at));
     found.push(at.netlink().and_then(|container| verify_ports(conf, container, &bond)));
 }
 

@@ -30,7 +30,7 @@ fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
     if let Some(bridge) = &bridge {
         found.push(made.verify_port(bridge));
     }
-    found.push(conf.accept_ra.verify(at));
+    found.push(conf.accept_ra.verify(cx, at));
     if conf.disable_container_interface {
         return Some(());
     }

@@ -106,7 +106,7 @@ fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
 impl<'a> Member<'a> {
     fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
         let (bridge, pair) = self.join(rb)?;
-        self.conf.accept_ra.set(self.at)?;
+        self.conf.accept_ra.set(self.cx, self.at)?;
         if self.conf.macspoofchk {
             self.drop_spoofed(&pair, rb)?;
         }

@@ -28,9 +28,15 @@ pub fn attach<'a>(
 
 fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {
     let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
-    // A repair may find flags set that the configuration does not have.
-    if (port.hairpin, port.isolated) != (hairpin_mode, port_isolation) {
-        member.host()?.set_port(port, hairpin_mode, port_isolation)?;
+    let host = member.host()?;
+    // A new link has no flags. A repair may find some that the configuration does not have, and the
+    // kernel resets those of a port of another bridge.
+    let found = match port.master {
+        None => (false, false),
+        Some(_) => host.link(&port.name).map(|port| (port.hairpin, port.isolated))?,
+    };
+    if found != (hairpin_mode, port_isolation) {
+        host.set_port(port, hairpin_mode, port_isolation)?;
     }
     Ok(())
 }

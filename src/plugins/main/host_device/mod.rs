@@ -38,7 +38,7 @@ impl Plugin for HostDevice {
         let result = transaction(|rb| match &device {
             Device::Link(device) => {
                 let link = passage::enter(cx, at, device, rb)?;
-                conf.accept_ra.set(at)?;
+                conf.accept_ra.set(cx, at)?;
                 addressing.set_up(at, &link, rb)
             }
             Device::OfUserSpace => addressing.result(at, &MacAddr::new(&[]), rb),
@@ -51,7 +51,7 @@ impl Plugin for HostDevice {
         found.push(ipam::check_if_any(cx, at));
         if found.push(conf.has_link(cx, at)) == Some(true) {
             container_link::verify(cx, at, None, &mut found);
-            found.push(conf.accept_ra.verify(at));
+            found.push(conf.accept_ra.verify(cx, at));
         }
         found.finish()
     }

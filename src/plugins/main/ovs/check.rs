@@ -20,7 +20,7 @@ fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
     let Member { cx, at, .. } = member;
     let result = found.push(prev_result::require(cx))?;
     let container = container_link::verify_result(at, &result, Some(veth::KIND), found)?;
-    found.push(member.conf.accept_ra.verify(at));
+    found.push(member.conf.accept_ra.verify(cx, at));
     let host_end = found.push(veth::host_end(cx, at, &result, &container))?;
     found.push(veth::verify_up(&host_end));
     found.push(verify_port(member, &host_end));

@@ -36,7 +36,7 @@ impl<'a> Member<'a> {
         let stale = port::require_bridge(self.database, self.conf, &self.at.key)?;
         self.keep(rb)?;
         let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
-        self.conf.accept_ra.set(self.at)?;
+        self.conf.accept_ra.set(self.cx, self.at)?;
         self.join(&pair.host, &stale, rb)?;
         let (mut result, mac) = match ipam {
             Some(ipam) => self.configure(ipam, pair.mac, rb)?,

@@ -318,6 +318,26 @@ fn an_address_is_made_of_a_routers_prefix_and_renewed() {
     });
 }
 
+/// The daemon takes the advertisements in the kernel's place.
+#[test]
+fn accept_ra_of_the_configuration_agrees_with_dhcp() {
+    on_network(Kind::Macvlan, &["radvd"], |lab| {
+        let _router = Router::with_prefix(lab, 600, 1200);
+        let _daemon = Daemon::start(lab);
+        for accept in [true, false] {
+            let container = lab.container();
+            let conf = with(&slaac(), json!({"acceptRA": accept}));
+            let attachment = lab.attach(&container, &conf);
+            let result = attachment.add();
+            attachment.check(&result).ok();
+            let setting = container.sh("cat /proc/sys/net/ipv6/conf/eth0/accept_ra");
+            assert_eq!(setting, "0\n", "{accept}");
+            assert_eq!(container.addresses("eth0"), [format!("{}/64", ips(&result)[0])]);
+            attachment.del();
+        }
+    });
+}
+
 #[test]
 fn an_address_leaves_with_a_silent_router_and_comes_back() {
     on_network(Kind::Macvlan, &["radvd"], |lab| {
