@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, Peer};
+use crate::support::programs::located;
 use crate::support::scratch::Scratch;
 
 /// Every version of the specification, oldest first.
@@ -48,17 +49,19 @@ pub fn host_local_conf(version: &str, data: &Scratch) -> String {
     )
 }
 
-/// Runs the call in its own user and network namespace, which also stands for the container's.
+/// Runs the call in its own user and network namespace, which also stands for the container's, with a /run of its own.
 ///
-/// So loopback and other plugins that change a namespace change only this one.
+/// So loopback and other plugins that change a namespace change only this one, and tests share no records.
 pub fn in_own_namespace(call: Call) -> Call {
     let call = call.env("CNI_NETNS", "/proc/self/ns/net").env("CNI_NETNS_OVERRIDE", "1");
-    call.wrapped(&["unshare".to_owned(), "-Urn".to_owned()])
+    let [shell, mount] = ["sh", "mount"].map(|program| located(program).display().to_string());
+    let script = format!("{mount} -t tmpfs tmpfs /run && exec \"$@\"");
+    call.wrapped(&["unshare", "-Urnm", &shell, "-c", &script, "sh"].map(str::to_owned))
 }
 
 /// Whether this machine permits user namespaces. Prints SKIP otherwise.
 pub fn has_user_namespaces() -> bool {
-    let made = std::process::Command::new("unshare").args(["-Urn", "true"]).output();
+    let made = std::process::Command::new("unshare").args(["-Urnm", "true"]).output();
     let has = made.is_ok_and(|output| output.status.success());
     if !has {
         skip("user namespaces");
