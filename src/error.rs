@@ -331,6 +331,13 @@ impl Error {
         self.is_one_of(&[Errno::ENETUNREACH, Errno::EHOSTUNREACH])
     }
 
+    /// Whether RTM_GETROUTE has found no way to an address: no route, or one of the types unreachable,
+    /// blackhole (EINVAL), prohibit (EACCES) or throw (EAGAIN).
+    pub fn is_no_route(&self) -> bool {
+        let of_types = [Errno::EINVAL, Errno::EACCES, Errno::EAGAIN];
+        self.is_unreachable() || self.is_one_of(&of_types)
+    }
+
     /// Whether the system's reason was `errno`; for a list of errors, in every one.
     pub fn is_errno(&self, errno: Errno) -> bool {
         self.is_one_of(&[errno])

@@ -22,11 +22,21 @@ pub mod validate;
 /// The default directory of network configurations.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
+/// The directory in which container runtimes look for plugins.
+const PLUGIN_DIR: &str = "/opt/cni/bin";
+
 /// The plugin directories: from the command line, else from the variable, else this binary's
 /// directory, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     let path = typed_or_variable(typed, "CNI_PATH", env);
     if path.is_empty() { own_directory() } else { Ok(path) }
+}
+
+/// The same for what looks at the plugins that runtimes call: without a path, where runtimes look, if that directory exists.
+fn path_of_runtimes(typed: &str, env: &Environment) -> Result<String> {
+    let typed = typed_or_variable(typed, "CNI_PATH", env);
+    let usual = if Path::new(PLUGIN_DIR).is_dir() { PLUGIN_DIR } else { "" };
+    plugin_path(if typed.is_empty() { usual } else { &typed }, env)
 }
 
 /// The text from the command line, else from the variable; may be empty.

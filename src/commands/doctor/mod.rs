@@ -4,13 +4,13 @@ mod examination;
 mod need;
 mod selftest;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 pub use self::examination::Counts;
 use self::examination::{Fault, Format, Request};
-use super::{ipam, plugin_path, typed_or_variable};
+use super::{ipam, path_of_runtimes};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
@@ -65,9 +65,6 @@ pub const MANUAL: Manual = Manual {
     ],
     see_also: &["namespaces(7)", "cni-multi-validate(1)", "cni-multi-net-sync(1)"],
 };
-
-/// The usual directory of plugins.
-const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 /// The command line.
 pub fn command() -> Command {
@@ -170,15 +167,13 @@ fn whole_node<'a>(
     env: &'a Environment,
 ) -> Result<Request<'a>> {
     let host = ipam::host(matches, plugins, env);
-    let typed = typed_or_variable(text(matches, "plugin-path"), "CNI_PATH", env);
-    let usual = if Path::new(PLUGIN_DIR).is_dir() { PLUGIN_DIR } else { "" };
     Ok(Request {
         probe: false,
         plugins,
         env,
         conf_dir: host.conf_dir,
         cache: host.cache,
-        plugin_path: plugin_path(if typed.is_empty() { usual } else { &typed }, env)?,
+        plugin_path: path_of_runtimes(text(matches, "plugin-path"), env)?,
         subject: String::new(),
         bundle: None,
     })

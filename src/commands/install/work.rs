@@ -17,12 +17,10 @@ use super::lock;
 use super::on_path::OnPath;
 use super::step::Step;
 use super::task::{New, Task};
+use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
 use crate::sys::process::Uninterrupted;
 use crate::terminal::visible::visible;
-
-/// The default plugin directory of runtimes.
-const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 /// The work in one plugin directory, which becomes the working directory.
 pub(super) struct Work<'a> {

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::networks::Host;
-use super::{CONF_DIR, plugin_path, typed_or_variable};
+use super::{CONF_DIR, path_of_runtimes, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
@@ -120,7 +120,7 @@ pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Enviro
         dir => dir,
     };
     // Without the path of this binary there are no aliases.
-    let path = plugin_path("", env).unwrap_or_default();
+    let path = path_of_runtimes("", env).unwrap_or_default();
     Host {
         conf_dir: PathBuf::from(conf_dir),
         cache: Cache::new(cache),

@@ -145,11 +145,14 @@ fn secluded(cx: &Context<'_>, at: &Attachment) -> Result<Option<String>> {
         let mut others = host.ports(&bridge)?;
         others.retain(|port| port.index != end);
         if let Some(uplink) = others.iter().find(|port| !link_alias::is_of_any(&port.alias)) {
-            if !is_first {
-                // What is sent before its carrier is there is lost.
-                watch.until_operational(host, &uplink.name, deadline)?;
+            if is_first {
+                return Ok(None);
             }
-            return Ok(None);
+            // What is sent before its carrier is there is lost.
+            match watch.until_operational(host, &uplink.name, deadline) {
+                Err(error) if error.is_not_found() => continue, // renamed, or gone again
+                waited => return waited.map(|_| None),
+            }
         }
         // With an address, the host itself may be the server.
         let addresses = host.addresses(&bridge)?;

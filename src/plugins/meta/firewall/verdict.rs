@@ -34,7 +34,7 @@ pub fn passes(host: &Netlink, ips: &[IpAddr], kind: Kind) -> Result<bool> {
 
 fn passes_from(ruleset: &Ruleset, host: &Netlink, ip: IpAddr, kind: Kind) -> Result<bool> {
     let inside = match host.link_towards(ip) {
-        Err(error) if error.is_unreachable() => None,
+        Err(error) if error.is_no_route() => None,
         towards => Some(towards?),
     };
     let inside = port(host, inside)?;

@@ -13,9 +13,9 @@ use crate::net::nft::wire::octets;
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// The maximum number of values that one rule compares. A kernel rule has at most 128 expressions
-/// (NFT_RULE_MAXEXPRS), and a comparison has up to three.
-const MOST: usize = 40;
+/// The maximum number of values that one rule compares. The kernel takes at most 128 expressions
+/// (NFT_RULE_MAXEXPRS) and 4 KiB of its own in a rule, of which an IPv6 network needs 128 bytes.
+const MOST: usize = 30;
 /// The supported syntax.
 const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number, or a set of them";
 
@@ -268,11 +268,11 @@ impl What {
     }
 }
 
-/// Parses a range, each end by itself; None if there is nothing from its begin to its end.
+/// Parses a range, each end by itself; None if its end is not after its begin, which older versions of nft(8) do not read.
 fn range<T: PartialOrd>(text: &str, end: impl Fn(&str) -> Option<T>) -> Option<[T; 2]> {
     let (from, to) = text.split_once('-')?;
     let (from, to) = (end(from)?, end(to)?);
-    (from <= to).then_some([from, to])
+    (from < to).then_some([from, to])
 }
 
 fn addresses(text: &str, family: Family) -> Option<What> {
@@ -349,7 +349,7 @@ mod tests {
         let error = parse(&[&set(""), &set("!="), &set("==")]).unwrap_err();
         assert_eq!(
             error.msg,
-            "conditionsV4: 2 sets of more than 40 values, expected at most one without !="
+            "conditionsV4: 2 sets of more than 30 values, expected at most one without !="
         );
     }
 

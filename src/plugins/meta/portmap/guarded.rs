@@ -157,7 +157,7 @@ fn way(host: &Netlink, ports: &Publication<'_>, result: &AddResult) -> Result<Wa
         Ok(LOOPBACK) => return Ok(Way::None), // the host's own address, not a container's
         Ok(index) => index,
         // then even the container's own network does not reach it
-        Err(error) if error.is_unreachable() => return Ok(Way::None),
+        Err(error) if error.is_no_route() => return Ok(Way::None),
         Err(error) => return Err(error),
     };
     let Some(link) = host.find_link_by_index(index)? else { return Ok(Way::None) };
