@@ -61,11 +61,11 @@ fn with_outcome<'a>(rows: &'a [Value], outcome: &str) -> Vec<&'a Value> {
 /// All checks that a kernel with every feature passes.
 fn require_passed(command: &mut Command) -> Vec<Value> {
     let (output, rows) = json(command);
-    let mut failed = with_outcome(&rows, "failed");
+    let failed = with_outcome(&rows, "failed");
     // Beside other tests an emulated machine may be slower than the limit; the tier `kernels` runs it alone.
-    failed.retain(|row| !is_emulated() || row["chapter"] != "A rate limit");
-    assert_eq!(failed, [&Value::Null; 0], "{output:?}");
-    assert!(output.status.success() || is_emulated(), "{output:?}");
+    let is_slow = |row: &&Value| is_emulated() && row["chapter"] == "A rate limit";
+    assert!(failed.iter().all(is_slow), "{output:?}");
+    assert!(output.status.success() || !failed.is_empty(), "{output:?}");
     for entry in PLUGINS {
         assert!(rows.iter().any(|row| row["check"] == entry.name), "{} of {rows:?}", entry.name);
     }

@@ -32,10 +32,16 @@ fn depth(usually: Depth) -> Depth {
     if is_long() { Depth::All } else { usually }
 }
 
-/// A number without the period of the damages that follow each other: Fibonacci hashing.
-fn scattered(number: usize) -> usize {
-    (number as u32).wrapping_mul(0x9e37_79b9) as usize >> 16
+/// The states to try: all of a few, one in three of many, spread evenly by the golden ratio, which shares no period with
+/// the damages that follow each other.
+fn chosen(states: Vec<State>) -> impl Iterator<Item = State> {
+    let one_in = if states.len() > FEW { one_in(3) as u32 } else { 1 };
+    let is_chosen = move |at: usize| (at as u32).wrapping_mul(0x9e37_79b9) <= u32::MAX / one_in;
+    states.into_iter().enumerate().filter(move |(at, _)| is_chosen(*at)).map(|(_, state)| state)
 }
+
+/// So many states are all tried.
+const FEW: usize = 60;
 
 /// An error says what is wrong after a state.
 type Verdict = Result<(), String>;
@@ -51,13 +57,9 @@ fn sweep<P: Send>(
     try_state: impl Fn(&P, &State, bool) -> Verdict + Sync,
 ) -> String {
     let counts = [killed.len(), without_power.len()];
-    let states: Vec<(bool, State)> = killed
-        .into_iter()
+    let states: Vec<(bool, State)> = chosen(killed)
         .map(|state| (true, state))
-        .chain(without_power.into_iter().map(|state| (false, state)))
-        .enumerate()
-        .filter(|(number, _)| scattered(*number).is_multiple_of(one_in(3)))
-        .map(|(_, state)| state)
+        .chain(chosen(without_power).map(|state| (false, state)))
         .collect();
     let next = AtomicUsize::new(0);
     let work = |place: P| {

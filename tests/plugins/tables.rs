@@ -322,6 +322,7 @@ fn each_flushed_chain_or_set_is_reported_and_repaired() {
                 lab.host.sh(&format!("{list} | grep -o '[^ ,={{}}\t]*' | sort"))
             };
             let listing = lab.host.json(&format!("nft -j list table {}", subject.table));
+            let mut flushed = 0;
             for object in listing["nftables"].as_array().unwrap() {
                 let kind =
                     ["chain", "set", "map"].into_iter().find(|kind| object.get(kind).is_some());
@@ -332,6 +333,7 @@ fn each_flushed_chain_or_set_is_reported_and_repaired() {
                 if content() == whole {
                     continue; // it is empty
                 }
+                flushed += 1;
                 // Without what it has recorded for DEL, firewall's DEL searches.
                 let is_record = subject.plugin == "firewall"
                     && ["attachments", "accepts4", "accepts6"].contains(&name);
@@ -344,6 +346,7 @@ fn each_flushed_chain_or_set_is_reported_and_repaired() {
                 let may_differ = is_record || name == "attachments";
                 assert!(content() == whole || may_differ, "{kind} {name}: {}", content());
             }
+            assert!(flushed > 2, "{}: {flushed}", subject.table);
         });
     }
 }

@@ -24,11 +24,15 @@ pub fn run(case: impl FnOnce()) {
     CURRENT.set(around);
 }
 
-/// Whether this run of `tests/run`, which sets `CNI_TURN` to the number of commits, is one of those that have the test.
+/// The number by which runs of `tests/run --all` take turns, which it has from the commit; None elsewhere.
+pub fn turn() -> Option<usize> {
+    std::env::var("CNI_TURN").ok().map(|turn| turn.parse().unwrap())
+}
+
+/// Whether this run is one of those that have the test; elsewhere each has it.
 pub fn is_its_turn(one_in: usize) -> bool {
-    let Ok(turn) = std::env::var("CNI_TURN") else { return true };
     let number: usize = test().bytes().map(usize::from).sum();
-    (number + turn.parse::<usize>().unwrap()).is_multiple_of(one_in)
+    turn().is_none_or(|turn| (number + turn).is_multiple_of(one_in))
 }
 
 /// How a line of the log ends that tells of a skip in the current case.

@@ -10,7 +10,7 @@ run_in_vm() {
   # shellcheck disable=SC2016 # for the inner shell
   VM_CACHE=$target/vm VM_OUT=$logs/vm limited $((seconds + 60)) vm tests/vm/run -t "$seconds" -- \
     env CNI_VM=1 RUSTC_BOOTSTRAP=1 RUST_TEST_THREADS=6 CNI_SKIP_LOG=/vm-out/skips CNI_SKIPPED="$logs/skips" \
-    ${CNI_MULTI:+CNI_MULTI="$CNI_MULTI"} ${CNI_REFERENCE:+CNI_REFERENCE="$CNI_REFERENCE"} \
+    ${CNI_MULTI:+CNI_MULTI="$CNI_MULTI"} ${CNI_REFERENCE:+CNI_REFERENCE="$CNI_REFERENCE"} ${CNI_TURN:+CNI_TURN="$CNI_TURN"} \
     sh -c 'exec "$@" >/vm-out/output 2>&1' sh "$(binary_of integration)" -Zunstable-options --report-time --exact "$@"
 }
 

@@ -10,6 +10,7 @@ use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::attachment::Attachment;
 use crate::support::call::{Call, Outcome};
+use crate::support::case;
 use crate::support::extent::{Extent, extent, is_emulated, one_in};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::stacked::hasty_container;
@@ -78,7 +79,9 @@ impl<'a> Sweep<'a> {
         // An operation that changes and keeps nothing has no points in the short form.
         let (points, traced) = if chosen.0.is_empty() { sweep(true) } else { chosen };
         let tried_before = self.tried;
-        for point in points.into_iter().step_by(one_of(self.subject)) {
+        let distance = one_of(self.subject);
+        let first = case::turn().unwrap_or_default() % distance.min(points.len().max(1));
+        for point in points.into_iter().skip(first).step_by(distance) {
             self.at(operation, &call(&before()), point, &after);
         }
         Row {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::table::Row;
 use crate::support::call::Call;
+use crate::support::case;
 use crate::support::dhcp::wait_until;
 use crate::support::extent::{is_long, one_in};
 use crate::support::netns::{Container, Lab, Namespace};
@@ -195,8 +196,10 @@ impl<'a> Sweep<'a> {
         }
         let is_whole = self.subject.is_swept_whole();
         let ways = if is_whole { Way::ALL.len() } else { 1 };
-        let distance = if is_long() || !self.subject.starts_programs() { 1 } else { EVERY };
-        for change in (1..).step_by(distance * one_in(3)) {
+        let has_programs = self.subject.starts_programs();
+        let distance = if is_long() || !has_programs { one_in(3) } else { EVERY * one_in(2) };
+        let first = 1 + case::turn().unwrap_or_default() % distance;
+        for change in (first..).step_by(distance) {
             let mut all_killed = true;
             for _ in 0..ways {
                 let traced = self.kill_one(step, operation, Point::AfterChange(change));
@@ -220,11 +223,9 @@ impl<'a> Sweep<'a> {
     /// Makes one kill and continues as the runtime does.
     fn kill_one(&mut self, step: usize, operation: &'static str, point: Point) -> Traced {
         let way = Way::ALL[self.turn % Way::ALL.len()];
-        let kill = if self.subject.starts_programs() && self.turn / Way::ALL.len() % 2 == 1 {
-            Kill::PluginAlone
-        } else {
-            Kill::All
-        };
+        let is_odd = (self.turn + self.turn / Way::ALL.len()) % 2 == 1;
+        let kill =
+            if self.subject.starts_programs() && is_odd { Kill::PluginAlone } else { Kill::All };
         self.turn += 1;
         let mut traced = None;
         let tried = catch_unwind(AssertUnwindSafe(|| {

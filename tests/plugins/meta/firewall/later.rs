@@ -138,7 +138,7 @@ const LEGACY: &str =
 fn add_fails_while_the_tables_of_legacy_are_locked() {
     for_ours("firewall", |lab| {
         if !has_programs(&["iptables-legacy"]) {
-            return skip("iptables-legacy");
+            return;
         }
         lab.host.sh(LEGACY);
         lab.host.sh(

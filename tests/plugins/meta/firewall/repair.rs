@@ -226,6 +226,7 @@ fn sync_reads_shared_rules_once() {
                 count
             };
             let of_one = opened();
+            assert!(of_one > 0);
             let _others = [attach_another(lab, ""), attach_another(lab, "")];
             assert_eq!(opened(), of_one, "{backend:?}");
         });

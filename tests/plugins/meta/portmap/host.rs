@@ -63,6 +63,9 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
     let many: Vec<String> =
         (0..60).map(|n| format!("192.0.2.{n}")).chain([OUTSIDE[0].into()]).collect();
     let many = many.join(", ");
+    // As many as one rule takes, of those that need the most room in it.
+    let most: Vec<String> = (0..28).map(|n| format!("2001:db8:{n:x}::/48")).collect();
+    let most = format!("{}, 2001:db8:ffff::2/127, 2001:db8:ffff::4/126", most.join(", "));
     let cases = [
         (
             json!({"conditionsV4": ["ip", "daddr", "!=", "{ 127.0.0.0/8, 198.51.100.7 }"]}),
@@ -93,6 +96,7 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
             ".xx.xxx.",
         ),
         (json!({"conditionsV6": ["ip6 saddr 2001:db8:ffff::2-2001:db8:ffff::9"]}), "xxxxx..."),
+        (json!({"conditionsV6": [format!("ip6 saddr {{ {most} }}")]}), "xxxxx..."),
         (json!({"conditionsV4": ["iifname \"up*\""]}), "x...xxx."),
         (json!({"conditionsV4": ["iifname != { \"up*\", eth0 }"]}), ".xxxxxx."),
         (
