@@ -64,7 +64,7 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
         (0..60).map(|n| format!("192.0.2.{n}")).chain([OUTSIDE[0].into()]).collect();
     let many = many.join(", ");
     // As many as one rule takes, of those that need the most room in it.
-    let most: Vec<String> = (0..28).map(|n| format!("2001:db8:{n:x}::/48")).collect();
+    let most: Vec<String> = (0..28).map(|n| format!("2001:db9:{n:x}::/48")).collect();
     let most = format!("{}, 2001:db8:ffff::2/127, 2001:db8:ffff::4/126", most.join(", "));
     let cases = [
         (
