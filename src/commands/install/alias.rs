@@ -95,8 +95,8 @@ impl Aliases {
         Ok(Aliases::Only(aliases))
     }
 
-    /// Refuses an alias of the options whose plugin is not among those to be linked. One of an
-    /// earlier run waits until its plugin is linked again.
+    /// Returns an error if `--alias` names a plugin that the installer does not link now. It keeps
+    /// the aliases of earlier runs, and links each once its plugin is linked again.
     pub fn require_linked(&self, names: &[String]) -> Result<()> {
         let Aliases::Only(aliases) = self else { return Ok(()) };
         match aliases.iter().find(|alias| !names.contains(&alias.plugin)) {
