@@ -111,7 +111,7 @@ impl Condition {
             return self.of_each(begin);
         }
         let mut none = begin.clone();
-        self.any_of.iter().for_each(|what| what.write_not(self.field, &mut none));
+        self.any_of.iter().for_each(|what| what.write(self.field, &mut none, true));
         vec![none]
     }
 
@@ -119,7 +119,7 @@ impl Condition {
     pub fn of_each(&self, begin: &Expressions) -> Vec<Expressions> {
         let rule = |what: &What| {
             let mut rule = begin.clone();
-            what.write(self.field, &mut rule);
+            what.write(self.field, &mut rule, false);
             rule
         };
         self.any_of.iter().map(rule).collect()
@@ -231,40 +231,32 @@ impl Field {
 }
 
 impl What {
-    /// The rule continues only for packets with one of these values.
-    fn write(&self, field: Field, rule: &mut Expressions) {
-        match self {
+    /// The rule continues only for packets with one of these values; if `negated`, with none.
+    fn write(&self, field: Field, rule: &mut Expressions, negated: bool) {
+        let value = match self {
             What::Range([from, to]) => {
                 field.load_in_order(rule);
-                rule.at_least(1, from).at_most(1, to); // as nft(8) writes it
+                match negated {
+                    true => rule.outside(1, from, to),
+                    false => rule.at_least(1, from).at_most(1, to), // as nft(8) writes it
+                };
+                return;
             }
             What::Masked { mask, value } => {
                 field.load(rule);
-                rule.mask(1, mask).equal(1, value);
+                rule.mask(1, mask);
+                value
             }
             What::Value(value) => {
                 field.load(rule);
-                rule.equal(1, value);
+                value
             }
-        }
-    }
-
-    /// The rule continues only for packets without these values.
-    fn write_not(&self, field: Field, rule: &mut Expressions) {
-        match self {
-            What::Range([from, to]) => {
-                field.load_in_order(rule);
-                rule.outside(1, from, to);
-            }
-            What::Masked { mask, value } => {
-                field.load(rule);
-                rule.mask(1, mask).not_equal(1, value);
-            }
-            What::Value(value) => {
-                field.load(rule);
-                rule.not_equal(1, value);
-            }
-        }
+        };
+        if negated {
+            rule.not_equal(1, value)
+        } else {
+            rule.equal(1, value)
+        };
     }
 }
 
