@@ -52,7 +52,7 @@ fn figures(bench: &Bench) -> Vec<Figure> {
         Figure { label: "size on disk".to_owned(), read: Box::new(size) },
         cell(
             format!(
-                "left after `kill -9` at {} moments of this ADD, then DEL and GC",
+                "objects left after `kill -9` at {} moments of this ADD, then DEL and GC",
                 bench.kills()
             ),
             names::killed(bench.kills()),

@@ -11,7 +11,7 @@ const FIGURES: [&str; 6] = [
     "processes that this ADD starts",
     "ADD of host-local among 30000 leases",
     "size on disk",
-    "left after `kill -9` at 20 moments of this ADD, then DEL and GC",
+    "objects left after `kill -9` at 20 moments of this ADD, then DEL and GC",
     "new connections per second to a published port, 400 containers",
 ];
 /// Names of the benchmark's cases.
