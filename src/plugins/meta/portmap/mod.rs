@@ -189,7 +189,7 @@ fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
         }
         match abandoned::close_one(cx, ports) {
             Ok(true) => (),
-            Ok(false) => return Err(taken),
+            Ok(false) => return refuse_taken(cx.handles(), ports), // another ADD may have closed it
             Err(error) => {
                 let unknown = format_args!("whether its container is gone is unknown: {error}");
                 return Err(taken.with_details(unknown));

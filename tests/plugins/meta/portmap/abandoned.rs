@@ -134,6 +134,33 @@ fn a_container_that_comes_back_meanwhile_keeps_its_port() {
     });
 }
 
+/// Another ADD that wants another port of the same container has closed both.
+#[test]
+fn a_port_that_another_add_has_closed_is_free() {
+    for_ours("portmap", |lab| {
+        let other_port = with(&web(), json!({"hostPort": 9090}));
+        let gone = lab.chain(&alone(9), &portmap(None, json!([web(), other_port.clone()])));
+        gone.add();
+        gone.main.del();
+        let next = lab.chain(&alone(9), &portmap(None, json!([web()])));
+        let third = lab.chain(&alone(9), &portmap(None, json!([other_port])));
+        let mut is_closed = false;
+        let added = trace(&next.call("ADD", None), |stop| {
+            if !is_closed && is_batch(stop) {
+                is_closed = true;
+                third.add();
+            }
+            Then::Go
+        });
+        added.outcome.ok();
+        assert!(is_closed);
+        for (chain, port) in [(&next, 8080), (&third, 9090)] {
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, port), [true, true], "{port}");
+        }
+    });
+}
+
 #[test]
 fn a_holder_that_cannot_be_judged_is_named_with_the_reason() {
     for_ours("portmap", |lab| {
