@@ -8,10 +8,12 @@
 //!   set ways4 { type ipv4_addr . ifname; elements = { 10.1.0.7 . "veth1f2e3d4c" comment "…" } }
 //!   set ways6 { type ipv6_addr . ifname; … }
 //!   set attachments { … }                       # the owner of each element
+//!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain forward {
 //!     type filter hook forward priority 1000; policy accept;
 //!     ct state ! established return
 //!     ct direction original return
+//!     jump admin
 //!     ip saddr @fast4 flow add @fast
 //!     ip daddr @fast4 flow add @fast
 //!     … the same for fast6
@@ -42,7 +44,7 @@ use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Verdict};
 use crate::net::nft::flowtable::LINKS_OF_REQUEST;
-use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search};
+use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::{Attachment, Context, Detachment, Handles};
@@ -385,6 +387,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
     batch.rule(table, BASE_CHAIN, |rule| {
         rule.connection_direction(1).equal(1, &[ORIGINAL]).verdict(&Verdict::Return);
     });
+    jump_to_admin(batch, table, BASE_CHAIN);
     for (family, set, offsets) in [(Family::V4, FAST4, [12, 16]), (Family::V6, FAST6, [8, 24])] {
         for offset in offsets {
             batch.rule(table, BASE_CHAIN, |rule| add_flows_of(rule, family, &set, offset));

@@ -5,8 +5,10 @@
 //!   set ports { type ifname; elements = { "veth1f2e3d4c" comment "…" } }
 //!   set allowed { type ifname . ether_addr; elements = { "veth1f2e3d4c" . 0a:58:0a:01:00:07 comment "…" } }
 //!   set attachments { … }                       # the owner of each element
+//!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain prerouting {
 //!     type filter hook prerouting priority dstnat; policy accept;
+//!     jump admin
 //!     iifname @ports iifname . ether saddr != @allowed drop
 //!   }
 //! }
@@ -18,7 +20,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Search};
+use crate::net::nft::owned::{Layout, OwnedElement, Search, jump_to_admin};
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
@@ -191,6 +193,7 @@ fn element(set: &Set, key: Vec<u8>) -> OwnedElement {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    jump_to_admin(batch, table, BASE_CHAIN);
     batch.rule(table, BASE_CHAIN, |rule| {
         // The name fills register 1, so that the hardware address in register 2 directly follows
         // it.

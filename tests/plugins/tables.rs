@@ -12,13 +12,15 @@ use super::main::fastpath::assert_is_fast;
 use super::meta::firewall::isolation;
 use super::meta::portmap::services::start_services;
 use crate::support::attachment::{Attachment, for_ours, ips, with};
+use crate::support::case;
 use crate::support::netns::{Container, Lab, OUTSIDE};
 use crate::support::networks::fastpath;
 use crate::support::networks::firewall::{DROPPING, network as forwarded, route_from_outside};
 use crate::support::networks::portmap::{at, is_open, network as published, portmap, web};
 use crate::support::synced::attach;
 use crate::support::traffic::{
-    TcpServer, UdpServer, assert_masqueraded, assert_no_ping, assert_pings,
+    TcpServer, UdpServer, ask_by_udp, assert_masqueraded, assert_no_ping, assert_not_masqueraded,
+    assert_pings,
 };
 
 /// A container on a network, optionally with a chained plugin.
@@ -249,7 +251,7 @@ fn survives_damage(subject: &Subject) {
         first.del();
         assert_eq!(subject.is_left(lab), "");
         let mut number = 0;
-        for damage in &damages {
+        for damage in &case::in_turn(damages, 3) {
             eprintln!("{damage}"); // shown when the case fails
             number += 2;
             let before = subject.add(lab, number);
@@ -296,6 +298,53 @@ fn firewall_after_flush_or_delete_add_works_and_del_is_whole() {
 #[test]
 fn fastpath_after_flush_or_delete_add_works_and_del_is_whole() {
     survives_damage(&SUBJECTS[4]);
+}
+
+/// Rules of the administrator come before what we decide, and stay after the last DEL.
+#[test]
+fn issue_40_the_administrator_s_chain_comes_first_in_each_table() {
+    let exempts: [(&Subject, &str, fn(&Lab, &One<'_>)); 4] = [
+        (&SUBJECTS[0], "oifname \"uplink\" accept", |lab, one| {
+            one.ips().iter().for_each(|ip| assert_not_masqueraded(lab, &one.container, ip))
+        }),
+        (&SUBJECTS[1], "ether saddr 02:00:00:00:00:99 accept", |_, one| {
+            one.container.sh("ip link set eth0 address 02:00:00:00:00:99");
+            assert_pings(&one.container, "10.10.0.1");
+        }),
+        (&SUBJECTS[2], "tcp dport 8000 accept", |lab, one| {
+            let _server = TcpServer::start(&one.container, 80);
+            assert_eq!(is_open(lab, one.port()), [false, false]);
+        }),
+        (&SUBJECTS[4], "udp sport 80 accept", |lab, one| {
+            let _server = UdpServer::start(&lab.outside, 80);
+            (0..4).for_each(|_| drop(ask_by_udp(&one.container, &at(OUTSIDE[0], 80)).unwrap()));
+            let flows = lab.host.sh("conntrack -L -p udp --orig-port-dst 80 2>/dev/null");
+            assert!(flows.contains("dport=80") && !flows.contains("OFFLOAD"), "{flows}");
+        }),
+    ];
+    for (subject, rule, is_exempt) in exempts {
+        for_ours(subject.plugin, |lab| {
+            if !subject.prepare(lab) {
+                return;
+            }
+            let table = subject.table;
+            lab.host.sh(&format!(
+                "nft 'add table {table}; add chain {table} admin; add rule {table} admin {rule}'"
+            ));
+            let one = subject.add(lab, 0);
+            one.check();
+            is_exempt(lab, &one);
+            one.del();
+            let left = lab.host.sh(&format!("nft list chain {table} admin"));
+            assert!(left.contains(rule), "{left}");
+            lab.host.sh(&format!("nft flush chain {table} admin"));
+            let other = subject.add(lab, 1);
+            (subject.works)(lab, &other);
+            other.check();
+            other.del();
+            assert_eq!(subject.is_left(lab), "", "{table}");
+        });
+    }
 }
 
 /// CHECK reports what was flushed, and `net sync` fills it again.

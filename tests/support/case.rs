@@ -35,6 +35,13 @@ pub fn is_its_turn(one_in: usize) -> bool {
     turn().is_none_or(|turn| (number + turn).is_multiple_of(one_in))
 }
 
+/// Of these every one in so many whose turn it is; elsewhere than in a run that takes turns, all.
+pub fn in_turn<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> Vec<T> {
+    let is_next = |number: usize| turn().is_none_or(|turn| (number + turn).is_multiple_of(one_in));
+    let numbered = all.into_iter().enumerate();
+    numbered.filter_map(|(number, item)| is_next(number).then_some(item)).collect()
+}
+
 /// How a line of the log ends that tells of a skip in the current case.
 pub fn current() -> String {
     CURRENT.get().map_or_else(String::new, |number| format!(", case {number}"))

@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Verdict};
-use crate::net::nft::owned::{ADMIN, Layout, OwnedElement, Search, SharedChain};
+use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
@@ -246,10 +246,7 @@ fn mask(net: IpNet) -> Vec<u8> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
-    batch.chain(table, ADMIN);
-    batch.rule(table, BASE_CHAIN, |rule| {
-        rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
-    });
+    jump_to_admin(batch, table, BASE_CHAIN);
     if Path::new(IPSEC).exists() {
         batch.rule(table, BASE_CHAIN, |rule| {
             rule.is_for_ipsec(1).equal(1, &[1]).verdict(&Verdict::Return);

@@ -2,15 +2,24 @@
 
 use crate::error::Result;
 use crate::net::nft::batch::{Batch, Holds, KeyType, Set, Table};
+use crate::net::nft::expr::Verdict;
 
 /// The ledger, the set that records which owner has which element: its keys are an owner's id and a
 /// number, its comments name an element.
 pub(super) const LEDGER: Set =
     Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
-/// The chain that an administrator may fill, in the tables that jump to it before their verdicts. We
-/// write no rule of it, and a table in which it has rules outlives the last owner.
-pub const ADMIN: &str = "admin";
+/// The chain that an administrator may fill. We write no rule of it, and a table in which it has rules
+/// outlives the last owner.
+pub(super) const ADMIN: &str = "admin";
+
+/// Writes a rule for the layout: the administrator's chain comes before what the chain says from here on.
+pub fn jump_to_admin(batch: &mut Batch, table: Table, chain: &str) {
+    batch.chain(table, ADMIN);
+    batch.rule(table, chain, |rule| {
+        rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
+    });
+}
 
 /// The layout of one of our tables.
 #[derive(Clone, Copy)]

@@ -21,6 +21,6 @@ mod verify;
 
 pub use self::claims::{Claims, OurTable};
 pub use self::element::{OwnedElement, Owner, Rival, SharedChain};
-pub use self::layout::{ADMIN, Layout, Reliance};
+pub use self::layout::{Layout, Reliance, jump_to_admin};
 pub use self::release::{Owned, Released, Search};
 pub use self::take::{Replaced, Taken};

@@ -38,7 +38,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
-use crate::net::nft::owned::{ADMIN, Layout, OwnedElement, Owner, Replaced, Search};
+use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::xtables::filter_table;
 use crate::net::nft::{NfFamily, Nft};
@@ -389,10 +389,7 @@ fn length_of_address(set: &str) -> Option<usize> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
-    batch.chain(table, ADMIN);
-    batch.rule(table, BASE_CHAIN, |rule| {
-        rule.verdict(&Verdict::Jump(ADMIN.to_owned()));
-    });
+    jump_to_admin(batch, table, BASE_CHAIN);
     lay_out_pairs(batch, table, ISOLATED, &Verdict::Drop);
     lay_out_pairs(batch, table, SAME_BRIDGE, &Verdict::Accept);
     batch.rule(table, BASE_CHAIN, |rule| {

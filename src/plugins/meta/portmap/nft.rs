@@ -8,13 +8,15 @@
 //!   … the same for IPv6, and the ports that have conditions
 //!   map known4 { type inet_proto . inet_service : verdict; … }    # see services.rs
 //!   set attachments { … }                       # the owner of each element
+//!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain prerouting {
 //!     type nat hook prerouting priority dstnat + 1; policy accept;
+//!     jump admin
 //!     ip daddr 127.0.0.0/8 return               # the host's own, even if sent from outside
 //!     fib daddr type local fib daddr . iif type local goto ports
 //!     fib daddr type local goto elsewhere
 //!   }
-//!   chain output { … the last rule, for packets that the host itself sends … }
+//!   chain output { … the first rule and the last, for packets that the host itself sends … }
 //!   chain elsewhere { jump known; goto ports }
 //!   chain known { meta l4proto . th dport vmap @known4; … }
 //!   chain known4-… { ip daddr 198.51.100.1 return; …; accept }
@@ -616,6 +618,8 @@ fn lay_out(batch: &mut Batch, table: Table) {
     lay_out_guard(batch, table);
     batch.base_chain(table, PREROUTING, AT_PREROUTING).flush_chain(table, PREROUTING);
     batch.base_chain(table, OUTPUT, AT_OUTPUT).flush_chain(table, OUTPUT);
+    owned::jump_to_admin(batch, table, PREROUTING);
+    owned::jump_to_admin(batch, table, OUTPUT);
     batch.chain(table, PORTS).flush_chain(table, PORTS);
     for family in [&V4, &V6] {
         lay_out_ports(batch, table, family);

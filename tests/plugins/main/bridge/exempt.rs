@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::masquerade::conf;
 use crate::support::attachment::{for_ours, ips, skip, with};
-use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::networks::bridge::warm_up;
 use crate::support::networks::flannel;
 use crate::support::snapshot::Watch;
@@ -125,47 +124,4 @@ fn issue_40_packets_of_ipsec_keep_their_source() {
             .for_each(|ip| assert_not_masqueraded(lab, &b, ip));
         one.check(&result).ok();
     });
-}
-
-/// The rules of the administrator's chain count before and after the containers, and stay.
-#[test]
-fn issue_40_the_administrator_s_chain_exempts_and_stays() {
-    for_ours("bridge", |lab| {
-        let rules = OUTSIDE.map(|ip| {
-            let family = if ip.contains(':') { "ip6" } else { "ip" };
-            format!("add rule inet cni_multi_masquerade admin {family} daddr {ip} accept")
-        });
-        let admin = format!(
-            "nft 'add table inet cni_multi_masquerade; add chain inet cni_multi_masquerade admin; {}'",
-            rules.join("; ")
-        );
-        let listed = || lab.host.sh("nft -s list chain inet cni_multi_masquerade admin");
-        lab.host.sh(&admin);
-        let made = listed();
-        assert_exempted(lab);
-        assert_eq!(listed(), made, "after the last DEL");
-        assert_exempted(lab);
-        lab.host.sh("nft flush chain inet cni_multi_masquerade admin");
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf(Some("nftables")));
-        let result = attachment.add();
-        ips(&result).iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
-        attachment.check(&result).ok();
-        attachment.del();
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi_masquerade"));
-    });
-}
-
-/// Two containers come and go, and the outside sees their addresses.
-fn assert_exempted(lab: &Lab) {
-    let containers = [lab.container(), lab.container()];
-    let attachments = containers.each_ref().map(|at| lab.attach(at, &conf(Some("nftables"))));
-    let results = attachments.each_ref().map(|attachment| attachment.add());
-    for (container, result) in containers.iter().zip(&results) {
-        ips(result).iter().for_each(|ip| assert_not_masqueraded(lab, container, ip));
-    }
-    for (attachment, result) in attachments.iter().zip(&results) {
-        attachment.check(result).ok();
-        attachment.del();
-    }
 }
