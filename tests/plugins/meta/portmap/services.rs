@@ -87,6 +87,20 @@ fn cve_2019_9946_the_address_of_an_ipvs_service_is_left_alone() {
     });
 }
 
+/// kubelet has made its chain before the port was published, and kube-proxy comes later.
+#[test]
+fn beside_kubelet_later_services_are_left_alone() {
+    for_ours_with_each_backend(|lab, backend| {
+        lab.host.sh("iptables-nft -t mangle -N KUBE-IPTABLES-HINT");
+        let chain = publish(lab, backend, json!([web()]));
+        start_services(lab, "kube-ipvs0");
+        route_services(lab);
+        assert_each_has_its_own(lab, &chain, &format!("{backend:?}"));
+        chain.check(&chain.result).ok();
+        chain.del_all();
+    });
+}
+
 #[test]
 fn sync_spares_services_that_came_after_the_port() {
     for_ours("portmap", |lab| {
@@ -127,19 +141,26 @@ fn a_later_address_beside_services_leads_to_the_port() {
     });
 }
 
-/// A host without services publishes ports at each address that it gets.
+/// A host without services publishes ports at each address that it gets, also beside kube-proxy in a
+/// mode that gives it none.
 #[test]
 fn without_services_each_new_address_leads_to_the_port() {
-    for_ours("portmap", |lab| {
-        let chain = publish(lab, None, json!([web()]));
-        let other = lab.container();
-        lab.attach(&other, &other_network()).add();
-        lab.host.sh("ip link add new type veth peer name peer; ip link set new up; ip addr add 192.0.2.7/24 dev new");
-        let _server = TcpServer::start(&chain.container, 80);
-        for from in [&lab.host, &*other] {
-            assert!(connect(from, "192.0.2.7:8080").is_some());
-        }
-    });
+    let kubelet = "iptables-nft -t mangle -N KUBE-IPTABLES-HINT";
+    let by_chain = format!("{kubelet}; iptables-nft -t nat -N KUBE-SERVICES");
+    let by_table = format!("{kubelet}; nft add table ip kube-proxy");
+    for made in ["true", &by_chain, &by_table] {
+        for_ours("portmap", |lab| {
+            lab.host.sh(made);
+            let chain = publish(lab, None, json!([web()]));
+            let other = lab.container();
+            lab.attach(&other, &other_network()).add();
+            lab.host.sh("ip link add new type veth peer name peer; ip link set new up; ip addr add 192.0.2.7/24 dev new");
+            let _server = TcpServer::start(&chain.container, 80);
+            for from in [&lab.host, &*other] {
+                assert!(connect(from, "192.0.2.7:8080").is_some(), "{made}");
+            }
+        });
+    }
 }
 
 #[test]
