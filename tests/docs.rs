@@ -38,6 +38,7 @@ use self::evidence::Table;
 use self::named_tests::{is_test, packages_script};
 use crate::support::attachment::{has_programs, skip, with};
 use crate::support::call::{Outcome, Peer, binary};
+use crate::support::case;
 use crate::support::limit;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
@@ -720,7 +721,7 @@ fn the_examples_print_what_is_written() {
 
 #[test]
 fn the_examples_of_rarer_links_print_what_is_written() {
-    pages_with_examples(true).iter().for_each(assert_prints_what_is_written);
+    case::in_turn(pages_with_examples(true), 2).iter().for_each(assert_prints_what_is_written);
 }
 
 fn assert_prints_what_is_written(page: &Page) {
@@ -786,7 +787,7 @@ fn the_errors_are_those_of_the_pages() {
 
 #[test]
 fn the_errors_of_rarer_links_are_those_of_the_pages() {
-    for page in pages_of_plugins(true) {
+    for page in case::in_turn(pages_of_plugins(true), 2) {
         let Some(terminal) = Terminal::for_page(&page) else { continue };
         terminal.make_ready(&page);
         assert_errors_are_written(&page, &terminal);

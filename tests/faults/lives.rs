@@ -265,7 +265,7 @@ fn lives_of_links_of_modules_leave_nothing_and_spare_others() {
     {
         return skip("bridges with VLANs");
     }
-    let story = Story { workers: 6, by_net: 2, ..Story::of(30, 2) };
+    let story = Story { workers: 6, by_net: 2, ..Story::of(20, 2) };
     let networks =
         [Driver::Plugins, Driver::Net].map(|driver| of_modules(driver, &story.workers_of(driver)));
     story.run(&lab, networks.into_iter().flatten().collect(), VRF);

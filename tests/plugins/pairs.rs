@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
+use crate::support::case;
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{both, is_able};
 use crate::support::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
@@ -109,7 +110,7 @@ fn lose_all_of_host(synced: &Synced<'_>) {
 
 /// Runs the case with each plugin that can follow, in a lab of its own.
 fn with_each(main: &str, followers: &[&str], case: impl Fn(&Lab, &str)) {
-    for follower in followers {
+    for follower in case::in_turn(followers, 3) {
         for_ours(main, |lab| {
             let is_in = match *follower {
                 "bandwidth" => ["tbf", "ifb", "u32"].iter().all(|part| is_able(lab, part)),

@@ -1,5 +1,7 @@
 //! How much a test tries, and on which kind of machine.
 
+use super::case;
+
 /// How much of a sweep runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
@@ -25,14 +27,15 @@ pub fn is_long() -> bool {
 }
 
 /// In the ordinary form every `one_of`th item, in the whole one twice as many, in the long one all of them. Callers with
-/// different turns start at different offsets, so that together they cover every item.
+/// different turns start at different offsets, so that together they cover every item. A run that takes turns has every
+/// `one_of`th, others at each commit.
 pub fn sample<T>(all: Vec<T>, one_of: usize, turn: usize) -> Vec<T> {
     let step = match extent() {
-        Extent::Ordinary => one_of,
-        Extent::Whole => (one_of / 2).max(1),
+        Extent::Whole if case::turn().is_none() => (one_of / 2).max(1),
+        Extent::Ordinary | Extent::Whole => one_of,
         Extent::Long => 1,
     };
-    all.into_iter().skip(turn % step).step_by(step).collect()
+    all.into_iter().skip((turn + case::turn().unwrap_or_default()) % step).step_by(step).collect()
 }
 
 /// Of the points of a sweep one in so many is tried; every one by `tests/faults/run`, which sets `CNI_EVIDENCE` and writes

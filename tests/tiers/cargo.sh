@@ -104,12 +104,13 @@ slowest_tests() { # slowest_tests NUMBER
     sort -rn | sed -nE "1,$1s/^([^ ]+) (.*)/  \1 s  \2/p"
 }
 
-# Twice as many threads as processors, and two: tests wait for the kernel and for each other.
+# Four times as many threads as processors, since many tests wait. In the order of their names, those that wait would
+# run beside each other, and those that do not.
 integration_tests() { # integration_tests SECONDS LIBTEST-ARGUMENT...
   local seconds=$1
   shift
-  export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2 + 2))}
-  cargo_tests integration "$seconds" integration "$@"
+  export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 4))}
+  cargo_tests integration "$seconds" integration --shuffle-seed 1 "$@"
 }
 
 skipped_tests() { sed -nE 's/^SKIP ([^ ]+): needs .*/\1/p' "$1" 2>/dev/null | sort -u; }

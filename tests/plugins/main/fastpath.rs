@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::bridge::vlan::filters_vlans;
 use crate::support::attachment::{for_ours, interface, ips, with};
+use crate::support::case;
 use crate::support::flow::{Flow, assert_rate};
 use crate::support::kernel::knows_ways_through_bridges;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
@@ -290,7 +291,7 @@ fn a_late_del_spares_the_flows_of_the_next_container() {
 fn a_del_after_a_killed_one_ends_the_flows() {
     for_each_network(|lab, conf| {
         let conf = of_one_address(conf);
-        for kills in 1.. {
+        for kills in case::in_turn(1..100, 3) {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             let ip = ips(&attachment.add()).remove(0);

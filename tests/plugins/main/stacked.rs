@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::with;
 use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
+use crate::support::case;
 use crate::support::contract::{
     assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_full_subnet_is_refused,
 };
@@ -524,7 +525,7 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
 }
 
 pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
-    let cases: Vec<Break> = common_breaks().into_iter().chain(own).collect();
+    let cases = case::in_turn(common_breaks().into_iter().chain(own), 2);
     kind.for_each_peer(|lab| {
         cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
     });
@@ -584,7 +585,7 @@ pub fn failing_mtu() -> Vec<Case> {
 }
 
 pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
-    let cases: Vec<Case> = failing().into_iter().chain(own).collect();
+    let cases = case::in_turn(failing().into_iter().chain(own), 2);
     let (alone, together): (Vec<Case>, Vec<Case>) =
         cases.into_iter().partition(|case| case.host != "true");
     kind.for_each_peer(|lab| {

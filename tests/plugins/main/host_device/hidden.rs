@@ -7,6 +7,7 @@ use super::back::records;
 use super::{MAC, assert_is_back};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::Outcome;
+use crate::support::case;
 use crate::support::kernel;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::host_device::{conf, device, is_up, layer_two};
@@ -94,7 +95,7 @@ const WAYS: [(&str, End); 2] =
 #[test]
 fn device_in_any_disguise_comes_back() {
     for_ours("host-device", |lab| {
-        for (what, script) in disguises() {
+        for (what, script) in case::in_turn(disguises(), 3) {
             for (way, end) in WAYS {
                 device(lab);
                 let before = Watch::start(lab, &[]);
@@ -153,7 +154,7 @@ fn hiding_places() -> Vec<(&'static str, String, &'static str)> {
 #[test]
 fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
     for_ours("host-device", |lab| {
-        for (what, away, back) in hiding_places() {
+        for (what, away, back) in case::in_turn(hiding_places(), 3) {
             for (way, end) in WAYS {
                 device(lab);
                 nest(lab);
@@ -345,7 +346,7 @@ fn device_is_known_without_sysfs_by_kind_and_other_end() {
         let container = lab.container();
         let attachment = attach(lab, &container);
         let before = Watch::start(lab, &[]);
-        for (what, script) in disguises() {
+        for (what, script) in case::in_turn(disguises(), 3) {
             attachment.add();
             let forget = "sed -i 's/\"identity\":{\"inode\":[0-9]*/\"identity\":{\"inode\":null/' /run/cni/host-device/*.json";
             lab.host.sh(&format!("{forget} && grep -q inode.:null /run/cni/host-device/*.json"));

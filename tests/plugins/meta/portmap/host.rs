@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::for_each_backend;
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
+use crate::support::case;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::networks::portmap::{at, network, portmap, publish, warm_up, web};
 use crate::support::snapshot::Watch;
@@ -112,7 +113,7 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
     ];
     for_each_peer("portmap", |lab| {
         warm_up(lab, &network(), &portmap(Some("nftables"), json!([web()])));
-        for (conditions, expected) in &cases {
+        for (conditions, expected) in case::in_turn(&cases, 3) {
             let before = Watch::start(lab, &[]);
             let chained = with(&portmap(Some("nftables"), json!([web()])), conditions.clone());
             let chain = lab.chain(&network(), &chained);
