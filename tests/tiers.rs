@@ -64,8 +64,9 @@ fn what_a_tier_started_ends_with_the_script() {
             scratch.text(),
             mark.display()
         );
-        let mut run =
-            Command::new("bash").args(["-c", &script]).current_dir(root()).spawn().unwrap();
+        // No trap gets a signal that was ignored before, as nohup does.
+        let bash = ["--default-signal", "bash", "-c", &script];
+        let mut run = Command::new("env").args(bash).current_dir(root()).spawn().unwrap();
         let text = || fs::read_to_string(&mark).unwrap_or_default();
         for _ in 0..500 {
             if text().ends_with('\n') {
