@@ -192,7 +192,7 @@ fn add(chain: &Chain<'_>, attachment: &Attachment<'_>) {
 }
 
 /// Tries every `each`th lie with these plugins: fewer for plugins that start programs or are slow.
-/// The ordinary run tries at most one lie in four, the whole one in two, and the plugins take turns.
+/// The ordinary run and each turn try at most one lie in four, and the plugins take turns.
 fn try_out(each: usize, plugins: fn(&Lab, &Chain<'_>) -> Vec<Value>) {
     for_ours("firewall", |lab| {
         let other = lab.chain(&firewall::network(), &firewall(None));

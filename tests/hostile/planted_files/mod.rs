@@ -62,7 +62,7 @@ pub const PLANTS: [Plant; 14] = [
     OfAnother,
 ];
 
-/// Every plant at each place; in the ordinary run a third of them, a different third for each
+/// Every plant at each place; in the ordinary run and at each turn a third of them, a different third for each
 /// place.
 pub fn plantings<'a>(places: &[&'a str]) -> Vec<(&'a str, Plant)> {
     let at = |(turn, place): (usize, &&'a str)| {

@@ -291,7 +291,7 @@ fn a_late_del_spares_the_flows_of_the_next_container() {
 fn a_del_after_a_killed_one_ends_the_flows() {
     for_each_network(|lab, conf| {
         let conf = of_one_address(conf);
-        for kills in case::in_turn(1..100, 3) {
+        for kills in case::in_turn(1..1000, 3) {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             let ip = ips(&attachment.add()).remove(0);

@@ -525,7 +525,7 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
 }
 
 pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
-    let cases = case::in_turn(common_breaks().into_iter().chain(own), 2);
+    let cases = case::in_turn(common_breaks().into_iter().chain(own), 3);
     kind.for_each_peer(|lab| {
         cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
     });
@@ -585,7 +585,7 @@ pub fn failing_mtu() -> Vec<Case> {
 }
 
 pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
-    let cases = case::in_turn(failing().into_iter().chain(own), 2);
+    let cases = case::in_turn(failing().into_iter().chain(own), 3);
     let (alone, together): (Vec<Case>, Vec<Case>) =
         cases.into_iter().partition(|case| case.host != "true");
     kind.for_each_peer(|lab| {

@@ -67,10 +67,9 @@ impl OurTable<'_> {
         Ok(())
     }
 
-    /// Whether an administrator has rules in the table: besides them, only our jumps use the chain.
+    /// Whether an administrator has rules in the table.
     fn is_administered(&self) -> Result<bool> {
-        let jumps = self.layout.chains_and_rules().uses_of(ADMIN);
-        Ok(jumps > 0 && self.chain(ADMIN)?.is_some_and(|chain| chain.uses > jumps))
+        Ok(self.chain(ADMIN)?.is_some() && !self.rules(ADMIN)?.is_empty())
     }
 
     fn plan_deletion(&self, batch: &mut Batch, elements: &[Released]) {

@@ -181,15 +181,16 @@ fn require_backend(handles: &Handles, conf: &Conf) -> Result<()> {
     }
 }
 
-/// Refuses ports that a container has which is not gone.
+/// Refuses ports that a container has which is not gone. Where no port was closed, another ADD may
+/// have closed it: the holder is refused when it is seen again.
 fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    let mut kept = None;
     while let Err(taken) = refuse_taken(cx.handles(), ports) {
-        if taken.code != Code::CONFLICT {
+        if taken.code != Code::CONFLICT || kept.as_ref() == Some(&taken.details()) {
             return Err(taken);
         }
         match abandoned::close_one(cx, ports) {
-            Ok(true) => (),
-            Ok(false) => return refuse_taken(cx.handles(), ports), // another ADD may have closed it
+            Ok(is_closed) => kept = (!is_closed).then_some(taken.details()),
             Err(error) => {
                 let unknown = format_args!("whether its container is gone is unknown: {error}");
                 return Err(taken.with_details(unknown));

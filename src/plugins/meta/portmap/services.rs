@@ -22,8 +22,9 @@ const LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 /// The host's own addresses, if it has some that are those of services, or may get them.
 pub fn own_addresses(cx: &Context<'_>) -> Result<Option<Vec<IpNet>>> {
+    let may_come = may_come(cx)?; // before the links, which come last
     let links = links(cx)?;
-    if links.is_empty() && !may_come(cx)? {
+    if links.is_empty() && !may_come {
         return Ok(None);
     }
     let mut all = cx.host()?.all_addresses()?;
