@@ -54,8 +54,6 @@ enum Joined {
     /// The ifindex of an interface that was in the VRF before, so that ADD was refused: DEL must not
     /// take that for the reference's work.
     Refused { refused: u32 },
-    /// The same, of a version that did not record the link.
-    RefusedBefore,
 }
 
 fn records() -> Records {
@@ -68,7 +66,7 @@ impl Joined {
         let links = match self {
             Joined::Member { vrf, link, .. } => vec![*vrf, *link],
             Joined::Refused { refused } => vec![*refused],
-            Joined::Creating { .. } | Joined::RefusedBefore => vec![],
+            Joined::Creating { .. } => vec![],
         };
         for index in links {
             if container.find_link_by_index(index)?.is_none() {
@@ -427,7 +425,7 @@ impl Membership {
         match joined {
             Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
             Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
-            Joined::Refused { .. } | Joined::RefusedBefore => None,
+            Joined::Refused { .. } => None,
         }
     }
 
@@ -514,7 +512,7 @@ impl Exit<'_> {
 fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
     match &record.kept {
         Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
-        Joined::Refused { .. } | Joined::RefusedBefore | Joined::Creating { .. } => false,
+        Joined::Refused { .. } | Joined::Creating { .. } => false,
     }
 }
 

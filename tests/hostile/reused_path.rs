@@ -62,12 +62,14 @@ impl<'a> Member<'a> {
 /// one link on the master can have.
 fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
     let deadline = std::time::Instant::now() + patience(20);
+    // The virtual machine needs its processors for what is waited for.
+    let pause = std::time::Duration::from_millis(if is_emulated() { 1000 } else { 50 });
     loop {
         let outcome = plugin.call("ADD", previous).run();
         if outcome.status == 0 || std::time::Instant::now() > deadline {
             return outcome.ok();
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(pause);
     }
 }
 

@@ -303,7 +303,8 @@ fn fastpath_after_flush_or_delete_add_works_and_del_is_whole() {
 /// Rules of the administrator come before what we decide, and stay after the last DEL.
 #[test]
 fn issue_40_the_administrator_s_chain_comes_first_in_each_table() {
-    let exempts: [(&Subject, &str, fn(&Lab, &One<'_>)); 4] = [
+    type Exempt<'a> = (&'a Subject, &'a str, fn(&Lab, &One<'_>));
+    let exempts: [Exempt<'_>; 4] = [
         (&SUBJECTS[0], "oifname \"uplink\" accept", |lab, one| {
             one.ips().iter().for_each(|ip| assert_not_masqueraded(lab, &one.container, ip))
         }),

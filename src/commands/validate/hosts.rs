@@ -71,7 +71,8 @@ impl Checker<'_> {
     /// Reports a gateway outside the subnets, if no route to it comes first.
     fn check_reach(&mut self, plugin: &Plugin, spot: &Spot, ip: IpAddr, nets: &[IpNet]) {
         let is_near = |net: &IpNet| net.contains(&ip);
-        let is_needed = WITH_GATEWAY.contains(&plugin.text("type")) && !is_link_local(ip);
+        let routed = [&WITH_GATEWAY[..], &["ovs", "dummy"]].concat();
+        let is_needed = routed.contains(&plugin.text("type")) && !is_link_local(ip);
         let is_of_family = |net: &&IpNet| Family::of_net(**net) == Family::of(ip);
         let Some(net) = nets.iter().find(is_of_family) else { return };
         if !is_needed

@@ -87,6 +87,6 @@ fn recorded_routes(at: &Attachment) -> Result<Vec<String>> {
 fn routes_of(joined: Joined) -> Vec<String> {
     match joined {
         Joined::Member { routes, .. } => routes,
-        Joined::Creating { .. } | Joined::Refused { .. } | Joined::RefusedBefore => vec![],
+        Joined::Creating { .. } | Joined::Refused { .. } => vec![],
     }
 }
