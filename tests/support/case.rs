@@ -35,7 +35,7 @@ pub fn is_its_turn(one_in: usize) -> bool {
     turn().is_none_or(|turn| (number + turn).is_multiple_of(one_in))
 }
 
-/// Of these every one in so many whose turn it is; elsewhere than in a run that takes turns, all.
+/// Every `one_in`th of these, others at each turn; all of them where the run takes no turns.
 pub fn in_turn<T>(all: impl IntoIterator<Item = T>, one_in: usize) -> Vec<T> {
     let is_next = |number: usize| turn().is_none_or(|turn| (number + turn).is_multiple_of(one_in));
     let numbered = all.into_iter().enumerate();
