@@ -71,7 +71,7 @@ impl Checker<'_> {
     /// Reports a gateway outside the subnets, if no route to it comes first.
     fn check_reach(&mut self, plugin: &Plugin, spot: &Spot, ip: IpAddr, nets: &[IpNet]) {
         let is_near = |net: &IpNet| net.contains(&ip);
-        // The kernel refuses a route by a gateway that no subnet has, whoever would answer there.
+        // These two set routes as well, and the kernel refuses one whose gateway is on no link.
         let routed = [&WITH_GATEWAY[..], &["ovs", "dummy"]].concat();
         let is_needed = routed.contains(&plugin.text("type")) && !is_link_local(ip);
         let is_of_family = |net: &&IpNet| Family::of_net(**net) == Family::of(ip);

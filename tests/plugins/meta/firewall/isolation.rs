@@ -204,7 +204,7 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
     }
 }
 
-/// Exceptions from the isolation.
+/// Exceptions from the isolation, which outlive the containers.
 #[test]
 fn issue_40_the_administrator_s_chain_precedes_isolation() {
     for_ours("firewall", |lab| {
@@ -217,6 +217,16 @@ fn issue_40_the_administrator_s_chain_precedes_isolation() {
         assert!(passes(&one.container, &other.ips()));
         assert!(!passes(&other.container, &one.ips()));
         one.check(&one.result).ok();
+        let rules = || lab.host.sh("nft -s list chain inet cni_multi_firewall admin");
+        let made = rules();
+        [&one, &other].iter().for_each(|chain| chain.del_all());
+        assert_eq!(rules(), made);
+        assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains("shared"));
+        lab.host.sh("nft flush chain inet cni_multi_firewall admin");
+        let last = lab.chain(&network(), &chained);
+        last.add();
+        last.del_all();
+        assert_eq!(lab.host.sh("nft list tables inet"), "");
     });
 }
 
