@@ -95,21 +95,17 @@ fn a_pool_grows_with_its_range() {
 fn held_blocks_serve_while_etcd_is_away() {
     let Some(etcd) = etcd() else { return };
     let one = Node::join(&etcd, 1);
-    one.add(WIDE, "a");
+    let blocks_of_8 = "10.1.0.0/23"; // of the first, six are a container's
+    one.add(blocks_of_8, "a");
     etcd.members[0].signal(Signal::SIGSTOP);
-    for id in ["b", "c"] {
-        one.add(WIDE, id);
-    }
-    let mut outcome = one.try_add(WIDE, "d");
-    if outcome.status == 0 {
-        outcome = one.try_add(WIDE, "e"); // the first block may have had four addresses
-    }
-    let away = outcome.err();
+    add_all(&one, blocks_of_8, &["b", "c"]);
+    let more = (0..6).map(|number| one.try_add(blocks_of_8, &format!("more{number}")));
+    let away = more.into_iter().find(|outcome| outcome.status != 0).unwrap().err();
     assert_eq!(away.code, 11, "{away:?}\n{}", one.log());
     assert!(away.msg.starts_with("the cluster's store cannot be used"), "{away:?}");
-    assert_eq!(one.status(WIDE).err().code, 50);
+    assert_eq!(one.status(blocks_of_8).err().code, 50);
     etcd.members[0].signal(Signal::SIGCONT);
-    one.wait_until(|node| node.try_add(WIDE, "f").status == 0);
+    one.wait_until(|node| node.try_add(blocks_of_8, "f").status == 0);
 }
 
 #[test]
