@@ -8,10 +8,21 @@ run_in_vm() {
   local seconds=$1
   shift
   # shellcheck disable=SC2016 # for the inner shell
-  VM_CACHE=$target/vm VM_OUT=$logs/vm limited $((seconds + 60)) vm tests/vm/run -t "$seconds" -- \
+  VM_CACHE=$target/vm VM_OUT=$logs/vm limited $((seconds + 60)) vm tests/vm/run -t "$seconds" -i 300 -- \
     env CNI_VM=1 RUSTC_BOOTSTRAP=1 RUST_TEST_THREADS=6 CNI_SKIP_LOG=/vm-out/skips CNI_SKIPPED="$logs/skips" \
     ${CNI_MULTI:+CNI_MULTI="$CNI_MULTI"} ${CNI_REFERENCE:+CNI_REFERENCE="$CNI_REFERENCE"} ${CNI_TURN:+CNI_TURN="$CNI_TURN"} \
-    sh -c 'exec "$@" >/vm-out/output 2>&1' sh "$(binary_of integration)" -Zunstable-options --report-time --exact "$@"
+    sh -c 'exec "$@" >>/vm-out/output 2>&1' sh "$(binary_of integration)" -Zunstable-options --report-time --exact "$@"
+}
+
+# run_rest_in_vm SECONDS TEST...: a kernel that stops takes with it tests that have not begun. They get another machine,
+# once; what the kernel said is printed.
+run_rest_in_vm() {
+  local seconds=$1 rest
+  shift
+  mapfile -t rest < <(printf '%s\n' "$@" | grep -vxFf <(sed -nE 's/^test (.*) \.\.\. (ok|FAILED).*$/\1/p' "$logs/vm/output" 2>/dev/null))
+  echo "  the virtual machine stopped with ${#rest[@]} of $# tests still to run; they run in another. Its last words:"
+  show_log vm
+  run_in_vm "$seconds" "${rest[@]}"
 }
 
 # judge_vm STATUS TEST...: a test counts when libtest reports a pass there and it did not skip again.
@@ -40,7 +51,7 @@ kernel_skips() { skipped_tests <(grep -v ': needs program ' "$logs/skips"); }
 
 # vm_tests SECONDS: what the integration tier skipped. It counts here instead, where this tier can run.
 vm_tests() {
-  local tests status
+  local tests status began=$SECONDS
   mapfile -t tests < <(kernel_skips)
   if [ ${#tests[@]} = 0 ]; then
     close vm 0 0 0
@@ -56,6 +67,10 @@ vm_tests() {
   mkdir -p "$logs/vm"
   run_in_vm "$1" "${tests[@]}"
   status=$?
+  if [ "$status" = 125 ] && [ $((SECONDS - began)) -lt $(($1 / 2)) ]; then
+    run_rest_in_vm $(($1 - SECONDS + began)) "${tests[@]}"
+    status=$?
+  fi
   judge_vm "$status" "${tests[@]}"
   all_skipped=$((all_skipped - ${#tests[@]})) # of the integration tier
 }
