@@ -86,7 +86,7 @@ impl Plugin for Ptp {
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
-            enable_forwarding(&result)?;
+            forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
             if conf.ip_masq {
                 conf.masquerade(cx).create(at, &result, rb)?;
             }
@@ -179,20 +179,11 @@ impl Conf {
 /// Requires a gateway for each address: all traffic goes through the host's end, which gets the
 /// gateways' addresses.
 fn require_gateways(result: &AddResult) -> Result<()> {
-    result.ips.iter().try_for_each(require_gateway)
-}
-
-fn require_gateway(ip: &IpConfig) -> Result<()> {
-    match ip.gateway {
-        Some(_) => Ok(()),
-        None => Err(without_gateway(ip)),
-    }
-}
-
-fn without_gateway(ip: &IpConfig) -> Error {
-    Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address)).with_details(
-        "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
-    )
+    let Some(ip) = result.ips.iter().find(|ip| ip.gateway.is_none()) else { return Ok(()) };
+    Err(Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address))
+        .with_details(
+            "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
+        ))
 }
 
 /// Adds both ends of the pair to the result.
@@ -200,10 +191,6 @@ fn add_interfaces(result: &mut AddResult, at: &Attachment, pair: &veth::Pair) {
     let host = interface::on_host(&pair.host);
     result.interfaces = vec![host, interface::in_container(at, &pair.mac)];
     interface::assign_addresses(result, CONTAINER);
-}
-
-fn enable_forwarding(result: &AddResult) -> Result<()> {
-    forwarding::ensure(result).map_err(|e| e.context("Could not enable IP forwarding"))
 }
 
 /// Sets the host's end up, after it was set to ignore router advertisements from the container.
@@ -254,28 +241,21 @@ fn add_gateway(host: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
     let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
     match host.add_address(link, gateway.into(), options) {
         Err(e) if e.is_exists() => Ok(()), // two addresses of one subnet share their gateway
-        added => added.map_err(|e| unadded(gateway, e)),
+        added => {
+            added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))
+        }
     }
-}
-
-fn unadded(gateway: IpAddr, error: Error) -> Error {
-    error.worded(format_args!("failed to add IP addr ({gateway}) to veth"))
 }
 
 fn add_host_route(host: &Netlink, link: &Link, ip: &IpConfig) -> Result<()> {
     let route = Route { scope: Scope::HOST, ..Route::to(ip.address.addr().into()) };
     match host.add_only_route(link, &route) {
-        Err(e) if e.is_exists() => Err(taken(ip, e)),
+        Err(e) if e.is_exists() => Err(e.with_code(Code::CONFLICT).with_details(format_args!(
+            "the host routes {} to another link already: is the address given to another container?",
+            ip.address.addr()
+        ))),
         added => added.map_err(|e| e.with_details(format_args!("to {}", route.dst))),
     }
-}
-
-fn taken(ip: &IpConfig, error: Error) -> Error {
-    let details = format!(
-        "the host routes {} to another link already: is the address given to another container?",
-        ip.address.addr()
-    );
-    error.with_code(Code::CONFLICT).with_details(details)
 }
 
 /// Verifies that the host's end is up, has the gateways' addresses, and that what arrives there is
