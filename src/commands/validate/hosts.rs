@@ -42,7 +42,18 @@ impl Checker<'_> {
                 self.check_reach(plugin, &gateway, ip, &[*net]);
             }
         }
-        let nets: Vec<IpNet> = places.iter().map(|place| place.net).collect();
+        let mut nets: Vec<IpNet> = places.iter().map(|place| place.net).collect();
+        // whereabouts has one gateway beside its ranges.
+        if let Some(ipam) =
+            plugin.value.get("ipam").filter(|ipam| text(ipam, "type") == "whereabouts")
+        {
+            let ranges = ipam.get("ipRanges").map_or(&[][..], Value::items).iter().chain([ipam]);
+            let net = |text: &str| addr::parse_cidr(text.split('-').next_back()?.trim()).ok();
+            nets.extend(ranges.filter_map(|it| net(text(it, "range"))));
+            if let Some(ip) = ip_at(ipam, "gateway").filter(|ip| is_used(plugin, *ip)) {
+                self.check_reach(plugin, &plugin.at("ipam.gateway"), ip, &nets);
+            }
+        }
         for (index, route) in routes(plugin).iter().enumerate() {
             let spot = plugin.at(&[&item("ipam.routes", index), ".gw"].concat());
             if let Some(ip) = ip_at(route, "gw").filter(|ip| !ip.is_unspecified()) {
