@@ -23,6 +23,8 @@ use crate::timing;
 
 pub mod handles;
 pub mod leases;
+pub mod owned;
+pub mod part;
 mod postponed;
 pub use self::handles::Handles;
 use self::handles::get_or_try_init;

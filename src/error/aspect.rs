@@ -28,4 +28,6 @@ pub enum Aspect {
     Masquerade,
     /// An address has no lease, or that of another container.
     Lease,
+    /// What it belongs to is missing, which is a difference of its own.
+    Cause,
 }

@@ -16,7 +16,9 @@ use crate::net::netlink::{
     Address, AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch,
 };
 use crate::net::sysctl::Sysctl;
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
+use crate::rollback::Rollback;
 use crate::steps::gateway_field;
 
 /// How long duplicate address detection may take, as in the reference.
@@ -87,6 +89,43 @@ impl Wiring {
 
     fn options(&self) -> AddressOptions {
         AddressOptions { detect_duplicates: self.detects(), subnet_on_link: self.subnet_on_link }
+    }
+}
+
+/// The container's interface with the addresses and routes of the result, up.
+pub struct Inside<'p> {
+    /// The result.
+    pub result: &'p AddResult,
+    /// How it is connected; None in layer 2, where it is only set up.
+    pub wiring: Option<Wiring>,
+    /// The interface and its index in the result, as CHECK has found them.
+    pub found: Option<(&'p Link, usize)>,
+}
+
+impl<'a> Part<'a> for Inside<'_> {
+    fn name(&self) -> &'static str {
+        "addresses and routes"
+    }
+
+    fn what(&self) -> String {
+        "give the interface its addresses and routes".to_owned()
+    }
+
+    fn make(&self, Target { cx, at }: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        if let Some(wiring) = &self.wiring {
+            return configure(cx, at, self.result, wiring);
+        }
+        let container = at.netlink()?;
+        container.set_up(&container.link(at.ifname())?)
+    }
+
+    fn compare(&self, on: Target<'a>) -> Result<()> {
+        let Some((link, index)) = self.found else { return Ok(()) };
+        verify(on.at, link, self.result, index)
+    }
+
+    fn is_repaired(&self) -> bool {
+        false
     }
 }
 

@@ -8,12 +8,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
-use crate::plugin::{Attachment, Context, Detachment};
+use crate::plugin::{Attachment, Context};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::ipam::{self, Ipam};
@@ -303,22 +302,4 @@ pub fn check(
 ) -> Option<Link> {
     found.push(ipam::check_if_any(cx, at));
     verify(cx, at, Some(links.kind), found)
-}
-
-/// DEL of a plugin that creates nothing but such a link: deletes the link and releases its
-/// addresses.
-pub fn detach(cx: &Context<'_>, at: &Detachment, links: PluginLinks) -> Result<()> {
-    ipam::del_with_link(cx, at, &mut || links.delete(at))
-}
-
-/// GC of such a plugin: releases addresses and removes records of links.
-pub fn collect_garbage(
-    cx: &Context<'_>,
-    valid: &ValidAttachments,
-    links: PluginLinks,
-) -> Result<()> {
-    let mut errors = ErrorList::default();
-    errors.push(ipam::gc_if_any(cx, valid));
-    errors.push(links.collect_garbage(cx, valid));
-    errors.finish()
 }

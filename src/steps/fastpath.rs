@@ -33,7 +33,6 @@ use std::net::IpAddr;
 
 use nix::errno::Errno;
 
-use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
@@ -47,10 +46,11 @@ use crate::net::nft::flowtable::LINKS_OF_REQUEST;
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
-use crate::plugin::{Attachment, Context, Detachment, Handles};
-use crate::repair::Repairs;
-use crate::rollback::{Rollback, transaction};
-use crate::steps::{masquerade, nft_owner, veth};
+use crate::plugin::owned::{Owned, Rest, Whose};
+use crate::plugin::part::{Part, Target};
+use crate::plugin::{Context, Detachment, Handles};
+use crate::rollback::Rollback;
+use crate::steps::nft_owner;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
@@ -164,21 +164,37 @@ impl Way {
 }
 
 /// Adds established flows of the container to the flowtable from now on.
-pub fn create<'a>(
-    cx: &'a Context<'_>,
-    key: &'a Key,
-    path: &Path,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let handles = cx.handles();
-    let nft = handles.require_nft().map_err(of_fastpath)?;
-    rb.undo("delete the fast path", || delete(handles, &nft_owner::of(key), Search::Ledger));
-    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&path.elements()).map_err(of_fastpath)?;
-    add_link(nft, &path.link)?;
-    for family in path.families() {
-        add_uplinks(cx, nft, family)?;
+impl<'a> Part<'a> for Path {
+    fn name(&self) -> &'static str {
+        "fast path"
     }
-    Ok(())
+
+    fn what(&self) -> String {
+        format!("add flows of {:?} to flowtable {FLOWTABLE:?}", self.link)
+    }
+
+    fn make(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let (handles, owner) = (cx.handles(), nft_owner::of(&at.key));
+        let nft = handles.require_nft().map_err(of_fastpath)?;
+        let taken = owner.clone();
+        rb.undo("delete the fast path", move || delete(handles, &taken, Search::Ledger));
+        LAYOUT.on(nft).of(&owner).take(&self.elements()).map_err(of_fastpath)?;
+        add_link(nft, &self.link)?;
+        self.families().try_for_each(|family| add_uplinks(cx, nft, family))
+    }
+
+    /// The links of the flowtable are those of the container and of the host's default routes.
+    fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
+        let nft = cx.handles().require_nft()?;
+        let mut found = ErrorList::default();
+        let damage = LAYOUT.on(nft).damage()?;
+        found.push(damage.map_or(Ok(()), |damage| Err(Error::check(damage))));
+        for element in LAYOUT.on(nft).of(&nft_owner::of(&at.key)).missing(&self.elements())? {
+            found.push::<()>(Err(Error::check(format!("no element in set {:?}", element.set))));
+        }
+        found.push(verify_links(cx, nft, self));
+        found.finish().map_err(|error| error.context(format_args!("fastPath of {:?}", self.link)))
+    }
 }
 
 fn add_link(nft: &Nft, link: &str) -> Result<()> {
@@ -214,21 +230,6 @@ fn uplinks(cx: &Context<'_>, family: Family) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Verifies that the container's flows are added to the flowtable, and that its links are those of
-/// the container and of the host's default routes.
-pub fn verify(cx: &Context<'_>, key: &Key, path: &Path) -> Result<()> {
-    let nft = cx.handles().require_nft()?;
-    let elements = path.elements();
-    let mut found = ErrorList::default();
-    let damage = LAYOUT.on(nft).damage()?;
-    found.push(damage.map_or(Ok(()), |damage| Err(Error::check(damage))));
-    for element in LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)? {
-        found.push::<()>(Err(Error::check(format!("no element in set {:?}", element.set))));
-    }
-    found.push(verify_links(cx, nft, path));
-    found.finish().map_err(|error| error.context(format_args!("fastPath of {:?}", path.link)))
-}
-
 fn verify_links(cx: &Context<'_>, nft: &Nft, path: &Path) -> Result<()> {
     let present = nft.links_of_flowtable(TABLE, FLOWTABLE)?;
     let mut wanted = vec![path.link.clone()];
@@ -244,40 +245,35 @@ fn not_among_links(link: &str) -> Error {
     Error::check(format!("link {link:?} is not in flowtable {FLOWTABLE:?}"))
 }
 
-/// Makes again what is missing.
-pub fn repair(cx: &Context<'_>, at: &Attachment, path: &Path, repairs: &Repairs) -> Result<()> {
-    let verified = verify(cx, &at.key, path);
-    let what = format_args!("add flows of {:?} to flowtable {FLOWTABLE:?}", path.link);
-    repairs.make_unless(verified, what, || transaction(|rb| create(cx, &at.key, path, rb)))
-}
+/// The fast paths of attachments. The flows that the kernel still tracks are deleted after the link,
+/// and before another container can get the address, which they would lead to.
+pub struct FastPaths;
 
-/// DEL of a plugin that connects the container by a veth pair, masquerades and makes fast paths.
-/// The flows that the kernel still tracks are deleted before another container can get the address,
-/// which they would lead to.
-pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let (handles, owner) = (cx.handles(), nft_owner::of(&at.key));
-    let mut errors = ErrorList::default();
-    let ways = errors.push(stop(handles, &owner, Search::Ledger)).unwrap_or_default();
-    errors.push(masquerade::del_with_link(cx, at, &mut || {
-        ErrorList::of([veth::delete(cx, at), end(handles, &owner, &ways)])
-    }));
-    errors.finish()
-}
+impl Owned for FastPaths {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        delete(cx.handles(), &nft_owner::of(&at.key), Search::Ledger)
+    }
 
-/// Removes the pairs, and then the fast paths, of this network's attachments that are not valid;
-/// their addresses become free later.
-pub fn gc_with_pairs(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    ErrorList::of([veth::collect_garbage(cx, valid), collect_garbage(cx, valid)])
-}
-
-fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    let handles = cx.handles();
-    let invalid = nft_owner::invalid(handles, &LAYOUT, &cx.config.name, valid)?;
-    ErrorList::of(
-        invalid.into_iter().map(|(owner, stale)| {
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        let handles = cx.handles();
+        let invalid = nft_owner::invalid(handles, &LAYOUT, &cx.config.name, valid)?;
+        ErrorList::of(invalid.into_iter().map(|(owner, stale)| {
             valid.remove(|| stale, || delete(handles, &owner, Search::Comments))
-        }),
-    )
+        }))
+    }
+
+    /// On both sides of the links for DEL; after them for GC, since their addresses become free later.
+    fn surround(&self, cx: &Context<'_>, whose: Whose<'_>, rest: Rest<'_>) -> Result<()> {
+        let Whose::Of(at) = whose else {
+            return ErrorList::of([rest(), whose.take(self, cx)]);
+        };
+        let (handles, owner) = (cx.handles(), nft_owner::of(&at.key));
+        let mut errors = ErrorList::default();
+        let ways = errors.push(stop(handles, &owner, Search::Ledger)).unwrap_or_default();
+        errors.push(rest());
+        errors.push(end(handles, &owner, &ways));
+        errors.finish()
+    }
 }
 
 fn delete(handles: &Handles, owner: &Owner, search: Search) -> Result<()> {

@@ -2,66 +2,66 @@
 //! turn it off: others may rely on it by then, and whether it was on before ADD is not known.
 
 use crate::cni::result::AddResult;
-use crate::error::{Aspect, Error, ErrorList, Result};
+use crate::error::{Aspect, Error, Result};
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
-use crate::repair::Repairs;
+use crate::plugin::part::{Part, Target};
+use crate::rollback::Rollback;
 
-/// Turns forwarding on for each family of the result's addresses.
-pub fn ensure(result: &AddResult) -> Result<()> {
-    families(result).try_for_each(|family| Sysctl::forwarding(family).ensure("1"))
+/// The host forwards what it receives of a family by a link.
+pub struct Forwarding {
+    family: Family,
+    /// The link's name.
+    link: String,
+    /// The reference's words for a failure.
+    failure: &'static str,
 }
 
-/// Verifies that the host forwards what it receives by the link, for each family of the result's
-/// addresses.
-pub fn verify(result: &AddResult, link: &str) -> Result<()> {
-    ErrorList::of(families(result).map(|family| verify_family(family, link)))
-}
+impl Forwarding {
+    /// For each family of the result's addresses.
+    pub fn of(result: &AddResult, link: &str, failure: &'static str) -> Vec<Forwarding> {
+        let has = |of: &Family| result.ips.iter().any(|ip| Family::of_net(ip.address) == *of);
+        let of = |family| Forwarding { family, link: link.to_owned(), failure };
+        Family::ALL.into_iter().filter(has).map(of).collect()
+    }
 
-/// Turns forwarding on again, for the link as well, unless it is.
-pub fn repair(result: &AddResult, link: &str, repairs: &Repairs) -> Result<()> {
-    families(result).try_for_each(|family| repair_family(family, link, repairs))
-}
-
-fn repair_family(family: Family, link: &str, repairs: &Repairs) -> Result<()> {
-    let what = format_args!("forward what {link:?} receives of {family}");
-    repairs.make_shared(
-        what,
-        || verify_family(family, link),
-        || {
-            Sysctl::forwarding(family).ensure("1")?;
-            match family {
-                Family::V4 => Sysctl::ipv4_conf(link, "forwarding").ensure("1"),
-                Family::V6 => Ok(()),
-            }
-        },
-    )
-}
-
-fn verify_family(family: Family, link: &str) -> Result<()> {
-    require_on(&Sysctl::forwarding(family))?;
-    match family {
-        // IN_DEV_FORWARD of linux/inetdevice.h: IPv4 has a setting for each link as well.
-        Family::V4 => require_on(&Sysctl::ipv4_conf(link, "forwarding")),
-        // ip6_forward() of net/ipv6/ip6_output.c looks at the setting for all links alone.
-        Family::V6 => Ok(()),
+    /// The settings that must not be 0. IN_DEV_FORWARD of linux/inetdevice.h: IPv4 has one for each
+    /// link as well; ip6_forward() of net/ipv6/ip6_output.c looks at that for all links alone.
+    fn settings(&self) -> impl Iterator<Item = Sysctl> {
+        let of_link =
+            (self.family == Family::V4).then(|| Sysctl::ipv4_conf(&self.link, "forwarding"));
+        [Sysctl::forwarding(self.family)].into_iter().chain(of_link)
     }
 }
 
-/// A setting that cannot be read is not compared.
-fn require_on(setting: &Sysctl) -> Result<()> {
-    if setting.read().is_ok_and(|value| value == "0") { Err(is_off(setting)) } else { Ok(()) }
-}
+impl<'a> Part<'a> for Forwarding {
+    fn name(&self) -> &'static str {
+        "forwarding"
+    }
 
-fn is_off(setting: &Sysctl) -> Error {
-    Error::check(format!("sysctl {setting} is off, so the host forwards nothing for the container"))
-        .about(&Aspect::Setting(setting.to_string()))
-}
+    fn what(&self) -> String {
+        format!("forward what {:?} receives of {}", self.link, self.family)
+    }
 
-fn families(result: &AddResult) -> impl Iterator<Item = Family> {
-    Family::ALL.into_iter().filter(|family| has_address(result, family))
-}
+    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let on = Sysctl::forwarding(self.family).ensure("1");
+        on.map_err(|error| error.context(self.failure))
+    }
 
-fn has_address(result: &AddResult, of: &Family) -> bool {
-    result.ips.iter().any(|ip| Family::of_net(ip.address) == *of)
+    /// A setting that cannot be read is not compared.
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        let is_off = |setting: &Sysctl| setting.read().is_ok_and(|value| value == "0");
+        let Some(setting) = self.settings().find(is_off) else { return Ok(()) };
+        let problem =
+            format!("sysctl {setting} is off, so the host forwards nothing for the container");
+        Err(Error::check(problem).about(&Aspect::Setting(setting.to_string())))
+    }
+
+    fn make_again(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        self.settings().try_for_each(|setting| setting.ensure("1"))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }

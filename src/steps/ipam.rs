@@ -6,6 +6,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::owned::{Owned, Rest, Whose};
 use crate::plugin::{Attachment, Call, Context, Detachment, Kind};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
@@ -158,52 +159,40 @@ pub fn repair_before(
     }
 }
 
-/// What deletes a link, or links.
-type Delete<'a> = &'a mut dyn FnMut() -> Result<()>;
+/// The leases of attachments at the IPAM plugin, if any. What else they own is removed first, since
+/// the next ADD may be allocated the same addresses; unless the plugin needs the link to release them.
+pub struct Leases;
 
-/// DEL of the IPAM plugin, if any, and of the link. The link is deleted first, since the next ADD
-/// may be allocated the same addresses; unless the plugin needs the link to release them.
-pub fn del_with_link(cx: &Context<'_>, at: &Detachment, delete_link: Delete<'_>) -> Result<()> {
-    around(Ipam::find(cx), &|ipam| ipam.del(at), delete_link)
-}
-
-/// GC of the IPAM plugin, if any, and of links, in the order of [`del_with_link`].
-pub fn gc_with_links(
-    cx: &Context<'_>,
-    valid: &ValidAttachments,
-    delete_links: Delete<'_>,
-) -> Result<()> {
-    around(Ipam::find(cx), &|ipam| ipam.gc(valid), delete_links)
-}
-
-fn around(
-    ipam: Result<Option<Ipam<'_>>>,
-    release: &dyn Fn(&Ipam<'_>) -> Result<()>,
-    delete: Delete<'_>,
-) -> Result<()> {
-    let mut errors = ErrorList::default();
-    match errors.push(ipam).flatten() {
-        Some(ipam) if ipam.needs_link() => {
-            errors.push(release(&ipam));
-            errors.push(delete());
-        }
-        Some(ipam) => {
-            errors.push(delete());
-            errors.push(release(&ipam));
-        }
-        None => {
-            errors.push(delete());
-        }
+impl Owned for Leases {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.del(at))
     }
-    errors.finish()
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
+    }
+
+    fn surround(&self, cx: &Context<'_>, whose: Whose<'_>, rest: Rest<'_>) -> Result<()> {
+        let release = |ipam: &Ipam<'_>| match whose {
+            Whose::Of(at) => ipam.del(at),
+            Whose::Stale(valid) => ipam.gc(valid),
+        };
+        let mut errors = ErrorList::default();
+        match errors.push(Ipam::find(cx)).flatten() {
+            Some(ipam) if ipam.needs_link() => {
+                errors.push(release(&ipam));
+                errors.push(rest());
+            }
+            ipam => {
+                errors.push(rest());
+                errors.push(ipam.as_ref().map_or(Ok(()), release));
+            }
+        }
+        errors.finish()
+    }
 }
 
 /// STATUS of the IPAM plugin, if any.
 pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.status())
-}
-
-/// GC of the IPAM plugin, if any, for plugins whose links disappear with their namespaces.
-pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
 }

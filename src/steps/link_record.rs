@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysfs::Sysfs;
+use crate::plugin::owned::Owned;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::link_alias;
@@ -126,10 +127,15 @@ impl PluginLinks {
     fn may_be_of(self, link: &Link, key: &Key) -> bool {
         link.kind == self.kind && !link_alias::is_of_another(&link.alias, key)
     }
+}
 
-    /// Removes the records of this network's attachments that are not valid. Their links are in a
-    /// container, and disappear with it.
-    pub fn collect_garbage(self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+impl Owned for PluginLinks {
+    fn remove(&self, _: &Context<'_>, at: &Detachment) -> Result<()> {
+        self.delete(at)
+    }
+
+    /// The links are in a container, and disappear with it; their records stay.
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         self.records().forget_stale::<Made>(&cx.config.name, valid)
     }
 }

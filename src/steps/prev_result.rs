@@ -41,6 +41,17 @@ pub fn container_interface<'a>(
     Ok((index, interface))
 }
 
+/// The container's interface as the kernel has it, and its index in prevResult.
+pub fn see(
+    at: &Attachment,
+    result: &AddResult,
+    kind: Option<&str>,
+    found: &mut ErrorList,
+) -> Option<(Link, usize)> {
+    let (index, interface) = found.push(container_interface(result, at))?;
+    Some((verify_link(at, interface, kind, found)?, index))
+}
+
 /// The hardware address that the container's interface has in prevResult: the container can change
 /// that of the link.
 pub fn container_mac(result: &AddResult, at: &Attachment) -> Result<MacAddr> {

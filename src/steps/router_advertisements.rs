@@ -13,7 +13,9 @@ use serde::Deserialize;
 use crate::cni::json::Value;
 use crate::error::{Error, Result, warn};
 use crate::net::sysctl::Sysctl;
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
+use crate::rollback::Rollback;
 
 const IGNORED: &str = "0";
 /// Also while the container forwards packets.
@@ -59,6 +61,28 @@ impl AcceptRa {
         let is_set = |key: &&str| ipam.and_then(|ipam| ipam.get(key)) == Some(&Value::Bool(true));
         let is_taken = ["dhcpv6", "slaac"].iter().any(is_set);
         self.0.map(|wanted| if wanted && !is_taken { ACCEPTED } else { IGNORED })
+    }
+}
+
+impl<'a> Part<'a> for AcceptRa {
+    fn name(&self) -> &'static str {
+        "accept_ra"
+    }
+
+    fn what(&self) -> String {
+        "set accept_ra of the interface".to_owned()
+    }
+
+    fn make(&self, Target { cx, at }: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        self.set(cx, at)
+    }
+
+    fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
+        self.verify(cx, at)
+    }
+
+    fn is_repaired(&self) -> bool {
+        false
     }
 }
 

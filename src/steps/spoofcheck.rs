@@ -14,15 +14,17 @@
 //! }
 //! ```
 
-use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, jump_to_admin};
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
-use crate::plugin::Handles;
+use crate::plugin::owned::Owned;
+use crate::plugin::part::{Part, Target};
+use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
@@ -56,68 +58,72 @@ pub fn status(handles: &Handles) -> Result<()> {
         .map_err(|e| of_spoofcheck(e).with_code(Code::NOT_AVAILABLE))
 }
 
-/// A port of the bridge, and the one address that frames which arrive by it may have.
+/// Frames that arrive by a port of the bridge have the hardware address of the container's interface.
 pub struct Port<'a> {
     /// The port's name.
     pub name: &'a str,
-    /// The hardware address of the container's interface.
-    pub mac: &'a MacAddr,
-}
-
-/// Drops frames that arrive by the port with another source address.
-pub fn create<'a>(
-    handles: &'a Handles,
-    key: &'a Key,
-    port: &Port<'_>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let nft = handles.require_nft().map_err(of_spoofcheck)?;
-    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&port.elements()).map_err(of_spoofcheck)?;
-    rb.undo("delete the spoof check", || delete(handles, key));
-    Ok(())
+    /// The hardware address; an error where the result of ADD has none.
+    pub mac: Result<MacAddr>,
 }
 
 fn of_spoofcheck(error: Error) -> Error {
     error.context("macspoofchk")
 }
 
-/// Verifies that the check is in place.
-pub fn verify(handles: &Handles, key: &Key, port: &Port<'_>) -> Result<()> {
-    let nft = handles.require_nft()?;
-    let elements = port.elements();
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
-        Some(_) if is_made_by_reference(handles, key)? => Ok(()),
-        Some(element) => Err(port.unlisted(element.set)),
-        None => verify_table(nft),
+impl<'a> Part<'a> for Port<'_> {
+    fn name(&self) -> &'static str {
+        "spoof check"
+    }
+
+    fn what(&self) -> String {
+        format!("drop frames of other addresses from {:?}", self.name)
+    }
+
+    fn make(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let handles = cx.handles();
+        let elements = self.elements()?;
+        let nft = handles.require_nft().map_err(of_spoofcheck)?;
+        LAYOUT.on(nft).of(&nft_owner::of(&at.key)).take(&elements).map_err(of_spoofcheck)?;
+        rb.undo("delete the spoof check", move || release(handles, &at.key));
+        Ok(())
+    }
+
+    fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
+        let (nft, elements) = (cx.handles().require_nft()?, self.elements()?);
+        match LAYOUT.on(nft).of(&nft_owner::of(&at.key)).missing(&elements)?.first() {
+            Some(_) if has_chain(nft, &chains_of_reference(&at.key)[0])? => Ok(()),
+            Some(element) => Err(Error::check(format!(
+                "macspoofchk of port {:?}: no element in set {:?}",
+                self.name, element.set
+            ))),
+            None => match LAYOUT.on(nft).damage()? {
+                Some(damage) => Err(of_spoofcheck(Error::check(damage))),
+                None => Ok(()),
+            },
+        }
     }
 }
 
-fn verify_table(nft: &Nft) -> Result<()> {
-    match LAYOUT.on(nft).damage()? {
-        Some(damage) => Err(of_spoofcheck(Error::check(damage))),
-        None => Ok(()),
-    }
-}
-
-/// Removes the check of an attachment.
-pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
+fn release(handles: &Handles, key: &Key) -> Result<()> {
     let released = nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger);
     released.map(drop).map_err(of_spoofcheck)
 }
 
-/// Removes the checks of this network's attachments that are not valid.
-pub fn collect_garbage(
-    handles: &Handles,
-    network: &NetworkName,
-    valid: &ValidAttachments,
-) -> Result<()> {
-    let released = nft_owner::release_invalid(handles, &LAYOUT, network, valid);
-    released.map(drop).map_err(of_spoofcheck)
-}
+/// The spoof checks of attachments, ours and the reference's. GC leaves the latter to DEL: they do not
+/// name their network.
+pub struct SpoofChecks;
 
-fn is_made_by_reference(handles: &Handles, key: &Key) -> Result<bool> {
-    let Some(nft) = handles.nft()? else { return Ok(false) };
-    has_chain(nft, &chains_of_reference(key)[0])
+impl Owned for SpoofChecks {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        let handles = cx.handles();
+        ErrorList::of([release(handles, &at.key), delete_of_reference(handles, &at.key)])
+    }
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        let network = &cx.config.name;
+        let released = nft_owner::release_invalid(cx.handles(), &LAYOUT, network, valid);
+        released.map(drop).map_err(of_spoofcheck)
+    }
 }
 
 /// Whether the table of the reference has this chain.
@@ -136,7 +142,7 @@ fn id_of_reference(key: &Key) -> String {
 
 /// Removes the reference's objects for the same attachment: a rule in the table `bridge nat` and
 /// two chains.
-pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
+fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     if !has_chain(nft, &chains_of_reference(key)[0])? {
         return Ok(());
@@ -164,26 +170,13 @@ fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
 }
 
 impl Port<'_> {
-    fn elements(&self) -> Vec<OwnedElement> {
-        vec![element(&PORTS, self.name_field()), element(&ALLOWED, self.allowed())]
-    }
-
-    /// The name as a field of a key.
-    fn name_field(&self) -> Vec<u8> {
+    /// The fields of a key are padded to four bytes.
+    fn elements(&self) -> Result<[OwnedElement; 2]> {
         let mut name = self.name.as_bytes().to_vec();
         name.resize(IFNAME, 0);
-        name
-    }
-
-    /// The key for name and address; its fields are padded to four bytes.
-    fn allowed(&self) -> Vec<u8> {
-        let mut key = [&self.name_field(), self.mac.octets()].concat();
-        key.resize(key.len().next_multiple_of(4), 0);
-        key
-    }
-
-    fn unlisted(&self, set: &str) -> Error {
-        Error::check(format!("macspoofchk of port {:?}: no element in set {set:?}", self.name))
+        let mut allowed = [&name, self.mac.clone()?.octets()].concat();
+        allowed.resize(allowed.len().next_multiple_of(4), 0);
+        Ok([element(&PORTS, name), element(&ALLOWED, allowed)])
     }
 }
 

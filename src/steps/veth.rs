@@ -13,8 +13,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Address, Link, LinkChange, Netlink, PeerSpec, VethSpec};
+use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
+use crate::plugin::owned::Owned;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::Site;
@@ -195,21 +196,15 @@ pub fn verify_gateways(
     host: &Netlink,
     link: &Link,
     gateways: &[IpAddr],
-    container: &Link,
+    ifname: &str,
 ) -> Result<()> {
     let present = host.addresses(link)?;
-    let missing = gateways.iter().filter(|gateway| !has_address(&present, **gateway));
-    ErrorList::of(missing.map(|gateway| Err(gateway_missing(*gateway, link, container))))
-}
-
-fn has_address(present: &[Address], ip: IpAddr) -> bool {
-    present.iter().any(|address| address.net.addr() == ip)
-}
-
-fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
-    Error::check(format!("{gateway} is not on {:?} of the host", link.name))
-        .saying(format_args!("Failed to find Gateway {gateway} for interface {}", container.name))
-        .about(&Aspect::Gateway(gateway))
+    let has = |ip: &IpAddr| present.iter().any(|address| address.net.addr() == *ip);
+    ErrorList::of(gateways.iter().filter(|gateway| !has(gateway)).map(|gateway| {
+        Err(Error::check(format!("{gateway} is not on {:?} of the host", link.name))
+            .saying(format_args!("Failed to find Gateway {gateway} for interface {ifname}"))
+            .about(&Aspect::Gateway(*gateway)))
+    }))
 }
 
 /// Whether the bridge has ports of other attachments, of this network or another.
@@ -222,6 +217,20 @@ pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
     let mut ports = host.ports(bridge)?;
     ports.retain(|port| link_alias::is_of_another(&port.alias, key));
     Ok(ports)
+}
+
+/// The pairs of attachments.
+pub struct Pairs;
+
+impl Owned for Pairs {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        delete(cx, at)
+    }
+
+    /// If their namespaces still keep them.
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        link_alias::collect_garbage(cx, KIND, valid)
+    }
 }
 
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's
@@ -293,12 +302,6 @@ fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     }
     found.retain(|link| link_alias::is_of(&link.alias, key));
     Ok(found)
-}
-
-/// Removes the pairs of this network's attachments that are not valid, if their namespaces still
-/// keep them.
-pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    link_alias::collect_garbage(cx, KIND, valid)
 }
 
 /// `veth` and eight hex digits, in the form of the reference's random names.

@@ -4,4 +4,5 @@ pub mod ipam;
 pub mod main;
 pub mod meta;
 mod pairs;
+mod parts;
 mod tables;

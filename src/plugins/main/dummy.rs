@@ -7,12 +7,13 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::router_advertisements::AcceptRa;
@@ -21,6 +22,8 @@ use crate::steps::router_advertisements::AcceptRa;
 const KIND: &str = "dummy";
 /// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "dummy", kind: KIND };
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
 
 /// The plugin.
 pub struct Dummy;
@@ -63,7 +66,7 @@ impl Plugin for Dummy {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, LINKS)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -73,7 +76,7 @@ impl Plugin for Dummy {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        container_link::collect_garbage(cx, valid, LINKS)
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.

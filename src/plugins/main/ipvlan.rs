@@ -11,12 +11,13 @@ use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
@@ -27,6 +28,8 @@ use crate::steps::veth;
 const KIND: &str = "ipvlan";
 /// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "ipvlan", kind: KIND };
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
 
 /// The plugin.
 pub struct Ipvlan;
@@ -101,7 +104,7 @@ impl Plugin for Ipvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, LINKS)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -114,7 +117,7 @@ impl Plugin for Ipvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        container_link::collect_garbage(cx, valid, LINKS)
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.

@@ -9,13 +9,14 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
@@ -26,6 +27,8 @@ use crate::steps::veth;
 const KIND: &str = "macvlan";
 /// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "macvlan", kind: KIND };
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
 
 /// The plugin.
 pub struct Macvlan;
@@ -102,7 +105,7 @@ impl Plugin for Macvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, LINKS)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -113,7 +116,7 @@ impl Plugin for Macvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        container_link::collect_garbage(cx, valid, LINKS)
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.

@@ -3,6 +3,7 @@
 //!
 //! This is the model plugin: read it to learn how the others are built.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -11,19 +12,22 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::{AddressOptions, Link, Netlink, Route, Scope};
+use crate::net::netlink::{AddressOptions, FoundRoute, Link, Route, Scope};
+use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
-use crate::rollback::transaction;
-use crate::steps::addresses::{self, DuplicateDetection, Wiring};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::{self, Ipam};
-use crate::steps::masquerade::{self, Masquerade};
+use crate::steps::fastpath::{self, FastPaths, Path};
+use crate::steps::forwarding::Forwarding;
+use crate::steps::ipam::{self, Ipam, Leases};
+use crate::steps::masquerade::{self, Masquerade, Masquerading};
 use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::{
-    fastpath, forwarding, interface, link_kind, prev_result, router_advertisements, veth,
-};
+use crate::steps::veth::{self, Pairs};
+use crate::steps::{interface, link_kind, prev_result, router_advertisements};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 1;
@@ -81,19 +85,11 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            conf.accept_ra.set(cx, at)?;
-            add_interfaces(&mut result, at, &pair);
-            set_host_end_up(cx, &pair.host)?;
-            addresses::configure(cx, at, &result, &through_gateways(&result))?;
-            route_to_container(cx, &pair.host, &result)?;
-            forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
-            if conf.ip_masq {
-                conf.masquerade(cx).create(at, &result, rb)?;
-            }
-            if conf.fast_path {
-                let path = fastpath::Path::through(&pair.host.name, &result);
-                fastpath::create(cx, &at.key, &path, rb)?;
-            }
+            let [host, inside] =
+                [interface::on_host(&pair.host), interface::in_container(at, &pair.mac)];
+            result.interfaces = vec![host, inside];
+            interface::assign_addresses(&mut result, CONTAINER);
+            conf.parts(&result, Some(&pair.host), None).make(Target { cx, at }, rb)?;
             Ok(conf.dns.put_into(result))
         })
     }
@@ -101,19 +97,26 @@ impl Plugin for Ptp {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let mut found = ErrorList::default();
         found.push(Ipam::require(cx)?.check(at));
-        conf.verify(cx, at, &mut found);
+        if let Some(result) = found.push(prev_result::require(cx))
+            && let Some((inside, index)) =
+                prev_result::see(at, &result, Some(veth::KIND), &mut found)
+        {
+            let link = found.push(veth::host_end(cx, at, &result, &inside));
+            let parts = conf.parts(&result, link.as_ref(), Some((&inside, index)));
+            found.push(parts.compare(Target { cx, at }));
+        }
         found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        fastpath::del_with_pair(cx, at)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::require(cx)?;
         link_kind::require(cx, veth::KIND)?;
         if conf.ip_masq {
-            conf.masquerade(cx).status()?;
+            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
         }
         if conf.fast_path {
             fastpath::status(cx.handles())?;
@@ -122,53 +125,45 @@ impl Plugin for Ptp {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(ipam::gc_with_links(cx, valid, &mut || fastpath::gc_with_pairs(cx, valid)));
-        errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
-        errors.finish()
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
         let link = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         ipam::repair_before(cx, at, repairs, || {
-            let mut errors = ErrorList::default();
-            errors.push(repair_host_end(cx, &link, &result, repairs));
-            if conf.fast_path {
-                let path = fastpath::Path::through(&link.name, &result);
-                errors.push(fastpath::repair(cx, at, &path, repairs));
-            }
-            if conf.ip_masq {
-                errors.push(conf.masquerade(cx).repair(at, &result, repairs));
-            }
-            errors.finish()
+            conf.parts(&result, Some(&link), None).repair(Target { cx, at }, repairs)
         })
     }
 }
 
-impl Conf {
-    /// Compares prevResult with the kernel; stops where a link is missing that the rest needs.
-    fn verify(&self, cx: &Context<'_>, at: &Attachment, found: &mut ErrorList) -> Option<()> {
-        let result = found.push(prev_result::require(cx))?;
-        let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
-        let container = prev_result::verify_link(at, interface, Some("veth"), found)?;
-        if let Some(link) = found.push(veth::host_end(cx, at, &result, &container)) {
-            found.push(verify_host_end(cx, &link, &container, &result));
-            if self.fast_path {
-                let path = fastpath::Path::through(&link.name, &result);
-                found.push(fastpath::verify(cx, &at.key, &path));
-            }
-        }
-        found.push(addresses::verify(at, &container, &result, index));
-        found.push(self.accept_ra.verify(cx, at));
-        if self.ip_masq {
-            found.push(self.masquerade(cx).verify(&at.key, &result));
-        }
-        Some(())
-    }
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Masquerading, &Leases, &FastPaths, &Pairs];
 
-    fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade::by(self.ip_masq_backend, &self.non_masquerade_cidrs, cx)
+impl Conf {
+    /// What an attachment consists of, besides the lease and the pair. `link` is the host's end, `found`
+    /// the container's with its index in the result, as CHECK has found it.
+    fn parts<'p, 'a>(
+        &self,
+        result: &'p AddResult,
+        link: Option<&'p Link>,
+        found: Option<(&'p Link, usize)>,
+    ) -> Parts<'p, 'a> {
+        let mut parts = Parts::default();
+        parts.push(self.accept_ra);
+        parts.extend(link.map(HostEnd));
+        parts.push(Inside { result, wiring: Some(through_gateways(result)), found });
+        if let Some(link) = link {
+            parts.push(Gateways { link, result });
+            parts.extend(result.ips.iter().map(|ip| HostRoute { link, ip: ip.address.addr() }));
+            parts.extend(Forwarding::of(result, &link.name, "Could not enable IP forwarding"));
+        }
+        if self.ip_masq {
+            let exempt = &self.non_masquerade_cidrs;
+            parts.push(Masquerade::of(self.ip_masq_backend, exempt, result));
+        }
+        parts.extend(link.filter(|_| self.fast_path).map(|link| Path::through(&link.name, result)));
+        parts
     }
 
     fn wishes(&self) -> veth::Wishes {
@@ -184,19 +179,6 @@ fn require_gateways(result: &AddResult) -> Result<()> {
         .with_details(
             "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
         ))
-}
-
-/// Adds both ends of the pair to the result.
-fn add_interfaces(result: &mut AddResult, at: &Attachment, pair: &veth::Pair) {
-    let host = interface::on_host(&pair.host);
-    result.interfaces = vec![host, interface::in_container(at, &pair.mac)];
-    interface::assign_addresses(result, CONTAINER);
-}
-
-/// Sets the host's end up, after it was set to ignore router advertisements from the container.
-fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
-    router_advertisements::ignore(&link.name)?;
-    cx.host()?.set_up(link)
 }
 
 /// The wiring of the container: its gateway is on the link, and the rest of its subnet is reached
@@ -225,92 +207,109 @@ fn subnet_behind(gateway: IpAddr, ip: &IpConfig) -> Option<IpNet> {
     Some(subnet).filter(|subnet| !is_single && *subnet != IpNet::from(gateway))
 }
 
-/// Gives the host's end the gateways' addresses, and the host a route to each of the container's.
-fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Result<()> {
-    let host = cx.host()?;
-    for ip in &result.ips {
-        if let Some(gateway) = ip.gateway {
-            add_gateway(host, link, gateway)?;
+/// The host's end of the pair, up.
+struct HostEnd<'p>(&'p Link);
+
+impl<'a> Part<'a> for HostEnd<'_> {
+    fn name(&self) -> &'static str {
+        "host end"
+    }
+
+    fn what(&self) -> String {
+        format!("set {:?} up", self.0.name)
+    }
+
+    /// Ignores router advertisements from the container before it is up.
+    fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        router_advertisements::ignore(&self.0.name)?;
+        on.cx.host()?.set_up(self.0)
+    }
+
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        veth::verify_up(self.0)
+    }
+}
+
+/// The gateways' addresses on the host's end.
+struct Gateways<'p> {
+    link: &'p Link,
+    result: &'p AddResult,
+}
+
+impl Gateways<'_> {
+    /// Two addresses of one subnet share their gateway.
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.result.ips.iter().filter_map(|ip| ip.gateway).collect()
+    }
+}
+
+impl<'a> Part<'a> for Gateways<'_> {
+    fn name(&self) -> &'static str {
+        "gateways"
+    }
+
+    fn what(&self) -> String {
+        let all: Vec<String> = self.addresses().iter().map(IpAddr::to_string).collect();
+        format!("give {} to {:?}", all.join(", "), self.link.name)
+    }
+
+    fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+        for gateway in self.addresses() {
+            match on.cx.host()?.add_address(self.link, gateway.into(), options) {
+                Err(e) if e.is_exists() => (), // a repair adds those that are missing
+                added => added.map_err(|e| {
+                    e.worded(format_args!("failed to add IP addr ({gateway}) to veth"))
+                })?,
+            }
         }
-        add_host_route(host, link, ip).map_err(|e| e.worded("failed to add route on host"))?;
+        Ok(())
     }
-    Ok(())
+
+    fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
+        let gateways: Vec<IpAddr> = self.addresses().into_iter().collect();
+        veth::verify_gateways(cx.host()?, self.link, &gateways, at.ifname())
+    }
 }
 
-fn add_gateway(host: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
-    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-    match host.add_address(link, gateway.into(), options) {
-        Err(e) if e.is_exists() => Ok(()), // two addresses of one subnet share their gateway
-        added => {
-            added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))
+/// The host's route to an address of the container.
+struct HostRoute<'p> {
+    link: &'p Link,
+    ip: IpAddr,
+}
+
+impl<'a> Part<'a> for HostRoute<'_> {
+    fn name(&self) -> &'static str {
+        "host route"
+    }
+
+    fn what(&self) -> String {
+        format!("route {} to {:?}", self.ip, self.link.name)
+    }
+
+    fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let route = Route { scope: Scope::HOST, ..Route::to(self.ip.into()) };
+        let added = match on.cx.host()?.add_only_route(self.link, &route) {
+            Err(e) if e.is_exists() => Err(e.with_code(Code::CONFLICT).with_details(format_args!(
+                "the host routes {} to another link already: is the address given to another container?",
+                self.ip
+            ))),
+            added => added.map_err(|e| e.with_details(format_args!("to {}", route.dst))),
+        };
+        added.map_err(|e| e.worded("failed to add route on host"))
+    }
+
+    fn compare(&self, on: Target<'a>) -> Result<()> {
+        let is_it =
+            |it: &FoundRoute| it.dst == IpNet::from(self.ip) && it.link == Some(self.link.index);
+        if on.cx.host()?.routes()?.iter().any(is_it) {
+            return Ok(());
         }
+        Err(Error::check(format!("the host has no route to {} by {:?}", self.ip, self.link.name)))
     }
-}
 
-fn add_host_route(host: &Netlink, link: &Link, ip: &IpConfig) -> Result<()> {
-    let route = Route { scope: Scope::HOST, ..Route::to(ip.address.addr().into()) };
-    match host.add_only_route(link, &route) {
-        Err(e) if e.is_exists() => Err(e.with_code(Code::CONFLICT).with_details(format_args!(
-            "the host routes {} to another link already: is the address given to another container?",
-            ip.address.addr()
-        ))),
-        added => added.map_err(|e| e.with_details(format_args!("to {}", route.dst))),
+    /// The reference compares none, and asking for the table costs more than the rest of CHECK.
+    fn is_checked(&self) -> bool {
+        false
     }
-}
-
-/// Verifies that the host's end is up, has the gateways' addresses, and that what arrives there is
-/// forwarded.
-fn verify_host_end(
-    cx: &Context<'_>,
-    link: &Link,
-    container: &Link,
-    result: &AddResult,
-) -> Result<()> {
-    let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
-    ErrorList::of([
-        veth::verify_up(link),
-        veth::verify_gateways(cx.host()?, link, &gateways, container),
-        forwarding::verify(result, &link.name),
-    ])
-}
-
-/// Makes again what is missing of the host's end: its state, the gateways' addresses, the routes to
-/// the container, and forwarding.
-fn repair_host_end(
-    cx: &Context<'_>,
-    link: &Link,
-    result: &AddResult,
-    repairs: &Repairs,
-) -> Result<()> {
-    let name = &link.name;
-    let up = veth::verify_up(link);
-    repairs.make_unless(up, format_args!("set {name:?} up"), || set_host_end_up(cx, link))?;
-    for ip in &result.ips {
-        repair_gateway(cx, link, ip, repairs)?;
-        repair_host_route(cx, link, ip, repairs)?;
-    }
-    forwarding::repair(result, name, repairs)
-}
-
-fn repair_gateway(cx: &Context<'_>, link: &Link, ip: &IpConfig, repairs: &Repairs) -> Result<()> {
-    let (host, Some(gateway)) = (cx.host()?, ip.gateway) else { return Ok(()) };
-    if host.addresses(link)?.iter().any(|address| address.net.addr() == gateway) {
-        return Ok(());
-    }
-    let what = format_args!("give {gateway} to {:?}", link.name);
-    repairs.make(what, || add_gateway(host, link, gateway))
-}
-
-fn repair_host_route(
-    cx: &Context<'_>,
-    link: &Link,
-    ip: &IpConfig,
-    repairs: &Repairs,
-) -> Result<()> {
-    let (host, dst) = (cx.host()?, IpNet::from(ip.address.addr()));
-    if host.routes()?.iter().any(|route| route.dst == dst) {
-        return Ok(());
-    }
-    let what = format_args!("route {} to {:?}", dst.addr(), link.name);
-    repairs.make(what, || add_host_route(host, link, ip))
 }

@@ -7,13 +7,14 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkKind, LinkSpec};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
@@ -24,6 +25,8 @@ use crate::steps::veth;
 const KIND: &str = "vlan";
 /// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "vlan", kind: KIND };
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
 /// The greatest VLAN id; 4095 is reserved.
 const VLAN_MAX: i64 = 4094;
 
@@ -100,7 +103,7 @@ impl Plugin for Vlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, LINKS)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -111,7 +114,7 @@ impl Plugin for Vlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        container_link::collect_garbage(cx, valid, LINKS)
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.

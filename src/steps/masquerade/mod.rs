@@ -16,17 +16,18 @@ use self::iptables::Addresses;
 pub use self::iptables::make_chains;
 pub use self::nft::LAYOUT;
 use crate::cni::addr;
-use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::netlink::Address;
 use crate::net::netns::Netns;
-use crate::plugin::{Attachment, Context, Detachment, Handles};
-use crate::repair::Repairs;
-use crate::rollback::{Rollback, transaction};
+use crate::plugin::owned::Owned;
+use crate::plugin::part::{Part, Target};
+use crate::plugin::{Context, Detachment, Handles};
+use crate::rollback::Rollback;
 use crate::steps::backend::Backend;
-use crate::steps::{ipam, veth};
+use crate::steps::veth;
 
 /// For `deserialize_with`: the value of `ipMasqBackend`.
 pub fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>, D::Error> {
@@ -54,103 +55,115 @@ impl Exempt {
     }
 }
 
-/// Masquerading as a configuration wants it.
-pub struct Masquerade<'a> {
-    handles: &'a Handles,
+/// The configured backend, or this host's default.
+fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
+    configured.map_or_else(|| Backend::of_host(handles, "masquerade"), Ok)
+}
+
+/// STATUS: fails with code 50 if the backend cannot work.
+pub fn status(handles: &Handles, configured: Option<Backend>) -> Result<()> {
+    let ready = resolve(handles, configured).and_then(|backend| match backend {
+        Backend::Iptables => iptables::require(handles),
+        Backend::Nftables => nft::require(handles),
+    });
+    ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
+}
+
+/// The masquerading of a result's addresses.
+pub struct Masquerade {
     /// The configured backend, if any.
     backend: Option<Backend>,
     exempt: Vec<IpNet>,
+    addresses: Vec<IpNet>,
 }
 
-impl<'a> Masquerade<'a> {
+impl Masquerade {
     /// Masquerading by this backend, or by the host's default.
-    pub fn by(backend: Option<Backend>, exempt: &Exempt, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade { handles: cx.handles(), backend, exempt: exempt.nets() }
+    pub fn of(backend: Option<Backend>, exempt: &Exempt, result: &AddResult) -> Masquerade {
+        Masquerade { backend, exempt: exempt.nets(), addresses: addresses(result) }
     }
 
-    /// The configured backend, or this host's default.
-    fn resolve(&self) -> Result<Backend> {
-        self.backend.map_or_else(|| Backend::of_host(self.handles, "masquerade"), Ok)
-    }
-
-    /// STATUS: fails with code 50 if the backend cannot work.
-    pub fn status(&self) -> Result<()> {
-        let ready = self.resolve().and_then(|backend| self.require(backend));
-        ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
-    }
-
-    fn require(&self, backend: Backend) -> Result<()> {
-        match backend {
-            Backend::Iptables => iptables::require(self.handles),
-            Backend::Nftables => nft::require(self.handles),
-        }
-    }
-
-    /// Masquerades the addresses of the result.
-    pub fn create(
+    fn make_by_iptables<'a>(
         &self,
-        at: &'a Attachment,
-        result: &AddResult,
+        Target { cx, at }: Target<'a>,
         rb: &mut Rollback<'a>,
     ) -> Result<()> {
-        let addresses = addresses(result);
-        let created = match self.resolve()? {
-            Backend::Iptables => self.create_by_iptables(at, &addresses, rb),
-            Backend::Nftables => self.create_by_nft(&at.key, &addresses, rb),
-        };
-        created.map_err(of_masquerade)
-    }
-
-    fn create_by_iptables(
-        &self,
-        at: &'a Attachment,
-        addresses: &[IpNet],
-        rb: &mut Rollback<'a>,
-    ) -> Result<()> {
-        let handles = self.handles;
-        let made = Addresses::of_result(addresses);
+        let made = Addresses::of_result(&self.addresses);
         rb.undo("delete the masquerading rules", move || {
-            iptables::delete(handles, &at.key, &|| Ok(made.clone()))
+            iptables::delete(cx.handles(), &at.key, &|| Ok(made.clone()))
         });
         let on_links = || Ok(ips(&at.netlink()?.all_addresses()?));
-        iptables::create(handles, &at.key, addresses, &self.exempt, &on_links)
+        iptables::create(cx.handles(), &at.key, &self.addresses, &self.exempt, &on_links)
     }
 
-    fn create_by_nft(
-        &self,
-        key: &'a Key,
-        addresses: &[IpNet],
-        rb: &mut Rollback<'a>,
-    ) -> Result<()> {
-        let handles = self.handles;
-        nft::create(handles, key, addresses, &self.exempt)?;
+    fn make_by_nft<'a>(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let (handles, key) = (cx.handles(), &at.key);
+        nft::create(handles, key, &self.addresses, &self.exempt)?;
         rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
         Ok(())
     }
 
-    /// Whether everything that [`create`](Self::create) made is present.
-    pub fn verify(&self, key: &Key, result: &AddResult) -> Result<()> {
-        let handles = self.handles;
-        let addresses = addresses(result);
-        let by_iptables = iptables::is_complete(handles, key, &addresses, &self.exempt);
+    /// Whether everything that ADD made is present.
+    pub fn verify(&self, handles: &Handles, key: &Key) -> Result<()> {
+        let Masquerade { exempt, addresses, .. } = self;
+        let by_iptables = iptables::is_complete(handles, key, addresses, exempt);
         if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
             return Ok(()); // attached by the reference, or with iptables when that was configured
         }
-        match self.resolve()? {
+        match resolve(handles, self.backend)? {
             Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
-            Backend::Nftables => nft::verify(handles, key, &addresses, &self.exempt),
+            Backend::Nftables => nft::verify(handles, key, addresses, exempt),
         }
         .map_err(|error| error.about(&Aspect::Masquerade))
     }
 }
 
-impl<'a> Masquerade<'a> {
-    /// Masquerades the addresses of the result again, unless they are.
-    pub fn repair(&self, at: &'a Attachment, result: &AddResult, repairs: &Repairs) -> Result<()> {
-        let texts: Vec<String> = addresses(result).iter().map(IpNet::to_string).collect();
-        let what = format!("masquerade {}", texts.join(", "));
-        let again = || transaction(|rb| self.create(at, result, rb));
-        repairs.make_unless(self.verify(&at.key, result), what, again)
+impl<'a> Part<'a> for Masquerade {
+    fn name(&self) -> &'static str {
+        "masquerade"
+    }
+
+    fn what(&self) -> String {
+        let texts: Vec<String> = self.addresses.iter().map(IpNet::to_string).collect();
+        format!("masquerade {}", texts.join(", "))
+    }
+
+    fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let made = match resolve(on.cx.handles(), self.backend)? {
+            Backend::Iptables => self.make_by_iptables(on, rb),
+            Backend::Nftables => self.make_by_nft(on, rb),
+        };
+        made.map_err(of_masquerade)
+    }
+
+    fn compare(&self, on: Target<'a>) -> Result<()> {
+        self.verify(on.cx.handles(), &on.at.key)
+    }
+}
+
+/// What masquerading has made for attachments, of ours or of the reference. It is removed before the
+/// link: rules of iptables are found by the addresses that the container has, and the kernel's cleanup
+/// overlaps with the deletion of the link, which waits for the same grace periods.
+pub struct Masquerading;
+
+impl Owned for Masquerading {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        let handles = cx.handles();
+        let removed = ErrorList::of([
+            nft::delete(handles, &at.key),
+            nft::delete_of_reference(handles, &at.key),
+            iptables::delete(handles, &at.key, &|| known_addresses(cx, at)),
+        ]);
+        removed.map_err(of_masquerade)
+    }
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        let (handles, network) = (cx.handles(), &cx.config.name);
+        let removed = ErrorList::of([
+            nft::collect_garbage(handles, network, valid),
+            iptables::collect_garbage(handles, network, valid),
+        ]);
+        removed.map_err(of_masquerade)
     }
 }
 
@@ -165,31 +178,6 @@ fn missing_rules(key: &Key) -> Error {
 /// The addresses of a result, with their prefixes.
 fn addresses(result: &AddResult) -> Vec<IpNet> {
     result.ips.iter().map(|ip| ip.address).collect()
-}
-
-/// Removes all masquerading for this attachment, ours or the reference's. Call it before the link
-/// is removed: rules of iptables are found by the addresses that the container has.
-pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let handles = cx.handles();
-    let mut errors = ErrorList::default();
-    errors.push(nft::delete(handles, &at.key));
-    errors.push(nft::delete_of_reference(handles, &at.key));
-    errors.push(iptables::delete(handles, &at.key, &|| known_addresses(cx, at)));
-    errors.finish().map_err(of_masquerade)
-}
-
-/// DEL of a plugin that connects the container by a link and masquerades.
-pub fn del_with_link(
-    cx: &Context<'_>,
-    at: &Detachment,
-    delete_link: &mut dyn FnMut() -> Result<()>,
-) -> Result<()> {
-    let mut errors = ErrorList::default();
-    // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
-    // waits for the same grace periods.
-    errors.push(delete(cx, at));
-    errors.push(ipam::del_with_link(cx, at, delete_link));
-    errors.finish()
 }
 
 /// The addresses on the container's links, and those in prevResult.
@@ -221,16 +209,4 @@ impl Addresses {
 
 fn ips(addresses: &[Address]) -> Vec<IpAddr> {
     addresses.iter().map(|address| address.net.addr()).collect()
-}
-
-/// Removes all masquerading for this network's attachments that are not valid.
-pub fn collect_garbage(
-    handles: &Handles,
-    network: &NetworkName,
-    valid: &ValidAttachments,
-) -> Result<()> {
-    let mut errors = ErrorList::default();
-    errors.push(nft::collect_garbage(handles, network, valid));
-    errors.push(iptables::collect_garbage(handles, network, valid));
-    errors.finish().map_err(of_masquerade)
 }

@@ -259,8 +259,8 @@ impl Examined<'_, '_> {
         };
         let exempt = decode::member(&self.wiring.plugin.value, "nonMasqueradeCIDRs");
         let exempt = exempt.unwrap_or_default();
-        let verified =
-            Masquerade::by(backend, &exempt, &cx).verify(&attachment.at().key, self.result);
+        let masquerade = Masquerade::of(backend, &exempt, self.result);
+        let verified = masquerade.verify(cx.handles(), &attachment.at().key);
         match verified {
             Err(error) if error.code == Code::CHECK_FAILED => {
                 let finding = self.found(&MASQUERADE, text_of(&error)).fix(self.wiring.sync());

@@ -15,12 +15,13 @@ pub use self::conf::Conf;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{ErrorList, Result};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 
@@ -61,7 +62,7 @@ impl Plugin for Bond {
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        ipam::del_with_link(cx, at, &mut || returning::leave(cx, conf, at))
+        owned::remove(&[&Leases, &Bonds(conf)], cx, Whose::Of(at))
     }
 
     /// Does not look for the links: those that are not on the host may be in use in a container.
@@ -71,12 +72,25 @@ impl Plugin for Bond {
         ipam.map_or(Ok(()), |ipam| ipam.status())
     }
 
-    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_with_links(cx, valid, &mut || returning::collect_garbage(cx, valid))
+    fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        owned::remove(&[&Leases, &Bonds(conf)], cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.
     fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         ipam::repair_if_any(cx, at, repairs)
+    }
+}
+
+/// The bonds of attachments. Their links go back to where they were.
+struct Bonds<'c>(&'c Conf);
+
+impl Owned for Bonds<'_> {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        returning::leave(cx, self.0, at)
+    }
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        returning::collect_garbage(cx, valid)
     }
 }

@@ -12,6 +12,7 @@ use crate::cni::valid::Stale;
 use crate::error::{ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
+use crate::plugin::owned::Owned as _;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::steps::moved_link::{
     self, Belongings, Homecoming, Identity, Lent, Links, Naming, RecordedAt, may_be_of_container,
@@ -136,7 +137,7 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
         errors.push(valid.remove(|| as_stale(&found), give_back));
     }
     errors.push(records().forget_torn::<Kept>(network, valid));
-    errors.push(BONDS.collect_garbage(cx, valid));
+    errors.push(BONDS.collect(cx, valid));
     errors.finish()
 }
 

@@ -12,7 +12,7 @@ use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
-use crate::steps::masquerade::{self, Masquerade};
+use crate::steps::masquerade;
 use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
@@ -27,9 +27,9 @@ pub struct Conf {
     pub(super) force_address: bool,
     pub(super) ip_masq: bool,
     #[serde(deserialize_with = "masquerade::backend")]
-    ip_masq_backend: Option<Backend>,
+    pub(super) ip_masq_backend: Option<Backend>,
     #[serde(rename = "nonMasqueradeCIDRs")]
-    non_masquerade_cidrs: masquerade::Exempt,
+    pub(super) non_masquerade_cidrs: masquerade::Exempt,
     mtu: u32,
     pub(super) hairpin_mode: bool,
     pub(super) promisc_mode: bool,
@@ -275,11 +275,6 @@ impl Conf {
         self.is_gateway || self.is_default_gateway
     }
 
-    /// The masquerading that `ipMasq` turns on.
-    pub fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
-        Masquerade::by(self.ip_masq_backend, &self.non_masquerade_cidrs, cx)
-    }
-
     /// The configured MTU, if any.
     fn mtu(&self) -> Option<u32> {
         Some(self.mtu).filter(|mtu| *mtu != 0)
@@ -324,6 +319,11 @@ impl Conf {
     /// Whether addresses are probed for duplicates before they are used.
     pub fn detection(&self) -> DuplicateDetection {
         if self.enabledad { DuplicateDetection::Enhanced } else { DuplicateDetection::Off }
+    }
+
+    /// The name of the link that has the gateways' addresses.
+    pub fn gateway_link(&self) -> String {
+        self.gateway_interface().unwrap_or_else(|| self.bridge.clone())
     }
 
     /// The name of the interface that has the gateway's address if the network has a VLAN:

@@ -8,13 +8,14 @@ use sha2::{Digest as _, Sha512};
 
 use super::conf::Conf;
 use super::member::Member;
+use super::parts::require_up;
 use super::{guard, port, vlan};
 use crate::cni::attachment::hex;
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, IpConfig, Route};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{
@@ -114,20 +115,29 @@ pub fn ensure<'a>(
     gateway.ensure_addresses(rb).map_err(|e| e.context(address_failure(member.conf)))
 }
 
-/// Verifies that the other end of the VLAN's interface is a port of the bridge in the VLAN. An
-/// interface that was not created here need not have one.
-pub fn verify_port(member: Member<'_>, bridge: &Link, link: &Link) -> Result<()> {
-    let host = member.host()?;
-    let Some(peer) = find_peer(host, link)? else { return Ok(()) };
-    if peer.master != Some(bridge.index) {
-        return Err(not_connected(bridge, link));
-    }
-    vlan::verify(host, &peer, &own_vlan(member.conf))
-}
-
-fn not_connected(bridge: &Link, link: &Link) -> Error {
-    let (bridge, link) = (&bridge.name, &link.name);
-    Error::check(format!("gateway interface {link:?} is not connected to bridge {bridge:?}"))
+/// Verifies that the bridge, or its interface in the VLAN, has the gateways' addresses, and that the
+/// other end of the latter is a port of the bridge in the VLAN. An interface that was not created here
+/// need not have one.
+pub fn verify(member: Member<'_>, bridge: &Link, result: &AddResult) -> Result<()> {
+    let (host, conf) = (member.host()?, member.conf);
+    let addresses: Vec<IpAddr> = addresses(result).iter().map(IpNet::addr).collect();
+    let of = |link| veth::verify_gateways(host, link, &addresses, member.at.ifname());
+    let Some(name) = conf.gateway_interface() else { return of(bridge) };
+    let missing = || Error::check(format!("gateway interface {name:?} not found"));
+    let link = host.find_link(&name)?.ok_or_else(missing)?;
+    require_up(&link)?;
+    let connected = match find_peer(host, &link)? {
+        Some(peer) if peer.master == Some(bridge.index) => {
+            vlan::verify(host, &peer, &own_vlan(conf))
+        }
+        Some(_) => {
+            let bridge = &bridge.name;
+            let problem = "is not connected to bridge";
+            Err(Error::check(format!("gateway interface {name:?} {problem} {bridge:?}")))
+        }
+        None => Ok(()),
+    };
+    ErrorList::of([connected, of(&link)])
 }
 
 /// Makes the other end of the VLAN's interface a port of the bridge in the VLAN, if the

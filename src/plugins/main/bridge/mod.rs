@@ -4,20 +4,21 @@
 //! Without `ipam.type` the bridge is only a switch (layer 2); with it, containers get addresses,
 //! and optionally the bridge is their gateway and the host masquerades for them.
 
-mod check;
 mod conf;
 mod creation;
 mod gateway;
 mod guard;
 mod member;
+mod parts;
 mod port;
-mod repair;
 pub mod vlan;
 
 pub use self::conf::Conf;
 use self::creation::{KIND, require_bridge};
 use self::member::Member;
+use self::parts::Seen;
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::cni::conf::ValidAttachments;
@@ -25,12 +26,17 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Watch};
+use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
-use crate::steps::addresses::{self, Wiring};
-use crate::steps::ipam::{self, Ipam};
-use crate::steps::{fastpath, forwarding, interface, link_kind, masquerade, spoofcheck, veth};
+use crate::steps::fastpath::{self, FastPaths};
+use crate::steps::ipam::{self, Ipam, Leases};
+use crate::steps::masquerade::{self, Masquerading};
+use crate::steps::spoofcheck::{self, SpoofChecks};
+use crate::steps::veth::{self, Pairs};
+use crate::steps::{interface, link_kind, prev_result};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 2;
@@ -55,21 +61,25 @@ impl Plugin for Bridge {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        check::all(Member { cx, conf, at })
+        let mut found = ErrorList::default();
+        found.push(ipam::check_if_any(cx, at));
+        if let Some(result) = found.push(prev_result::require(cx)) {
+            Member { cx, conf, at }.compare(&result, &mut found);
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(fastpath::del_with_pair(cx, at));
-        errors.push(spoofcheck::delete(cx.handles(), &at.key));
-        errors.push(spoofcheck::delete_of_reference(cx.handles(), &at.key));
-        errors.finish()
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
         link_kind::require(cx, veth::KIND)?;
-        status_of_bridge(cx, conf)?;
+        match cx.host()?.find_link(&conf.bridge)? {
+            Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?,
+            None => link_kind::require(cx, KIND)?,
+        }
         if conf.macspoofchk {
             spoofcheck::status(cx.handles())?;
         }
@@ -78,46 +88,57 @@ impl Plugin for Bridge {
         }
         let Some(ipam) = ipam else { return Ok(()) };
         if conf.ip_masq {
-            conf.masquerade(cx).status()?;
+            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
         }
         ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(ipam::gc_with_links(cx, valid, &mut || fastpath::gc_with_pairs(cx, valid)));
-        errors.push(spoofcheck::collect_garbage(cx.handles(), &cx.config.name, valid));
-        errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
-        errors.finish()
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        repair::all(Member { cx, conf, at }, repairs)
+        let (result, member) = (prev_result::require(cx)?, Member { cx, conf, at });
+        let port = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
+        let seen = member.seeing(&result, None, Some(&port), None);
+        ipam::repair_before(cx, at, repairs, || {
+            seen.bridge_parts().repair(member.target(), repairs)?;
+            let mac = prev_result::container_mac(&result, at);
+            seen.parts(mac).repair(member.target(), repairs)
+        })
     }
 }
 
-fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-    match cx.host()?.find_link(&conf.bridge)? {
-        Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE)),
-        None => link_kind::require(cx, KIND),
-    }
-}
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Masquerading, &Leases, &FastPaths, &Pairs, &SpoofChecks];
 
 impl<'a> Member<'a> {
+    fn target(self) -> Target<'a> {
+        Target { cx: self.cx, at: self.at }
+    }
+
+    fn seeing<'p>(
+        self,
+        result: &'p AddResult,
+        bridge: Option<&Link>,
+        port: Option<&'p Link>,
+        inside: Option<(&'p Link, usize)>,
+    ) -> Seen<'p, 'a> {
+        Seen { member: self, result, bridge: RefCell::new(bridge.cloned()), port, inside }
+    }
+
     fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
         let (bridge, pair) = self.join(rb)?;
-        self.conf.accept_ra.set(self.cx, self.at)?;
-        if self.conf.macspoofchk {
-            self.drop_spoofed(&pair, rb)?;
+        let mut result = AddResult::default();
+        let seen = self.seeing(&result, Some(&bridge), Some(&pair.host), None);
+        seen.before_addresses(Ok(pair.mac.clone())).make(self.target(), rb)?;
+        if let Some(ipam) = ipam {
+            result = ipam.add(self.at, rb)?;
+            interface::assign_addresses(&mut result, CONTAINER);
+            gateway::plan(self.conf, &mut result)?;
         }
-        let mut result = match ipam {
-            Some(ipam) => self.configure(ipam, &bridge, rb)?,
-            None => self.leave_unconfigured()?,
-        };
-        if self.conf.fast_path {
-            let path = fastpath::Path::through(&pair.host.name, &result);
-            fastpath::create(self.cx, &self.at.key, &path, rb)?;
-        }
+        let seen = self.seeing(&result, Some(&bridge), Some(&pair.host), None);
+        seen.with_addresses().make(self.target(), rb)?;
         let host_end = self.carrying(&bridge, &pair.host.name)?;
         result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
         Ok(result)
@@ -134,44 +155,32 @@ impl<'a> Member<'a> {
         Ok((bridge, pair))
     }
 
-    fn drop_spoofed(self, pair: &veth::Pair, rb: &mut Rollback<'a>) -> Result<()> {
-        let port = spoofcheck::Port { name: &pair.host.name, mac: &pair.mac };
-        spoofcheck::create(self.cx.handles(), &self.at.key, &port, rb)
+    /// Compares prevResult with the kernel; stops where a link is missing that the rest needs.
+    fn compare(self, result: &AddResult, found: &mut ErrorList) -> Option<()> {
+        let Member { cx, conf, at } = self;
+        let (index, interface) = found.push(prev_result::container_interface(result, at))?;
+        found.push(self.require_in_result(result));
+        let seen = self.seeing(result, None, None, None);
+        found.push(seen.bridge_parts().compare(self.target()));
+        let inside = prev_result::verify_link(at, interface, Some(veth::KIND), found)?;
+        let port = veth::host_end(cx, at, result, &inside);
+        let port = found.push(port.map_err(|error| port::no_port(error, &conf.bridge)));
+        let seen = Seen { port: port.as_ref(), inside: Some((&inside, index)), ..seen };
+        let mac = prev_result::container_mac(result, at);
+        found.push(seen.parts(mac).compare(self.target()));
+        Some(())
     }
 
-    /// Layer 3: addresses and routes in the container, and what the host does for them.
-    fn configure(self, ipam: &Ipam<'a>, bridge: &Link, rb: &mut Rollback<'a>) -> Result<AddResult> {
-        let mut result = ipam.add(self.at, rb)?;
-        interface::assign_addresses(&mut result, CONTAINER);
-        gateway::plan(self.conf, &mut result)?;
-        let wiring = Wiring::to_subnet(self.conf.detection());
-        addresses::configure(self.cx, self.at, &result, &wiring)?;
-        if self.conf.is_gateway() {
-            self.route(bridge, &result, rb)?;
+    /// Requires the result to have the bridge, on the host.
+    fn require_in_result(self, result: &AddResult) -> Result<()> {
+        let name = &self.conf.bridge;
+        match result.interfaces.iter().find(|interface| interface.name == *name) {
+            None => Err(Error::check("prevResult does not have it")
+                .saying(format_args!("CNI created bridge {name} in host namespace was not found"))),
+            Some(told) if told.sandbox.is_empty() => Ok(()),
+            Some(told) => Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
+                .saying(format_args!("Interface {name} should not be in sandbox"))),
         }
-        if self.conf.ip_masq {
-            self.conf.masquerade(self.cx).create(self.at, &result, rb)?;
-        }
-        Ok(result)
-    }
-
-    /// Makes the bridge the gateway.
-    fn route(self, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
-        gateway::ensure(self, bridge, result, rb)?;
-        enable_forwarding(result)
-    }
-
-    /// Layer 2: sets the interface up; everything else is left to the container.
-    fn leave_unconfigured(self) -> Result<AddResult> {
-        if !self.conf.disable_container_interface {
-            self.set_up_container_end()?;
-        }
-        Ok(AddResult::default())
-    }
-
-    fn set_up_container_end(self) -> Result<()> {
-        let container = self.at.netlink()?;
-        container.set_up(&container.link(self.at.ifname())?)
     }
 
     /// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
@@ -198,20 +207,11 @@ impl<'a> Member<'a> {
         let bridge = self.host()?.link(&bridge.name)?; // with its current hardware address
         let container = interface::in_container(self.at, mac);
         let mut all = vec![interface::on_host(&bridge), interface::on_host(host_end), container];
-        all.extend(self.find_gateway_interface()?.iter().map(interface::on_host));
+        if let Some(name) = self.conf.gateway_interface().filter(|_| self.conf.is_gateway()) {
+            all.extend(self.host()?.find_link(&name)?.iter().map(interface::on_host));
+        }
         Ok(all)
     }
-
-    fn find_gateway_interface(self) -> Result<Option<Link>> {
-        match self.conf.gateway_interface() {
-            Some(name) if self.conf.is_gateway() => self.host()?.find_link(&name),
-            _ => Ok(None),
-        }
-    }
-}
-
-fn enable_forwarding(result: &AddResult) -> Result<()> {
-    forwarding::ensure(result).map_err(|e| e.context("failed to enable forwarding"))
 }
 
 /// The undo of the ADD that created the bridge saw no ports yet.

@@ -3,10 +3,10 @@
 use super::conf::Conf;
 use super::member::Member;
 use super::vlan;
-use crate::error::{Result, warn};
+use crate::error::{Aspect, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::rollback::Rollback;
-use crate::steps::router_advertisements;
+use crate::steps::{router_advertisements, veth};
 
 /// How many times a bridge that another ADD's rollback deleted is created again.
 const TRIES: usize = 3;
@@ -24,6 +24,33 @@ pub fn attach<'a>(
     set_flags(member, port)?;
     set_vlans(member, &bridge, port)?;
     Ok(bridge)
+}
+
+/// Verifies that the host's end is up, and a port of the bridge with its flags and its VLANs.
+pub fn verify(member: Member<'_>, port: &Link, bridge: &Link) -> Result<()> {
+    let (conf, name) = (member.conf, &port.name);
+    if port.master != Some(bridge.index) {
+        let problem = format!("{name:?} is not a port of bridge {:?}", bridge.name);
+        let error = no_port(Error::check(problem).about(&Aspect::Port), &bridge.name);
+        return ErrorList::of([Err(error), veth::verify_up(port)]);
+    }
+    let flag = |flag, found, wanted| match found == wanted {
+        true => Ok(()),
+        false => {
+            Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")))
+        }
+    };
+    ErrorList::of([
+        veth::verify_up(port),
+        flag("hairpin", port.hairpin, conf.hairpin_mode),
+        flag("isolated", port.isolated, conf.port_isolation),
+        vlan::verify(member.host()?, port, &vlan::plan(conf)),
+    ])
+}
+
+/// The error in the reference's words for a bridge without the port.
+pub fn no_port(reason: Error, bridge: &str) -> Error {
+    reason.saying(format_args!("CNI veth created for bridge {bridge} was not found"))
 }
 
 fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {

@@ -15,12 +15,14 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
-use crate::steps::{ipam, prev_result};
+use crate::steps::ipam::{self, Leases};
+use crate::steps::prev_result;
 
 /// The plugin.
 pub struct HostDevice;
@@ -57,7 +59,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        ipam::del_with_link(cx, at, &mut || passage::detach(cx, at))
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     /// Does not look for the device: if it is not on the host it may be in use in a container.
@@ -66,12 +68,28 @@ impl Plugin for HostDevice {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_with_links(cx, valid, &mut || passage::collect_garbage(cx, valid))
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.
     fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         ipam::repair_if_any(cx, at, repairs)
+    }
+}
+
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &Devices];
+
+/// The devices of attachments, which go back to the host.
+struct Devices;
+
+impl Owned for Devices {
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        passage::detach(cx, at)
+    }
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        passage::collect_garbage(cx, valid)
     }
 }
 

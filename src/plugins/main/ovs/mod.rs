@@ -26,11 +26,13 @@ use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, ErrorList, Result};
 use crate::net::netlink::Link;
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::ipam::{self, Ipam};
-use crate::steps::{link_kind, prev_result, veth};
+use crate::steps::ipam::{self, Ipam, Leases};
+use crate::steps::veth::{self, Pairs};
+use crate::steps::{link_kind, prev_result};
 
 /// The plugin.
 pub struct Ovs;
@@ -62,9 +64,7 @@ impl Plugin for Ovs {
 
     /// The file of the original goes last: it tells the next DEL of ports of the original.
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        ipam::del_with_link(cx, at, &mut || {
-            ErrorList::of([delete_ports(cx, conf, at), veth::delete(cx, at)])
-        })?;
+        owned::remove(&[&Leases, &Ports(conf), &Pairs], cx, Whose::Of(at))?;
         Kept::of(&at.key).remove()
     }
 
@@ -76,12 +76,11 @@ impl Plugin for Ovs {
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(ipam::gc_with_links(cx, valid, &mut || {
-            ErrorList::of([collect_ports(cx, conf, valid), veth::collect_garbage(cx, valid)])
-        }));
-        errors.push(kept::collect_garbage(cx.config, valid));
-        errors.finish()
+        let owns: [&dyn Owned; 3] = [&Leases, &Ports(conf), &Pairs];
+        ErrorList::of([
+            owned::remove(&owns, cx, Whose::Stale(valid)),
+            kept::collect_garbage(cx.config, valid),
+        ])
     }
 
     /// Adds the port again: the database may have been replaced.
@@ -105,17 +104,34 @@ fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
     }
 }
 
-/// Deletes the ports of the attachment: ours, or else what the original has made for it, of which
-/// its file tells. The path of a namespace alone tells too little: another container may have it.
-fn delete_ports(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-    let kept = Kept::of(&at.key).configuration()?;
-    let database = Database::connect(&address_of_del(conf, kept.as_ref())?, cx.deadline())?;
-    port::delete(&database, Wanted::Of(&at.key))?;
-    if kept.is_none() || at.netns_path.is_empty() {
-        return Ok(());
+/// The ports of attachments.
+struct Ports<'c>(&'c Conf);
+
+impl Owned for Ports<'_> {
+    /// Ours, or else what the original has made for it, of which its file tells. The path of a
+    /// namespace alone tells too little: another container may have it.
+    fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
+        let kept = Kept::of(&at.key).configuration()?;
+        let database = Database::connect(&address_of_del(self.0, kept.as_ref())?, cx.deadline())?;
+        port::delete(&database, Wanted::Of(&at.key))?;
+        if kept.is_none() || at.netns_path.is_empty() {
+            return Ok(());
+        }
+        let (netns_path, ifname) = (at.netns_path.as_str(), at.key.ifname.as_str());
+        port::delete(&database, Wanted::OfOriginal { netns_path, ifname })
     }
-    let (netns_path, ifname) = (at.netns_path.as_str(), at.key.ifname.as_str());
-    port::delete(&database, Wanted::OfOriginal { netns_path, ifname })
+
+    fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        let network = &cx.config.name;
+        let database = flat_file::completed(self.0)?.connect(cx)?;
+        let mut errors = ErrorList::default();
+        for port in port::find(&database, Wanted::OfNetwork(network))? {
+            let Some(key) = port.key().filter(|key| valid.is_stale(network, key)) else { continue };
+            let stale = || stale(&port, Holder::of(&key));
+            errors.push(valid.remove(stale, || port::delete(&database, Wanted::Of(&key))));
+        }
+        errors.finish()
+    }
 }
 
 /// The database of the ADD; that of the configuration if no file tells.
@@ -125,19 +141,6 @@ fn address_of_del(conf: &Conf, kept: Option<&Value>) -> Result<Address> {
         Some(socket) => Address::parse(socket),
         None => flat_file::completed(conf)?.address(),
     }
-}
-
-/// Deletes the ports of this network's attachments that are not valid.
-fn collect_ports(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-    let network = &cx.config.name;
-    let database = flat_file::completed(conf)?.connect(cx)?;
-    let mut errors = ErrorList::default();
-    for port in port::find(&database, Wanted::OfNetwork(network))? {
-        let Some(key) = port.key().filter(|key| valid.is_stale(network, key)) else { continue };
-        let stale = || stale(&port, Holder::of(&key));
-        errors.push(valid.remove(stale, || port::delete(&database, Wanted::Of(&key))));
-    }
-    errors.finish()
 }
 
 fn stale(port: &Port, holder: Holder) -> Stale {

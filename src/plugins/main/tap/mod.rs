@@ -11,6 +11,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
+use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -18,7 +19,7 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
-use crate::steps::ipam;
+use crate::steps::ipam::{self, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::veth;
 
@@ -26,6 +27,8 @@ use crate::steps::veth;
 const KIND: &str = "tun";
 /// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "tap", kind: KIND };
+/// What the key of an attachment leads to, in the order of removal.
+const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
 
 /// The plugin.
 pub struct Tap;
@@ -96,7 +99,7 @@ impl Plugin for Tap {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, LINKS)
+        owned::remove(OWNS, cx, Whose::Of(at))
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -105,7 +108,7 @@ impl Plugin for Tap {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        container_link::collect_garbage(cx, valid, LINKS)
+        owned::remove(OWNS, cx, Whose::Stale(valid))
     }
 
     /// Only the lease: the interface is in the container.

@@ -1,0 +1,126 @@
+//! What an attachment consists of. A plugin lists its parts once, in the order of ADD: ADD makes
+//! them, CHECK compares each with the kernel, and a repair makes again those that differ. What DEL and
+//! GC find by the key alone is another list, see [`owned`](super::owned).
+
+use super::{Attachment, Context};
+use crate::error::{Aspect, Error, ErrorList, Result};
+use crate::repair::Repairs;
+use crate::rollback::{Rollback, transaction};
+
+/// The attachment that parts belong to, and the call that is about it.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The call.
+    pub cx: &'a Context<'a>,
+    /// The attachment.
+    pub at: &'a Attachment,
+}
+
+/// One effect of ADD. Undos may keep what lives as long as the call, `'a`, and outlive the part.
+pub trait Part<'a> {
+    /// The kind's name, one of [`NAMES`].
+    fn name(&self) -> &'static str;
+
+    /// The change that makes it, in the imperative, with the object's name: a repair lists it.
+    fn what(&self) -> String;
+
+    /// ADD: makes it, and registers the undo. That undoes what this call has made: what was there
+    /// before, or has another user by then, stays.
+    fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()>;
+
+    /// CHECK: compares it with the kernel and changes nothing. A difference has code 103; any other
+    /// error means that the kernel did not answer. One that is about [`Aspect::Cause`] is left out
+    /// of CHECK, since its cause is reported, and is repaired.
+    fn compare(&self, on: Target<'a>) -> Result<()>;
+
+    /// Makes it again after `compare` has found a difference: as ADD, unless what is left of it is
+    /// in the way.
+    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        self.make(on, rb)
+    }
+
+    /// Whether several attachments have it in common: a look compares it once for all of them.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Whether CHECK compares it; false for what an attachment of the reference may lack.
+    fn is_checked(&self) -> bool {
+        true
+    }
+
+    /// Whether a repair makes it again; false for the container's side, which stays as it is.
+    fn is_repaired(&self) -> bool {
+        true
+    }
+}
+
+/// The names of all kinds of parts. `tests/plugins/parts.rs` breaks one of each.
+pub const NAMES: &[&str] = &[
+    "accept_ra",
+    "addresses and routes",
+    "bridge",
+    "bridge up",
+    "fast path",
+    "forwarded groups",
+    "forwarding",
+    "gateways",
+    "host end",
+    "host route",
+    "masquerade",
+    "port",
+    "promiscuous mode",
+    "spoof check",
+];
+
+/// The parts of an attachment, in the order of ADD.
+pub struct Parts<'p, 'a>(Vec<Box<dyn Part<'a> + 'p>>);
+
+impl Default for Parts<'_, '_> {
+    fn default() -> Self {
+        Parts(vec![])
+    }
+}
+
+impl<'p, 'a> Parts<'p, 'a> {
+    /// Adds a part.
+    pub fn push(&mut self, part: impl Part<'a> + 'p) {
+        debug_assert!(NAMES.contains(&part.name()), "{:?} is not in NAMES", part.name());
+        self.0.push(Box::new(part));
+    }
+
+    /// Adds parts.
+    pub fn extend(&mut self, parts: impl IntoIterator<Item = impl Part<'a> + 'p>) {
+        parts.into_iter().for_each(|part| self.push(part));
+    }
+
+    /// Adds those of another list.
+    pub fn append(&mut self, mut others: Parts<'p, 'a>) {
+        self.0.append(&mut others.0);
+    }
+
+    /// ADD: makes them; ends with the first error.
+    pub fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        self.0.iter().try_for_each(|part| part.make(on, rb))
+    }
+
+    /// CHECK: all differences.
+    pub fn compare(&self, on: Target<'a>) -> Result<()> {
+        let checked = self.0.iter().filter(|part| part.is_checked());
+        let follows = |error: &Error| error.aspect == Some(Aspect::Cause);
+        let compared = checked.map(|part| part.compare(on));
+        ErrorList::of(compared.filter(|outcome| !outcome.as_ref().is_err_and(follows)))
+    }
+
+    /// Makes again those that differ, or notes them. A failure stops only those that depend on it.
+    pub fn repair(&self, on: Target<'a>, repairs: &Repairs) -> Result<()> {
+        ErrorList::of(self.0.iter().filter(|part| part.is_repaired()).map(|part| {
+            let compare = || part.compare(on);
+            let again = || transaction(|rb| part.make_again(on, rb));
+            match part.is_shared() {
+                true => repairs.make_shared(part.what(), compare, again),
+                false => repairs.make_unless(compare(), part.what(), again),
+            }
+        }))
+    }
+}

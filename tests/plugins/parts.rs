@@ -1,0 +1,211 @@
+//! What ADD makes, CHECK compares and `net sync` makes again is one list of parts. Of each kind one is broken: CHECK
+//! names it, a dry run names the change, the repair makes it and nothing else, and DEL leaves nothing.
+
+use std::collections::BTreeSet;
+
+use cni_multi::plugin::part::NAMES;
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_ours, with};
+use crate::support::case;
+use crate::support::netns::Lab;
+use crate::support::networks::fastpath;
+use crate::support::snapshot::{Change, Watch, last_of, lines};
+use crate::support::synced::{Synced, attach};
+
+/// What is broken, a line each: the kind of part; what breaks it, on the host with `$end` for the host's end, or after
+/// `in:` in the container; of what CHECK says, empty where it does not compare the part; of the change that makes it
+/// again, empty where a repair leaves it.
+const OF_PTP: &str = r#"
+accept_ra | in: echo 2 >/proc/sys/net/ipv6/conf/eth0/accept_ra | accept_ra of "eth0" is 2 |
+addresses and routes | in: ip addr del 10.47.0.2/24 dev eth0 | Failed to match addr 10.47.0.2/24 |
+host end | ip link set $end down | the host's end "veth | set "veth
+gateways | ip addr del 10.47.0.1 dev $end | Failed to find Gateway 10.47.0.1 | give 10.47.0.1, fd00:47::1 to "veth
+host route | ip route del 10.47.0.2 dev $end | | route 10.47.0.2 to "veth
+host route | ip -6 route del fd00:47::2 dev $end | | route fd00:47::2 to "veth
+forwarding | echo 0 >/proc/sys/net/ipv4/ip_forward | ip_forward is off | forward what "veth
+masquerade | nft flush table inet cni_multi_masquerade | masquerade | masquerade 10.47.0.2/24
+"#;
+
+const OF_BRIDGE: &str = r#"
+bridge | ip link del pods0 | Interface name pods0 not found | create bridge "pods0"
+promiscuous mode | ip link set pods0 promisc off | configured Promisc Mode true | set bridge "pods0" promiscuous
+forwarded groups | ip link set pods0 type bridge group_fwd_mask 0 | lacks bits 0x4000 | set bits 0x4000
+bridge up | ip link set pods0 down | bridge "pods0" is down | set bridge "pods0" up
+port | ip link set $end nomaster | is not a port of bridge "pods0" | connect "veth
+port | ip link set $end down | the host's end "veth | connect "veth
+accept_ra | in: echo 2 >/proc/sys/net/ipv6/conf/eth0/accept_ra | accept_ra of "eth0" is 2 |
+spoof check | nft delete table bridge cni_multi_spoofcheck | macspoofchk of port | drop frames of other addresses
+addresses and routes | in: ip route del default | Expected Route 0.0.0.0/0 |
+gateways | ip -6 addr del fd00:47::1/64 dev pods0 | Gateway fd00:47::1 | give 10.47.0.1/24, fd00:47::1/64 to "pods0"
+forwarding | echo 0 >/proc/sys/net/ipv4/ip_forward | ip_forward is off | forward what "pods0"
+forwarding | echo 0 >/proc/sys/net/ipv4/conf/pods0/forwarding | pods0/forwarding is off | forward what "pods0"
+masquerade | nft flush table inet cni_multi_masquerade | masquerade | masquerade 10.47.0.2/24
+"#;
+
+const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
+
+const PLUGINS: [(&str, &str); 2] = [("ptp", OF_PTP), ("bridge", OF_BRIDGE)];
+
+/// A line of such a table.
+#[derive(Clone, Copy)]
+struct Break {
+    part: &'static str,
+    script: &'static str,
+    said: &'static str,
+    made: &'static str,
+}
+
+fn breaks(table: &'static str) -> Vec<Break> {
+    let cells = |line: &'static str| line.split('|').map(str::trim).collect::<Vec<_>>();
+    let lines = table.lines().filter(|line| !line.is_empty()).map(cells);
+    lines
+        .map(|cells| Break { part: cells[0], script: cells[1], said: cells[2], made: cells[3] })
+        .collect()
+}
+
+/// A network with every part of the plugin.
+fn network(plugin: &str, has_fast_path: bool) -> Value {
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let addresses = json!([{"address": "10.47.0.2/24", "gateway": "10.47.0.1"},
+                           {"address": "fd00:47::2/64", "gateway": "fd00:47::1"}]);
+    let ipam = json!({"type": "static", "addresses": addresses, "routes": routes});
+    let both = json!({"type": plugin, "ipMasq": true, "ipMasqBackend": "nftables", "acceptRA": false,
+                      "fastPath": has_fast_path, "ipam": ipam});
+    let of_bridge = json!({"bridge": "pods0", "isGateway": true, "promiscMode": true, "macspoofchk": true,
+                           "groupFwdMask": 0x4000});
+    if plugin == "bridge" { with(&both, of_bridge) } else { both }
+}
+
+impl Break {
+    /// One of several may find what it breaks gone already.
+    fn happen(&self, synced: &Synced<'_>, is_alone: bool) {
+        let (at, script) = match self.script.strip_prefix("in: ") {
+            Some(script) => (&*synced.container, script.to_owned()),
+            None => {
+                let ends = "ip -br link show type veth | grep -v uplink | cut -d@ -f1";
+                (&synced.lab.host, format!("end=$({ends}); {}", self.script))
+            }
+        };
+        let status = at.try_sh(&script).status;
+        assert!(status.success() || !is_alone, "{script}");
+    }
+}
+
+/// The changes that `net sync` prints.
+fn changes(printed: &str) -> Vec<String> {
+    printed.lines().filter(|line| line.contains(" eth0: ")).map(str::to_owned).collect()
+}
+
+/// Breaks parts of a new attachment, and has them repaired.
+#[track_caller]
+fn assert_agreed(lab: &Lab, conf: &Value, breaks: &[Break]) {
+    let told: Vec<&str> = breaks.iter().map(|it| it.script).collect();
+    eprintln!("{told:?}"); // shown when the case fails
+    attach(lab, &[conf.clone()], "").del(); // what stays on the host is there
+    let before = Watch::start(lab, &[]);
+    let synced = attach(lab, &[conf.clone()], "");
+    synced.check().ok();
+    let made = Watch::start(lab, &[&synced.container]);
+    let is_alone = breaks.len() == 1;
+    breaks.iter().for_each(|it| it.happen(&synced, is_alone));
+    let [has_said, has_made] =
+        [breaks.iter().any(|it| !it.said.is_empty()), breaks.iter().any(|it| !it.made.is_empty())];
+    if has_said {
+        let netns = &synced.container.netns;
+        let check = synced.net(&format!("check pods {netns} -o json"));
+        assert!(check.status == 1 && check.stdout.contains("\"code\":103"), "{check:?}");
+        assert!(!is_alone || synced.check().stderr.contains(breaks[0].said), "{check:?}");
+    } else {
+        synced.check().ok();
+    }
+    let look = synced.net("sync pods --dry-run");
+    assert_eq!(look.status, if has_made { 3 } else { 0 }, "{look:?}");
+    let repair = synced.net("sync pods");
+    assert_eq!(repair.status, 0, "{repair:?}");
+    assert_eq!(
+        changes(&look.stdout),
+        changes(&repair.stdout),
+        "a dry run names what the run makes"
+    );
+    for made in breaks.iter().map(|it| it.made).filter(|_| is_alone) {
+        assert_eq!(
+            changes(&repair.stdout).iter().any(|it| it.contains(made)),
+            has_made,
+            "{repair:?}"
+        );
+    }
+    assert_eq!(synced.net("sync pods --dry-run").status, 0, "one run is enough");
+    let stays = breaks.iter().any(|it| it.made.is_empty());
+    assert_eq!(synced.check().status == 0, !stays, "the container's side stays as it is");
+    if !stays {
+        assert_as_before(&made, "the break");
+        for gateway in ["10.47.0.1", "fd00:47::1"] {
+            synced.container.sh(&format!("ping -c 1 -W 2 {gateway}"));
+        }
+    }
+    synced.del();
+    assert_as_before(&before, "ADD");
+}
+
+/// A bridge that was made again has another number. The kernel adds the route of a subnet's anycast address again at most
+/// times, not at all.
+#[track_caller]
+fn assert_as_before(before: &Watch<'_>, what: &str) {
+    let new = ["pods0", "ifindex", "0x0", "\"anycast\""];
+    let left = last_of(std::time::Duration::from_millis(50), || {
+        let mut all = before.each_change_now();
+        all.retain(|change| {
+            let (Change::Gone(fact) | Change::New(fact)) = change;
+            !new.iter().any(|word| fact.contains(word))
+        });
+        all
+    });
+    assert!(left.is_empty(), "not as before {what}:\n{}", lines(&left));
+}
+
+fn with_each(sets: impl Fn(Vec<Break>) -> Vec<Vec<Break>>) {
+    for (plugin, table) in PLUGINS {
+        for_ours(plugin, |lab| {
+            let sets = sets(breaks(table));
+            sets.iter().for_each(|set| assert_agreed(lab, &network(plugin, false), set));
+        });
+    }
+}
+
+#[test]
+fn each_kind_of_part_has_a_row() {
+    let rows: BTreeSet<&str> =
+        [OF_PTP, OF_BRIDGE, FAST_PATH].into_iter().flat_map(breaks).map(|row| row.part).collect();
+    assert_eq!(rows, NAMES.iter().copied().collect());
+}
+
+#[test]
+fn check_says_and_a_repair_makes_each_part() {
+    with_each(|all| all.into_iter().map(|it| vec![it]).collect());
+}
+
+#[test]
+fn a_fast_path_is_checked_and_made_again() {
+    for (plugin, _) in PLUGINS {
+        for_ours(plugin, |lab| {
+            if fastpath::prepare(lab) {
+                assert_agreed(lab, &network(plugin, true), &breaks(FAST_PATH));
+            }
+        });
+    }
+}
+
+#[test]
+fn two_parts_at_a_time_need_one_repair() {
+    with_each(|all| {
+        let numbers = (0..all.len()).flat_map(|one| (0..one).map(move |two| (one, two)));
+        let pairs = case::in_turn(numbers, 7).into_iter();
+        pairs.map(|(one, two)| vec![all[one], all[two]]).collect()
+    });
+}
+
+#[test]
+fn all_parts_at_once_need_one_repair() {
+    with_each(|all| vec![all]);
+}
