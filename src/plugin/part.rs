@@ -74,13 +74,8 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// The parts of an attachment, in the order of ADD.
+#[derive(Default)]
 pub struct Parts<'p, 'a>(Vec<Box<dyn Part<'a> + 'p>>);
-
-impl Default for Parts<'_, '_> {
-    fn default() -> Self {
-        Parts(vec![])
-    }
-}
 
 impl<'p, 'a> Parts<'p, 'a> {
     /// Adds a part.

@@ -86,10 +86,6 @@ impl Wiring {
             Ok(None)
         }
     }
-
-    fn options(&self) -> AddressOptions {
-        AddressOptions { detect_duplicates: self.detects(), subnet_on_link: self.subnet_on_link }
-    }
 }
 
 /// The container's interface with the addresses and routes of the result, up.
@@ -142,12 +138,13 @@ pub fn configure(
     let link = container.link(at.ifname())?;
     let interface = Interface { config: cx.config, container, link, result, wiring };
     let watch = wiring.watch(at, result)?;
-    interface.add_addresses()?;
+    result.ips.iter().try_for_each(|ip| interface.add_address(ip.address))?;
     interface.set_up()?;
     if let Some(watch) = watch {
         settle(container, &interface.link, &watch, cx.deadline())?;
     }
-    interface.add_routes(&routes)
+    // The result's routes may depend on the wiring's.
+    wiring.routes_first.iter().chain(&routes).try_for_each(|route| interface.add_route(route))
 }
 
 fn has_v6(result: &AddResult) -> bool {
@@ -164,29 +161,26 @@ struct Interface<'a> {
 }
 
 impl Interface<'_> {
-    fn add_addresses(&self) -> Result<()> {
-        self.result.ips.iter().try_for_each(|ip| self.add_address(ip.address))
-    }
-
+    /// All ipvlans of one lower link share its address table, so the kernel knows the addresses of the
+    /// others.
     fn add_address(&self, address: IpNet) -> Result<()> {
-        let added = self.container.add_address(&self.link, address, self.wiring.options());
-        added.map_err(|e| self.unassigned(address, e))
-    }
-
-    fn unassigned(&self, address: IpNet, error: Error) -> Error {
-        let what = format!("failed to add IP addr {address} to {:?}", self.link.name);
-        if_taken(error.worded(what), address)
+        let Wiring { subnet_on_link, .. } = *self.wiring;
+        let options = AddressOptions { detect_duplicates: self.wiring.detects(), subnet_on_link };
+        self.container.add_address(&self.link, address, options).map_err(|e| {
+            let name = &self.link.name;
+            let error = e.worded(format_args!("failed to add IP addr {address} to {name:?}"));
+            match error.is_errno(Errno::EADDRINUSE) {
+                true => error
+                    .with_code(Code::CONFLICT)
+                    .with_details(format_args!("another interface has {}", address.addr())),
+                false => error,
+            }
+        })
     }
 
     fn set_up(&self) -> Result<()> {
         let done = self.container.set_up(&self.link);
         done.map_err(|e| e.worded(format_args!("failed to set {:?} UP", self.link.name)))
-    }
-
-    /// Adds the wiring's routes, and then these.
-    fn add_routes(&self, routes: &[Route]) -> Result<()> {
-        let mut all = self.wiring.routes_first.iter().chain(routes);
-        all.try_for_each(|route| self.add_route(route))
     }
 
     fn add_route(&self, route: &Route) -> Result<()> {
@@ -196,12 +190,13 @@ impl Interface<'_> {
         }
     }
 
-    /// The reference's words for a route that cannot be added.
+    /// The reference's words for a route that cannot be added. It knows no route with several gateways.
     fn adding_route(&self, route: &Route) -> String {
+        let gateways: Vec<String> = route.gateways().map(|gateway| gateway.to_string()).collect();
+        let via = if gateways.is_empty() { "<nil>".to_owned() } else { gateways.join(", ") };
         format!(
-            "failed to add route '{} via {} dev {} metric {} (Scope: {}, Table: {})'",
+            "failed to add route '{} via {via} dev {} metric {} (Scope: {}, Table: {})'",
             route.dst,
-            gateways_text(route),
             self.link.name,
             route.priority.unwrap_or_default(),
             route.scope,
@@ -213,56 +208,24 @@ impl Interface<'_> {
     /// plugins accept such a gateway, as the reference's do, because another route may lead to it.
     fn unreachable(&self, error: Error, route: &Route) -> Error {
         let error = error.worded(self.adding_route(route));
-        match route.gateways().find(|gateway| self.is_outside(gateway)) {
-            Some(gateway) => error.with_details(self.outside(gateway)),
-            None => error,
-        }
-    }
-
-    fn is_outside(&self, gateway: &IpAddr) -> bool {
-        !self.result.ips.iter().any(|ip| ip.address.contains(gateway))
-    }
-
-    fn outside(&self, gateway: IpAddr) -> String {
-        format!(
-            "{}: {gateway} is not in {}, expected an address of the subnet, or {}",
-            gateway_field::of(self.config, self.result, gateway),
-            self.subnets_for(gateway),
-            way_out_for(gateway),
-        )
-    }
-
-    fn subnets_for(&self, gateway: IpAddr) -> String {
+        let is_outside =
+            |gateway: &IpAddr| !self.result.ips.iter().any(|ip| ip.address.contains(gateway));
+        let Some(gateway) = route.gateways().find(is_outside) else { return error };
         let nets = self.result.ips.iter().map(|ip| ip.address.trunc());
-        let of_family = nets.filter(|net| is_same_family(gateway, *net));
-        of_family.map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
+        let nets: Vec<String> =
+            nets.filter(|net| is_same_family(gateway, *net)).map(|net| net.to_string()).collect();
+        let way_out = match gateway {
+            IpAddr::V4(gateway) => format!(
+                r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#
+            ),
+            IpAddr::V6(_) => "one of fe80::/10".to_owned(),
+        };
+        error.with_details(format_args!(
+            "{}: {gateway} is not in {}, expected an address of the subnet, or {way_out}",
+            gateway_field::of(self.config, self.result, gateway),
+            nets.join(", "),
+        ))
     }
-}
-
-/// As the reference prints it, which knows no route with several gateways.
-fn gateways_text(route: &Route) -> String {
-    let all: Vec<String> = route.gateways().map(|gateway| gateway.to_string()).collect();
-    if all.is_empty() { "<nil>".to_owned() } else { all.join(", ") }
-}
-
-/// What makes the kernel accept a gateway outside the subnet.
-fn way_out_for(gateway: IpAddr) -> String {
-    match gateway {
-        IpAddr::V4(gateway) => format!(
-            r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#
-        ),
-        IpAddr::V6(_) => "one of fe80::/10".to_owned(),
-    }
-}
-
-/// Reports an address conflict: all ipvlans of one lower link share its address table, so the
-/// kernel knows the addresses of the others.
-fn if_taken(error: Error, address: IpNet) -> Error {
-    if !error.is_errno(Errno::EADDRINUSE) {
-        return error;
-    }
-    let details = format!("another interface has {}", address.addr());
-    error.with_code(Code::CONFLICT).with_details(details)
 }
 
 /// Writes the settings that must be in place before the first address and before the link is up.
@@ -285,13 +248,10 @@ fn prepare_ipv6(ifname: &str) -> Result<()> {
 /// Enables IPv6 on the interface: container runtimes disable it in new namespaces, and a request
 /// for an IPv6 address needs it.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
-    let enabled = Sysctl::ipv6_conf(ifname, "disable_ipv6").ensure("0");
-    enabled.map_err(|e| without_ipv6(ifname, e))
-}
-
-fn without_ipv6(ifname: &str, error: Error) -> Error {
-    let hint = if error.is_not_found() { "does the kernel have IPv6?" } else { "" };
-    error.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details(hint)
+    Sysctl::ipv6_conf(ifname, "disable_ipv6").ensure("0").map_err(|error| {
+        let hint = if error.is_not_found() { "does the kernel have IPv6?" } else { "" };
+        error.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details(hint)
+    })
 }
 
 /// Waits for duplicate address detection of the link's tentative addresses, if it has any.
@@ -367,11 +327,15 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
 /// The route at `path`, as the kernel takes it. Without a gateway of its own it gets the first of
 /// `gateways` that is of its family.
 pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
-    require_network(path, route.dst)?;
+    if route.dst.addr() != route.dst.network() {
+        let problem = format_args!("{} has host bits set", route.dst);
+        return Err(Error::config(format_args!("{path}.dst"), problem)
+            .expecting(format_args!("{}", route.dst.trunc())));
+    }
     require_family(path, route)?;
     let mut hops = route.next_hops();
     let gateway = match hops.len() {
-        0 => first_for(route.dst, gateways),
+        0 => gateways.iter().copied().find(|gateway| is_same_family(*gateway, route.dst)),
         1 => hops.pop(),
         _ => None,
     };
@@ -387,18 +351,6 @@ pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Ro
     })
 }
 
-fn require_network(path: &str, dst: IpNet) -> Result<()> {
-    if dst.addr() == dst.network() {
-        return Ok(());
-    }
-    Err(with_host_bits(path, dst))
-}
-
-fn with_host_bits(path: &str, dst: IpNet) -> Error {
-    Error::config(format_args!("{path}.dst"), format_args!("{dst} has host bits set"))
-        .expecting(format_args!("{}", dst.trunc()))
-}
-
 /// Requires the route's gateways to be of its family.
 fn require_family(path: &str, route: &result::Route) -> Result<()> {
     let is_other = |gateway: &IpAddr| !is_same_family(*gateway, route.dst);
@@ -409,10 +361,6 @@ fn require_family(path: &str, route: &result::Route) -> Result<()> {
         Some(index) => Err(of_other_family(format_args!("{path}.gws[{index}]"), route.dst)),
         None => Ok(()),
     }
-}
-
-fn first_for(dst: IpNet, gateways: &[IpAddr]) -> Option<IpAddr> {
-    gateways.iter().copied().find(|gateway| is_same_family(*gateway, dst))
 }
 
 fn is_same_family(gateway: IpAddr, dst: IpNet) -> bool {
@@ -454,37 +402,28 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     let container = at.netlink()?;
     let present = container.addresses(link)?;
     let mut found = ErrorList::default();
-    found.push(require_up(link));
-    for ip in result.ips.iter().filter(|ip| is_of(ip, index)) {
+    if !link.up {
+        let error = Error::check(format!("Interface {} is down", link.name));
+        found.push::<()>(Err(error.about(&Aspect::Interface)));
+    }
+    // An address that names no interface is of this one.
+    let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|of| of == index as i64);
+    for ip in result.ips.iter().filter(is_own) {
         found.push(verify_address(&present, link, ip.address));
     }
     found.push(verify_routes(container, &result.routes));
     found.finish()
 }
 
-/// Whether the address is of the interface with this index. One that names no interface is.
-fn is_of(ip: &IpConfig, interface: usize) -> bool {
-    ip.interface.is_none_or(|of| of == interface as i64)
-}
-
-fn require_up(link: &Link) -> Result<()> {
-    if link.up {
-        return Ok(());
-    }
-    Err(Error::check(format!("Interface {} is down", link.name)).about(&Aspect::Interface))
-}
-
 fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()> {
     match present.iter().find(|address| address.net == wanted) {
-        None => Err(missing_address(link, wanted)),
         Some(found) if found.dad_failed => Err(duplicate(Code::CHECK_FAILED, link, wanted)),
         Some(_) => Ok(()),
+        None => {
+            let what = format!("Failed to match addr {wanted} on interface {}", link.name);
+            Err(Error::check(what).about(&Aspect::Address(wanted)))
+        }
     }
-}
-
-fn missing_address(link: &Link, wanted: IpNet) -> Error {
-    Error::check(format!("Failed to match addr {wanted} on interface {}", link.name))
-        .about(&Aspect::Address(wanted))
 }
 
 /// Compares the routes of a result with those of the kernel.
@@ -493,37 +432,22 @@ pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()
         return Ok(());
     }
     let present = container.routes()?;
-    ErrorList::of(wanted.iter().map(|route| verify_route(&present, route)))
+    let is_there = |route: &&result::Route| present.iter().any(|found| is_route(found, route));
+    ErrorList::of(wanted.iter().filter(|route| !is_there(route)).map(|route| {
+        let via: String = route.next_hops().iter().map(|gw| format!(" via {gw}")).collect();
+        let what = format!("Expected Route {}{via} not found in routing table", route.dst);
+        Err(Error::check(what).about(&Aspect::Route(route.dst)))
+    }))
 }
 
-fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {
-    if present.iter().any(|found| is_route(found, wanted)) {
-        return Ok(());
-    }
-    Err(missing_route(wanted))
-}
-
-fn missing_route(route: &result::Route) -> Error {
-    let via: String = route.next_hops().iter().map(|gw| format!(" via {gw}")).collect();
-    Error::check(format!("Expected Route {}{via} not found in routing table", route.dst))
-        .about(&Aspect::Route(route.dst))
-}
-
+/// Whether the route leads through the wanted gateways, if any, and is in the table, if one is wanted.
+/// The gateway of a default route counts only among several.
 fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {
-    found.dst == wanted.dst.trunc() && is_through(found, wanted) && is_in(found, wanted.table)
-}
-
-/// Whether the route leads through the wanted gateways, if any. That of a default route counts only
-/// among several.
-fn is_through(found: &FoundRoute, wanted: &result::Route) -> bool {
     let hops = wanted.next_hops();
-    (wanted.dst.prefix_len() == 0 && hops.len() < 2)
-        || hops.iter().all(|gateway| found.gateways.contains(gateway))
-}
-
-/// Whether the route is in the table, if one is wanted.
-fn is_in(found: &FoundRoute, table: Option<i64>) -> bool {
-    table.is_none_or(|table| table == 0 || i64::from(found.table) == table)
+    let is_through = (wanted.dst.prefix_len() == 0 && hops.len() < 2)
+        || hops.iter().all(|gateway| found.gateways.contains(gateway));
+    let is_in = |table| table == 0 || i64::from(found.table) == table;
+    found.dst == wanted.dst.trunc() && is_through && wanted.table.is_none_or(is_in)
 }
 
 #[cfg(test)]

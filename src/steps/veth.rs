@@ -66,21 +66,12 @@ pub fn create<'a>(
     let netns = Some(at.netns()?.fd());
     let peer = PeerSpec { name: at.ifname(), mac: mac.clone(), netns };
     let name = create_under_free_name(host, at, wishes.mtu, &peer)?;
-    delete_on_failure(host, name.clone(), rb);
+    let born = name.clone();
+    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&born));
     let made = host.link(&name)?;
-    sign(host, &made, &at.key)?;
+    let alias = link_alias::of(&at.key);
+    host.change_link(&made, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
     Ok(Pair { host: made, mac })
-}
-
-fn delete_on_failure<'a>(host: &'a Netlink, name: String, rb: &mut Rollback<'a>) {
-    let what = format!("delete link {name:?}");
-    rb.undo(what, move || host.delete_link_by_name(&name));
-}
-
-/// Sets our alias.
-fn sign(host: &Netlink, link: &Link, key: &Key) -> Result<()> {
-    let alias = link_alias::of(key);
-    host.change_link(link, &LinkChange { alias: Some(&alias), ..LinkChange::default() })
 }
 
 fn create_under_free_name(

@@ -2,6 +2,7 @@
 //! names it, a dry run names the change, the repair makes it and nothing else, and DEL leaves nothing.
 
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 
 use cni_multi::plugin::part::NAMES;
 use serde_json::{Value, json};
@@ -102,9 +103,9 @@ fn changes(printed: &str) -> Vec<String> {
 fn assert_agreed(lab: &Lab, conf: &Value, breaks: &[Break]) {
     let told: Vec<&str> = breaks.iter().map(|it| it.script).collect();
     eprintln!("{told:?}"); // shown when the case fails
-    attach(lab, &[conf.clone()], "").del(); // what stays on the host is there
+    attach(lab, from_ref(conf), "").del(); // what stays on the host is there
     let before = Watch::start(lab, &[]);
-    let synced = attach(lab, &[conf.clone()], "");
+    let synced = attach(lab, from_ref(conf), "");
     synced.check().ok();
     let made = Watch::start(lab, &[&synced.container]);
     let is_alone = breaks.len() == 1;

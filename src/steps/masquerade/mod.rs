@@ -111,7 +111,10 @@ impl Masquerade {
             return Ok(()); // attached by the reference, or with iptables when that was configured
         }
         match resolve(handles, self.backend)? {
-            Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
+            Backend::Iptables => by_iptables.and_then(|_| {
+                let chain = key.iptables_chain();
+                Err(Error::check(format!("masquerading rules of chain {chain} are missing")))
+            }),
             Backend::Nftables => nft::verify(handles, key, addresses, exempt),
         }
         .map_err(|error| error.about(&Aspect::Masquerade))
@@ -169,10 +172,6 @@ impl Owned for Masquerading {
 
 fn of_masquerade(error: Error) -> Error {
     error.context("masquerade")
-}
-
-fn missing_rules(key: &Key) -> Error {
-    Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain()))
 }
 
 /// The addresses of a result, with their prefixes.

@@ -104,12 +104,11 @@ fn validate_groups(mask: i64) -> Result<()> {
     }
     let bits = REFUSED_GROUPS.iter().filter(|(bit, _)| mask & (1 << bit) != 0);
     let refused: Vec<String> = bits.map(|(bit, use_of)| format!("bit {bit} ({use_of})")).collect();
-    if refused.is_empty() { Ok(()) } else { Err(refused_groups(mask, &refused.join(", "))) }
-}
-
-fn refused_groups(mask: i64, refused: &str) -> Error {
-    let problem = format_args!("{mask} has {refused}, which the kernel refuses");
-    Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only")
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let problem = format_args!("{mask} has {}, which the kernel refuses", refused.join(", "));
+    Err(Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only"))
 }
 
 /// The error of `fastPath` on a bridge that only switches.
@@ -161,8 +160,13 @@ impl PluginConf for Conf {
         veth::validate_mtu(self.mtu)?;
         validate_vlan(self.vlan)?;
         validate_groups(self.group_fwd_mask)?;
-        self.validate_trunks()?;
-        self.validate_modes()?;
+        for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
+            trunk.validate(&format!("vlanTrunk[{index}]"))?;
+        }
+        if self.hairpin_mode && self.promisc_mode {
+            return Err(Error::exclusive("hairpinMode", "promiscMode")
+                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
+        }
         self.validate_fast_path()?;
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
@@ -171,10 +175,14 @@ impl PluginConf for Conf {
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
         ipam::require_type_or_layer_two(cx)?;
-        if cx.config.ipam_type()?.is_empty() {
-            self.refuse_fast_path_without_ipam()
-        } else {
-            self.require_use_for_ipam()
+        match cx.config.ipam_type()?.is_empty() {
+            true if self.fast_path => Err(needless_fast_path("an ipam section")),
+            // An interface that stays down can have no addresses.
+            false if self.disable_container_interface => {
+                Err(Error::exclusive("disableContainerInterface", "ipam")
+                    .saying("cannot use IPAM when DisableContainerInterface flag is set"))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -191,14 +199,6 @@ impl Conf {
 
     fn not_a_name(&self, problem: &str) -> Error {
         Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
-    }
-
-    fn validate_modes(&self) -> Result<()> {
-        if self.hairpin_mode && self.promisc_mode {
-            return Err(Error::exclusive("hairpinMode", "promiscMode")
-                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
-        }
-        Ok(())
     }
 
     /// Only packets that the host forwards between its links can take a fast path. The kernel finds
@@ -219,34 +219,20 @@ impl Conf {
         Ok(())
     }
 
-    fn refuse_fast_path_without_ipam(&self) -> Result<()> {
-        if self.fast_path { Err(needless_fast_path("an ipam section")) } else { Ok(()) }
-    }
-
-    fn validate_trunks(&self) -> Result<()> {
-        for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
-            trunk.validate(&format!("vlanTrunk[{index}]"))?;
-        }
-        Ok(())
-    }
-
     /// Checks the name of the gateway's interface in a VLAN, which consists of the bridge's name
     /// and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
-        match self.gateway_interface() {
-            Some(name) if self.is_gateway() && IfName::parse(&name).is_err() => {
-                Err(self.too_long(&name))
-            }
-            _ => Ok(()),
+        let name = self.gateway_interface().filter(|_| self.is_gateway());
+        match name.filter(|name| IfName::parse(name).is_err()) {
+            Some(name) => Err(Error::config(
+                "bridge",
+                format_args!(
+                    "{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes",
+                    self.bridge
+                ),
+            )),
+            None => Ok(()),
         }
-    }
-
-    fn too_long(&self, gateway_interface: &str) -> Error {
-        let problem = format!(
-            "{:?} is too long: the gateway's interface would be {gateway_interface:?}, of more than 15 bytes",
-            self.bridge
-        );
-        Error::config("bridge", problem)
     }
 
     /// The hardware address: `runtimeConfig.mac` overrides `args.cni.mac`, which overrides
@@ -258,16 +244,6 @@ impl Conf {
             ("args.cni.mac", self.args.cni.mac.as_ref()),
             ("CNI_ARGS: MAC", of_args.as_ref()),
         ])
-    }
-
-    /// Refuses an IPAM plugin for an interface that stays down: it can have no addresses.
-    fn require_use_for_ipam(&self) -> Result<()> {
-        if self.disable_container_interface {
-            Err(Error::exclusive("disableContainerInterface", "ipam")
-                .saying("cannot use IPAM when DisableContainerInterface flag is set"))
-        } else {
-            Ok(())
-        }
     }
 
     /// Whether the bridge gets the gateway's address.

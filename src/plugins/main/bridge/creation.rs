@@ -1,6 +1,5 @@
 //! The bridge itself: it is created or found, and set up; a failed ADD restores or deletes it.
 
-use super::conf::Conf;
 use super::guard;
 use super::member::Member;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -62,7 +61,11 @@ impl<'a> Member<'a> {
     /// ignore router advertisements. A bridge that was not created here may be down, not promiscuous,
     /// or accept a container as its router.
     fn set_up_bridge(self, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
-        let change = wanted_change(bridge, self.conf);
+        let change = LinkChange {
+            up: (!bridge.up).then_some(true),
+            promisc: (self.conf.promisc_mode && !bridge.promisc).then_some(true),
+            ..LinkChange::default()
+        };
         let mask = bridge.group_fwd_mask | self.conf.group_fwd_mask();
         let is_other = mask != bridge.group_fwd_mask;
         let before = Before::read(self.cx, bridge, is_other || change != LinkChange::default())?;
@@ -87,21 +90,8 @@ pub fn require_bridge(link: &Link) -> Result<()> {
     if link.kind == KIND {
         return Ok(());
     }
-    Err(not_a_bridge(link))
-}
-
-fn not_a_bridge(link: &Link) -> Error {
     let msg = format!("{:?} already exists but is not a bridge", link.name);
-    Error::new(Code::CONFLICT, msg).with_details(format_args!("it is a {}", link.kind_text()))
-}
-
-/// The change that makes the bridge what the configuration wants.
-fn wanted_change(bridge: &Link, conf: &Conf) -> LinkChange<'static> {
-    LinkChange {
-        up: (!bridge.up).then_some(true),
-        promisc: (conf.promisc_mode && !bridge.promisc).then_some(true),
-        ..LinkChange::default()
-    }
+    Err(Error::new(Code::CONFLICT, msg).with_details(format_args!("it is a {}", link.kind_text())))
 }
 
 /// The state of the bridge before this ADD.
@@ -140,19 +130,14 @@ impl Before {
         if now.group_fwd_mask != self.link.group_fwd_mask {
             errors.push(host.set_group_fwd_mask(&self.link, self.link.group_fwd_mask));
         }
-        errors.push(self.restore_accept_ra());
+        if let Some(accept_ra) = &self.accept_ra {
+            errors.push(router_advertisements::restore(&self.link.name, accept_ra));
+        }
         errors.finish()
     }
 
     fn has_new_ports(&self, host: &Netlink) -> Result<bool> {
         Ok(ports_of(&self.link, host)?.iter().any(|port| !self.ports.contains(port)))
-    }
-
-    fn restore_accept_ra(&self) -> Result<()> {
-        match &self.accept_ra {
-            Some(accept_ra) => router_advertisements::restore(&self.link.name, accept_ra),
-            None => Ok(()),
-        }
     }
 
     /// The change that makes the bridge what it was. A bridge without an address of its own took

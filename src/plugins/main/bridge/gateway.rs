@@ -14,7 +14,7 @@ use crate::cni::attachment::hex;
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::json::Value;
-use crate::cni::result::{AddResult, IpConfig, Route};
+use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::mac::MacAddr;
@@ -29,17 +29,12 @@ use crate::steps::{link_alias, router_advertisements, veth};
 /// are configured.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if conf.is_gateway() {
-        add_gateways(&mut result.ips)?;
+        for ip in result.ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
+            ip.gateway = Some(first_of(ip.address)?);
+        }
     }
     if conf.is_default_gateway {
         add_default_routes(result);
-    }
-    Ok(())
-}
-
-fn add_gateways(ips: &mut [IpConfig]) -> Result<()> {
-    for ip in ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
-        ip.gateway = Some(first_of(ip.address)?);
     }
     Ok(())
 }
@@ -49,14 +44,10 @@ fn add_gateways(ips: &mut [IpConfig]) -> Result<()> {
 fn add_default_routes(result: &mut AddResult) {
     for ip in &result.ips {
         let to_all = Family::of_net(ip.address).whole();
-        if !has_route(&result.routes, to_all) {
+        if !result.routes.iter().any(|route| route.dst.trunc() == to_all) {
             result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
         }
     }
-}
-
-fn has_route(routes: &[Route], dst: IpNet) -> bool {
-    routes.iter().any(|route| route.dst.trunc() == dst)
 }
 
 /// The address after the network's own.
@@ -112,7 +103,13 @@ pub fn ensure<'a>(
     let beside = of_range_sets(member.cx.config, result);
     let gateway =
         Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted, beside };
-    gateway.ensure_addresses(rb).map_err(|e| e.context(address_failure(member.conf)))
+    let ensured = gateway.wanted.iter().try_for_each(|net| gateway.ensure_address(*net, rb));
+    // The reference's words.
+    let failure = match member.conf.gateway_interface() {
+        None => "failed to set bridge addr",
+        Some(_) => "failed to set vlan interface for bridge with addr",
+    };
+    ensured.map_err(|e| e.context(failure))
 }
 
 /// Verifies that the bridge, or its interface in the VLAN, has the gateways' addresses, and that the
@@ -156,14 +153,6 @@ fn own_vlan(conf: &Conf) -> [VlanRange; 1] {
     [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)]
 }
 
-/// The reference's words for addresses that cannot be set.
-fn address_failure(conf: &Conf) -> &'static str {
-    match conf.gateway_interface() {
-        None => "failed to set bridge addr",
-        Some(_) => "failed to set vlan interface for bridge with addr",
-    }
-}
-
 /// The link that has the gateways' addresses, and the attachment that needs it.
 struct Gateway<'a> {
     member: Member<'a>,
@@ -177,10 +166,6 @@ struct Gateway<'a> {
 }
 
 impl<'a> Gateway<'a> {
-    fn ensure_addresses(&self, rb: &mut Rollback<'a>) -> Result<()> {
-        self.wanted.iter().try_for_each(|net| self.ensure_address(*net, rb))
-    }
-
     fn ensure_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         if self.present()?.contains(&net) {
             return Ok(());
@@ -230,15 +215,14 @@ impl<'a> Gateway<'a> {
     fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         match self.host.add_address(&self.link, net, AT_ONCE) {
             Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
-            added => added.map_err(|e| self.unadded(net, e))?,
+            added => added.map_err(|e| {
+                let name = &self.link.name;
+                e.worded(format_args!("could not add IP address {net} to {name:?}"))
+            })?,
         }
         let what = format!("delete address {net} of {:?}", self.link.name);
         self.undo(rb, what, move |host, link| host.delete_address(link, net));
         self.pin_mac()
-    }
-
-    fn unadded(&self, net: IpNet, error: Error) -> Error {
-        error.worded(format_args!("could not add IP address {net} to {:?}", self.link.name))
     }
 
     /// A bridge takes the lowest hardware address of its ports unless one is set, and then
@@ -246,19 +230,15 @@ impl<'a> Gateway<'a> {
     /// still do that: set the address that it had before our port was added, or the current one if
     /// it had none.
     fn pin_mac(&self) -> Result<()> {
-        let mac = self.lasting_mac()?;
+        let mac = match self.link.mac() {
+            none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
+            before => before,
+        };
         if mac.is_zero() {
             return Ok(()); // it has no ports
         }
         let change = LinkChange { mac: Some(mac), ..LinkChange::default() };
         self.host.change_link(&self.link, &change)
-    }
-
-    fn lasting_mac(&self) -> Result<MacAddr> {
-        match self.link.mac() {
-            none if none.is_zero() => Ok(self.host.link(&self.link.name)?.mac()),
-            before => Ok(before),
-        }
     }
 
     /// Registers an undo that is skipped if other attachments have joined the bridge: they rely on

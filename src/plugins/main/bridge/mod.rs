@@ -187,18 +187,22 @@ impl<'a> Member<'a> {
     fn carrying(self, bridge: &Link, host_end: &str) -> Result<Link> {
         let link = self.host()?.link(host_end)?;
         if link.master != Some(bridge.index) {
-            return Err(deleted_meanwhile(bridge, &link));
+            // The undo of the ADD that created the bridge saw no ports yet.
+            let msg = format!("bridge {:?} was deleted meanwhile", bridge.name);
+            return Err(Error::new(Code::TRY_AGAIN, msg)
+                .with_details(format_args!("{host_end:?} is not its port any more")));
         }
         if self.conf.disable_container_interface || link.is_operational() {
             return Ok(link);
         }
-        self.await_carrier(host_end)
-    }
-
-    fn await_carrier(self, port: &str) -> Result<Link> {
         let end = self.cx.deadline().of_wait(CARRIER_PATIENCE);
-        let link = Watch::links()?.until_operational(self.host()?, port, end)?;
-        if link.is_operational() { Ok(link) } else { Err(without_carrier(&link)) }
+        let link = Watch::links()?.until_operational(self.host()?, host_end, end)?;
+        if link.is_operational() {
+            return Ok(link);
+        }
+        let msg = format!("bridge port in error state: {}", link.operstate_text());
+        let details = format_args!("{host_end:?} did not carry within {CARRIER_PATIENCE:?}");
+        Err(Error::new(Code::KERNEL, msg).with_details(details))
     }
 
     /// The interfaces of the result: bridge, host's end, container's end, and the gateway's own
@@ -212,16 +216,4 @@ impl<'a> Member<'a> {
         }
         Ok(all)
     }
-}
-
-/// The undo of the ADD that created the bridge saw no ports yet.
-fn deleted_meanwhile(bridge: &Link, port: &Link) -> Error {
-    Error::new(Code::TRY_AGAIN, format!("bridge {:?} was deleted meanwhile", bridge.name))
-        .with_details(format_args!("{:?} is not its port any more", port.name))
-}
-
-fn without_carrier(port: &Link) -> Error {
-    let state = port.operstate_text();
-    Error::new(Code::KERNEL, format!("bridge port in error state: {state}"))
-        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", port.name))
 }

@@ -71,16 +71,12 @@ fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {
 fn set_vlans(member: Member<'_>, bridge: &Link, port: &Link) -> Result<()> {
     let plan = vlan::plan(member.conf);
     if !plan.is_empty() && !bridge.vlan_filtering {
-        warn_of_missing_filter(bridge);
+        let name = &bridge.name;
+        warn(format_args!(
+            "bridge {name:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set"
+        ));
     }
     vlan::set(member.host()?, port, &plan, member.conf.left_vlan(bridge))
-}
-
-fn warn_of_missing_filter(bridge: &Link) {
-    warn(format_args!(
-        "bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set",
-        bridge.name
-    ));
 }
 
 /// Makes the host's end a port. A bridge that another ADD created is deleted by that ADD's rollback
