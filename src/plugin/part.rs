@@ -39,6 +39,11 @@ pub trait Part<'a> {
         self.make(on, rb)
     }
 
+    /// Whether those after it depend on it: they are left alone if it cannot be made again.
+    fn is_base(&self) -> bool {
+        false
+    }
+
     /// Whether several attachments have it in common: a look compares it once for all of them.
     fn is_shared(&self) -> bool {
         false
@@ -61,15 +66,19 @@ pub const NAMES: &[&str] = &[
     "addresses and routes",
     "bridge",
     "bridge up",
+    "egress limit",
     "fast path",
     "forwarded groups",
     "forwarding",
     "gateways",
     "host end",
     "host route",
+    "ingress limit",
     "masquerade",
     "port",
+    "ports",
     "promiscuous mode",
+    "route_localnet",
     "spoof check",
 ];
 
@@ -107,15 +116,20 @@ impl<'p, 'a> Parts<'p, 'a> {
         ErrorList::of(compared.filter(|outcome| !outcome.as_ref().is_err_and(follows)))
     }
 
-    /// Makes again those that differ, or notes them. A failure stops only those that depend on it.
+    /// Makes again those that differ, or notes them.
     pub fn repair(&self, on: Target<'a>, repairs: &Repairs) -> Result<()> {
-        ErrorList::of(self.0.iter().filter(|part| part.is_repaired()).map(|part| {
+        let mut errors = ErrorList::default();
+        for part in self.0.iter().filter(|part| part.is_repaired()) {
             let compare = || part.compare(on);
             let again = || transaction(|rb| part.make_again(on, rb));
-            match part.is_shared() {
+            let repaired = match part.is_shared() {
                 true => repairs.make_shared(part.what(), compare, again),
                 false => repairs.make_unless(compare(), part.what(), again),
+            };
+            if errors.push(repaired).is_none() && part.is_base() {
+                break;
             }
-        }))
+        }
+        errors.finish()
     }
 }

@@ -2,7 +2,6 @@
 //! names it, a dry run names the change, the repair makes it and nothing else, and DEL leaves nothing.
 
 use std::collections::BTreeSet;
-use std::slice::from_ref;
 
 use cni_multi::plugin::part::NAMES;
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_ours, with};
 use crate::support::case;
 use crate::support::netns::Lab;
+use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::fastpath;
 use crate::support::snapshot::{Change, Watch, last_of, lines};
 use crate::support::synced::{Synced, attach};
@@ -44,9 +44,22 @@ forwarding | echo 0 >/proc/sys/net/ipv4/conf/pods0/forwarding | pods0/forwarding
 masquerade | nft flush table inet cni_multi_masquerade | masquerade | masquerade 10.47.0.2/24
 "#;
 
+const OF_BANDWIDTH: &str = r#"
+ingress limit | tc qdisc del dev $end root | Failed to find qdisc | limit ingress at "veth
+egress limit | tc qdisc del dev $end ingress | filters of "veth | limit egress at "veth
+egress limit | ip link del $ifb | ifb | limit egress at "veth
+"#;
+
+const OF_PORTMAP: &str = r#"
+ports | nft flush table inet cni_multi_portmap | chain | publish port 8080/tcp
+ports | nft delete table inet cni_multi_portmap | port | publish port 8080/tcp
+route_localnet | echo 0 >/proc/sys/net/ipv4/conf/pods0/route_localnet | route_localnet is off | route_localnet to 127
+"#;
+
 const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
 
-const PLUGINS: [(&str, &str); 2] = [("ptp", OF_PTP), ("bridge", OF_BRIDGE)];
+const PLUGINS: [(&str, &str); 4] =
+    [("ptp", OF_PTP), ("bridge", OF_BRIDGE), ("bandwidth", OF_BANDWIDTH), ("portmap", OF_PORTMAP)];
 
 /// A line of such a table.
 #[derive(Clone, Copy)]
@@ -65,8 +78,23 @@ fn breaks(table: &'static str) -> Vec<Break> {
         .collect()
 }
 
-/// A network with every part of the plugin.
-fn network(plugin: &str, has_fast_path: bool) -> Value {
+/// A network with every part of the plugin, which follows bridge if it is chained.
+fn network(plugin: &str) -> Vec<Value> {
+    let chained = match plugin {
+        "bandwidth" => both(),
+        "portmap" => json!({"type": "portmap", "runtimeConfig": {"portMappings":
+            [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
+        _ => return vec![main(plugin, false)],
+    };
+    vec![main("bridge", false), chained]
+}
+
+/// Whether this machine's kernel has what the plugin needs.
+fn can_have(plugin: &str, lab: &Lab) -> bool {
+    plugin != "bandwidth" || can_limit(lab)
+}
+
+fn main(plugin: &str, has_fast_path: bool) -> Value {
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let addresses = json!([{"address": "10.47.0.2/24", "gateway": "10.47.0.1"},
                            {"address": "fd00:47::2/64", "gateway": "fd00:47::1"}]);
@@ -84,8 +112,9 @@ impl Break {
         let (at, script) = match self.script.strip_prefix("in: ") {
             Some(script) => (&*synced.container, script.to_owned()),
             None => {
-                let ends = "ip -br link show type veth | grep -v uplink | cut -d@ -f1";
-                (&synced.lab.host, format!("end=$({ends}); {}", self.script))
+                let names = "end=$(ip -br link show type veth | grep -v uplink | cut -d@ -f1)
+                    ifb=$(ip -br link show type ifb 2>/dev/null | cut -d' ' -f1)";
+                (&synced.lab.host, format!("{names}; {}", self.script))
             }
         };
         let status = at.try_sh(&script).status;
@@ -100,12 +129,12 @@ fn changes(printed: &str) -> Vec<String> {
 
 /// Breaks parts of a new attachment, and has them repaired.
 #[track_caller]
-fn assert_agreed(lab: &Lab, conf: &Value, breaks: &[Break]) {
+fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
     let told: Vec<&str> = breaks.iter().map(|it| it.script).collect();
     eprintln!("{told:?}"); // shown when the case fails
-    attach(lab, from_ref(conf), "").del(); // what stays on the host is there
+    attach(lab, plugins, "").del(); // what stays on the host is there
     let before = Watch::start(lab, &[]);
-    let synced = attach(lab, from_ref(conf), "");
+    let synced = attach(lab, plugins, "");
     synced.check().ok();
     let made = Watch::start(lab, &[&synced.container]);
     let is_alone = breaks.len() == 1;
@@ -168,16 +197,23 @@ fn assert_as_before(before: &Watch<'_>, what: &str) {
 fn with_each(sets: impl Fn(Vec<Break>) -> Vec<Vec<Break>>) {
     for (plugin, table) in PLUGINS {
         for_ours(plugin, |lab| {
-            let sets = sets(breaks(table));
-            sets.iter().for_each(|set| assert_agreed(lab, &network(plugin, false), set));
+            if can_have(plugin, lab) {
+                let sets = sets(breaks(table));
+                sets.iter().for_each(|set| assert_agreed(lab, &network(plugin), set));
+            }
         });
     }
 }
 
 #[test]
 fn each_kind_of_part_has_a_row() {
-    let rows: BTreeSet<&str> =
-        [OF_PTP, OF_BRIDGE, FAST_PATH].into_iter().flat_map(breaks).map(|row| row.part).collect();
+    let rows: BTreeSet<&str> = PLUGINS
+        .map(|(_, table)| table)
+        .into_iter()
+        .chain([FAST_PATH])
+        .flat_map(breaks)
+        .map(|row| row.part)
+        .collect();
     assert_eq!(rows, NAMES.iter().copied().collect());
 }
 
@@ -188,10 +224,10 @@ fn check_says_and_a_repair_makes_each_part() {
 
 #[test]
 fn a_fast_path_is_checked_and_made_again() {
-    for (plugin, _) in PLUGINS {
+    for plugin in ["ptp", "bridge"] {
         for_ours(plugin, |lab| {
             if fastpath::prepare(lab) {
-                assert_agreed(lab, &network(plugin, true), &breaks(FAST_PATH));
+                assert_agreed(lab, &[main(plugin, true)], &breaks(FAST_PATH));
             }
         });
     }

@@ -102,9 +102,9 @@ impl Plugin for Bridge {
         let port = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         let seen = member.seeing(&result, None, Some(&port), None);
         ipam::repair_before(cx, at, repairs, || {
-            seen.bridge_parts().repair(member.target(), repairs)?;
-            let mac = prev_result::container_mac(&result, at);
-            seen.parts(mac).repair(member.target(), repairs)
+            let mut parts = seen.bridge_parts();
+            parts.append(seen.parts(prev_result::container_mac(&result, at)));
+            parts.repair(member.target(), repairs)
         })
     }
 }

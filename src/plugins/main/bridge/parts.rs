@@ -204,6 +204,11 @@ impl<'a> Part<'a> for HostBridge<'_, 'a> {
             _ => Ok(()),
         }
     }
+
+    /// A link of that name may be of others.
+    fn is_base(&self) -> bool {
+        true
+    }
 }
 
 /// Verifies that the link is up.

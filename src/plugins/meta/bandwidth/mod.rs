@@ -15,11 +15,14 @@ pub use self::conf::Conf;
 use self::conf::Limits;
 use self::shaping::Shaped;
 
+use std::cell::RefCell;
+
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{FQ_CODEL, Link, Netlink};
+use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -47,8 +50,9 @@ impl Plugin for Bandwidth {
         require_named(&link, at, &result)?;
         limits.require_passing(link.mtu)?;
         let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
-        let ifb = transaction(|rb| limit(&shaped, limits, &at.key, rb))?;
-        result.interfaces.extend(ifb.as_ref().map(interface::on_host));
+        let ifb = RefCell::default();
+        transaction(|rb| parts(&shaped, limits, &ifb).make(Target { cx, at }, rb))?;
+        result.interfaces.extend(ifb.into_inner().as_ref().map(interface::on_host));
         Ok(result)
     }
 
@@ -60,7 +64,8 @@ impl Plugin for Bandwidth {
             return Ok(());
         }
         let link = host_end(cx, at, &result)?;
-        verify(&Shaped { host, link: &link, traffic: &limits.traffic }, limits, &at.key)
+        let shaped = Shaped { host, link: &link, traffic: &limits.traffic };
+        parts(&shaped, limits, &RefCell::default()).compare(Target { cx, at })
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -115,77 +120,87 @@ impl Plugin for Bandwidth {
         }
         let link = host_end(cx, at, &result)?;
         let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
-        limit_again(&shaped, limits, &at.key, repairs)
+        parts(&shaped, limits, &RefCell::default()).repair(Target { cx, at }, repairs)
     }
 }
 
-/// Applies the limits of both directions. Returns the ifb if there is one.
-fn limit<'a>(
-    shaped: &Shaped<'a>,
+/// The limits of both directions. `made` gets the ifb.
+fn parts<'p, 'a>(
+    shaped: &'p Shaped<'a>,
     limits: &Limits,
-    key: &Key,
-    rb: &mut Rollback<'a>,
-) -> Result<Option<Link>> {
-    if let Some(limit) = limits.ingress {
-        shaped.limit_ingress(limit, rb)?;
-    }
-    let Some(limit) = limits.egress else { return Ok(None) };
-    limit_egress(shaped, limit, key, rb).map(Some)
+    made: &'p RefCell<Option<Link>>,
+) -> Parts<'p, 'a> {
+    let mut parts = Parts::default();
+    parts.extend(limits.ingress.map(|limit| Ingress { shaped, limit }));
+    parts.extend(limits.egress.map(|limit| Egress { shaped, limit, made }));
+    parts
 }
 
-/// Limits traffic from the container. Returns the ifb.
-fn limit_egress<'a>(
-    shaped: &Shaped<'a>,
+/// The limit of traffic to the container.
+struct Ingress<'p, 'a> {
+    shaped: &'p Shaped<'a>,
     limit: Limit,
-    key: &Key,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    let ifb = ifb::create(shaped.host, key, shaped.link.mtu, rb)?;
-    shaped.limit_egress(&ifb, limit, rb)?;
-    Ok(ifb)
 }
 
-/// Limits the directions that have lost their limits.
-fn limit_again(shaped: &Shaped<'_>, limits: &Limits, key: &Key, repairs: &Repairs) -> Result<()> {
-    let name = &shaped.link.name;
-    if let Some(limit) = limits.ingress {
-        let what = format_args!("limit ingress at {name:?} to {} bit/s", limit.rate);
-        repairs.make_unless(shaped.verify_ingress(limit), what, || {
-            shaped.unlimit_ingress(limit)?;
-            transaction(|rb| shaped.limit_ingress(limit, rb))
-        })?;
+impl<'a> Part<'a> for Ingress<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "ingress limit"
     }
-    let Some(limit) = limits.egress else { return Ok(()) };
-    let what = format_args!("limit egress at {name:?} to {} bit/s", limit.rate);
-    repairs.make_unless(verify_egress(shaped, limit, key), what, || {
-        remove_egress(shaped, key)?;
-        transaction(|rb| limit_egress(shaped, limit, key, rb).map(drop))
-    })
-}
 
-/// Removes what is left of the limit of traffic from the container: first the filters, since
-/// packets redirected to a missing link are lost, then the ifb.
-fn remove_egress(shaped: &Shaped<'_>, key: &Key) -> Result<()> {
-    let ifb = ifb::find(shaped.host, key, Some(shaped.link))?;
-    shaped.unlimit_egress(ifb.as_ref())?;
-    ifb.map_or(Ok(()), |ifb| link_record::delete_link(shaped.host, ifb.index))
-}
-
-/// Verifies the limits of both directions.
-fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
-    let mut found = ErrorList::default();
-    if let Some(limit) = limits.ingress {
-        found.push(shaped.verify_ingress(limit));
+    fn what(&self) -> String {
+        format!("limit ingress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
     }
-    if let Some(limit) = limits.egress {
-        found.push(verify_egress(shaped, limit, key));
+
+    fn make(&self, _: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        self.shaped.limit_ingress(self.limit, rb)
     }
-    found.finish()
+
+    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        self.shaped.unlimit_ingress(self.limit)?;
+        self.make(on, rb)
+    }
+
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        self.shaped.verify_ingress(self.limit)
+    }
 }
 
-fn verify_egress(shaped: &Shaped<'_>, limit: Limit, key: &Key) -> Result<()> {
-    let ifb = ifb::find_made(shaped.host, key)?;
-    ErrorList::of([ifb::verify_up(&ifb), shaped.verify_egress(&ifb, limit)])
+/// The limit of traffic from the container.
+struct Egress<'p, 'a> {
+    shaped: &'p Shaped<'a>,
+    limit: Limit,
+    made: &'p RefCell<Option<Link>>,
+}
+
+impl<'a> Part<'a> for Egress<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "egress limit"
+    }
+
+    fn what(&self) -> String {
+        format!("limit egress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
+    }
+
+    fn make(&self, Target { at, .. }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let ifb = ifb::create(self.shaped.host, &at.key, self.shaped.link.mtu, rb)?;
+        self.shaped.limit_egress(&ifb, self.limit, rb)?;
+        self.made.replace(Some(ifb));
+        Ok(())
+    }
+
+    /// The filters go before the ifb: packets redirected to a missing link are lost.
+    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Shaped { host, link, .. } = *self.shaped;
+        let ifb = ifb::find(host, &on.at.key, Some(link))?;
+        self.shaped.unlimit_egress(ifb.as_ref())?;
+        ifb.map_or(Ok(()), |ifb| link_record::delete_link(host, ifb.index))?;
+        self.make(on, rb)
+    }
+
+    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
+        let ifb = ifb::find_made(self.shaped.host, &at.key)?;
+        ErrorList::of([ifb::verify_up(&ifb), self.shaped.verify_egress(&ifb, self.limit)])
+    }
 }
 
 /// Fails with code 50 if the kernel cannot limit traffic, or lacks the fair queue that is wanted.
@@ -218,15 +233,18 @@ fn peer(cx: &Context<'_>, at: &Attachment) -> Result<Link> {
     let container = at.netlink()?.link(ifname)?;
     require_veth(&container, ifname)?;
     let found = veth::other_end(cx.host()?, at.netns()?, &container)?;
-    found.ok_or_else(|| not_on_host(ifname))
+    let problem = || format!("the other end of {ifname:?} is not on the host");
+    found.ok_or_else(|| Error::new(Code::INVALID_CONFIG, problem()).saying(NO_PEER))
 }
 
 fn require_named(link: &Link, at: &Attachment, result: &AddResult) -> Result<()> {
     if may_be_of(link, &at.key, Some(result)) {
-        Ok(())
-    } else {
-        Err(not_in_result(link, at.ifname()))
+        return Ok(());
     }
+    let (name, ifname) = (&link.name, at.ifname());
+    let problem =
+        format_args!("the veth peer {name:?} of the container's {ifname:?} is not among them");
+    Err(Error::config("prevResult.interfaces", problem).saying(NO_PEER))
 }
 
 /// Whether the result has the container's interface and no veth of the host: some plugins name only
@@ -253,34 +271,19 @@ fn may_be_of(link: &Link, key: &Key, result: Option<&AddResult>) -> bool {
     !link_alias::is_of_another(&link.alias, key) && result.is_none_or(lists)
 }
 
-fn not_on_host(ifname: &str) -> Error {
-    let problem = format!("the other end of {ifname:?} is not on the host");
-    Error::new(Code::INVALID_CONFIG, problem).saying(NO_PEER)
-}
-
-fn not_in_result(link: &Link, ifname: &str) -> Error {
-    let name = &link.name;
-    let problem =
-        format_args!("the veth peer {name:?} of the container's {ifname:?} is not among them");
-    Error::config("prevResult.interfaces", problem).saying(NO_PEER)
-}
-
 /// The reference's sentence.
 const NO_PEER: &str = "no veth peer of container interface found in host ns";
 
 fn require_veth(container: &Link, ifname: &str) -> Result<()> {
-    match container.kind.as_str() {
-        "veth" => Ok(()),
-        "" => Err(no_veth(ifname, "hardware")),
-        kind => Err(no_veth(ifname, kind)),
-    }
-}
-
-fn no_veth(ifname: &str, kind: &str) -> Error {
+    let kind = match container.kind.as_str() {
+        veth::KIND => return Ok(()),
+        "" => "hardware",
+        kind => kind,
+    };
     let problem = format!("it is of type {kind}, bandwidth can limit veth only");
-    Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
+    Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
         "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
-    ))
+    )))
 }
 
 /// Finds the host's end for DEL: by the name that we give it, else through the container, whose

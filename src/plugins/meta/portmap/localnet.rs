@@ -16,7 +16,6 @@ use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Holds, KeyType, Set};
 use crate::net::nft::owned::{OwnedElement, Reliance};
 use crate::net::sysctl::Sysctl;
-use crate::repair::Repairs;
 
 /// The links whose setting we have switched on.
 pub const LINKS: Set = Set { name: "localnet", key: &[KeyType::IfName], holds: Holds::Keys };
@@ -47,20 +46,14 @@ impl Localnet {
         self.setting.write(&self.value())
     }
 
-    fn value(&self) -> String {
+    /// The value that switches it on.
+    pub fn value(&self) -> String {
         if self.is_guarded { OURS.to_string() } else { "1".to_owned() }
     }
 
     /// Verifies that the setting is on.
     pub fn verify(&self) -> Result<()> {
         require_on(&self.setting)
-    }
-
-    /// Switches the setting on again.
-    pub fn repair(&self, repairs: &Repairs) -> Result<()> {
-        let Localnet { setting, .. } = self;
-        let what = format_args!("set sysctl {setting} to {}", self.value());
-        repairs.make_shared(what, || self.verify(), || self.switch_on())
     }
 }
 
