@@ -187,14 +187,28 @@ impl<'a> Part<'a> for Path {
     fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
         let nft = cx.handles().require_nft()?;
         let mut found = ErrorList::default();
-        let damage = LAYOUT.on(nft).damage()?;
-        found.push(damage.map_or(Ok(()), |damage| Err(Error::check(damage))));
+        found.push(LAYOUT.on(nft).verify());
         for element in LAYOUT.on(nft).of(&nft_owner::of(&at.key)).missing(&self.elements())? {
             found.push::<()>(Err(Error::check(format!("no element in set {:?}", element.set))));
         }
+        // Without the table the kernel lists no flowtable.
         found.push(verify_links(cx, nft, self));
         found.finish().map_err(|error| error.context(format_args!("fastPath of {:?}", self.link)))
     }
+}
+
+fn verify_links(cx: &Context<'_>, nft: &Nft, path: &Path) -> Result<()> {
+    let present = nft.links_of_flowtable(TABLE, FLOWTABLE)?;
+    let mut wanted = vec![path.link.clone()];
+    for family in path.families() {
+        wanted.extend(uplinks(cx, family)?);
+    }
+    wanted.dedup();
+    ErrorList::of(
+        wanted.iter().filter(|link| !present.contains(link)).map(|link| {
+            Err(Error::check(format!("link {link:?} is not in flowtable {FLOWTABLE:?}")))
+        }),
+    )
 }
 
 fn add_link(nft: &Nft, link: &str) -> Result<()> {
@@ -228,21 +242,6 @@ fn uplinks(cx: &Context<'_>, family: Family) -> Result<Vec<String>> {
         names.extend(link.map(|link| link.name));
     }
     Ok(names)
-}
-
-fn verify_links(cx: &Context<'_>, nft: &Nft, path: &Path) -> Result<()> {
-    let present = nft.links_of_flowtable(TABLE, FLOWTABLE)?;
-    let mut wanted = vec![path.link.clone()];
-    for family in path.families() {
-        wanted.extend(uplinks(cx, family)?);
-    }
-    wanted.dedup();
-    wanted.retain(|link| !present.contains(link));
-    ErrorList::of(wanted.iter().map(|link| Err(not_among_links(link))))
-}
-
-fn not_among_links(link: &str) -> Error {
-    Error::check(format!("link {link:?} is not in flowtable {FLOWTABLE:?}"))
 }
 
 /// The fast paths of attachments. The flows that the kernel still tracks are deleted after the link,

@@ -96,10 +96,7 @@ impl<'a> Part<'a> for Port<'_> {
                 "macspoofchk of port {:?}: no element in set {:?}",
                 self.name, element.set
             ))),
-            None => match LAYOUT.on(nft).damage()? {
-                Some(damage) => Err(of_spoofcheck(Error::check(damage))),
-                None => Ok(()),
-            },
+            None => LAYOUT.on(nft).verify().map_err(of_spoofcheck),
         }
     }
 }

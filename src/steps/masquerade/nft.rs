@@ -80,7 +80,7 @@ pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet
     let owner = nft_owner::of(key);
     let missing = LAYOUT.on(nft).of(&owner).missing(&elements)?;
     let mut found = ErrorList::default();
-    found.push(refuse_damage(nft));
+    found.push(LAYOUT.on(nft).verify());
     for element in &elements {
         if let Some(chain) = other_chain(nft, element, &owner.comment)? {
             found.push::<()>(Err(exempted_otherwise(element, &chain)));
@@ -103,13 +103,6 @@ fn exempted_otherwise(element: &OwnedElement, chain: &str) -> Error {
     let map = element.set;
     Error::check(format!("map {map:?} leads to chain {chain:?}, of other nonMasqueradeCIDRs"))
         .with_details("attach the container again to apply those of the configuration")
-}
-
-fn refuse_damage(nft: &Nft) -> Result<()> {
-    match LAYOUT.on(nft).damage()? {
-        Some(damage) => Err(Error::check(damage)),
-        None => Ok(()),
-    }
 }
 
 fn unmasqueraded(element: &OwnedElement, addresses: &[IpNet]) -> Error {

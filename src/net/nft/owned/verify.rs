@@ -7,7 +7,7 @@ use super::element::{OwnedElement, chains_of};
 use super::finder::Finder;
 use super::layout::ADMIN;
 use super::ledger::write_entry;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::netlink::attr::Attrs;
 use crate::net::nft::expr::Expressions;
 use crate::net::nft::{ElementInfo, RuleInfo};
@@ -19,6 +19,11 @@ impl OurTable<'_> {
         let table = self.table();
         let name = format!("{} {}", table.family, table.name);
         self.nft.damage_of(&name, || self.find_damage())
+    }
+
+    /// Verifies that nothing keeps the table from working; code 103 says what does.
+    pub fn verify(&self) -> Result<()> {
+        self.damage()?.map_or(Ok(()), |damage| Err(Error::check(damage)))
     }
 
     fn find_damage(&self) -> Result<Option<String>> {

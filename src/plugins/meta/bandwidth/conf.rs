@@ -197,7 +197,11 @@ impl Limiting {
             ([], []) => Ok(Traffic::All),
             (shaped, []) => Ok(Traffic::With(nets(shaped))),
             ([], unshaped) => Ok(Traffic::WithoutThat(nets(unshaped))),
-            _ => Err(both_subnets(path)),
+            _ => Err(Error::exclusive(
+                format_args!("{path}shapedSubnets"),
+                format_args!("{path}unshapedSubnets"),
+            )
+            .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")),
         }
     }
 }
@@ -206,32 +210,17 @@ impl Limiting {
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
     match (rate.unwrap_or_default(), burst.unwrap_or_default()) {
         (0, 0) => Ok(None),
-        (rate, 0) => Err(lone_rate(path, rate)),
-        (0, burst) => Err(lone_burst(path, burst)),
-        (rate @ 1..=7, _) => Err(too_slow(path, rate)),
-        (_, burst) if burst > LARGEST_BURST => Err(too_large(path, burst)),
+        (rate, 0) => Err(of_burst(path, format!("0 with a rate of {rate}"))
+            .saying("if rate is set, burst must also be set")),
+        (0, burst) => Err(of_rate(path, format!("0 with a burst of {burst}"))
+            .saying("if burst is set, rate must also be set")),
+        (rate @ 1..=7, _) => Err(of_rate(path, format!("{rate} is less than a byte a second"))
+            .expecting("0 or at least 8")),
+        (_, burst) if burst > LARGEST_BURST => Err(of_burst(path, format!("{burst} is too large"))
+            .expecting(format_args!("at most {LARGEST_BURST}"))
+            .saying("burst cannot be more than 4GB")),
         (rate, burst) => Ok(Some(Limit { rate, burst, ..Limit::default() })),
     }
-}
-
-fn lone_rate(path: &str, rate: u64) -> Error {
-    of_burst(path, format!("0 with a rate of {rate}"))
-        .saying("if rate is set, burst must also be set")
-}
-
-fn lone_burst(path: &str, burst: u64) -> Error {
-    of_rate(path, format!("0 with a burst of {burst}"))
-        .saying("if burst is set, rate must also be set")
-}
-
-fn too_slow(path: &str, rate: u64) -> Error {
-    of_rate(path, format!("{rate} is less than a byte a second")).expecting("0 or at least 8")
-}
-
-fn too_large(path: &str, burst: u64) -> Error {
-    of_burst(path, format!("{burst} is too large"))
-        .expecting(format_args!("at most {LARGEST_BURST}"))
-        .saying("burst cannot be more than 4GB")
 }
 
 fn of_rate(path: &str, problem: String) -> Error {
@@ -248,13 +237,6 @@ fn require_passing(path: fmt::Arguments<'_>, limit: Option<Limit>, mtu: u32) -> 
     let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) else { return Ok(()) };
     Err(Error::config(path, format_args!("with {rate} no packet of {mtu} bytes ever passes"))
         .expecting(format_args!("0 or at least {least}")))
-}
-
-/// Returns the error for both lists of subnets; `path` is the prefix of the keys.
-fn both_subnets(path: &str) -> Error {
-    let shaped = format_args!("{path}shapedSubnets");
-    Error::exclusive(shaped, format_args!("{path}unshapedSubnets"))
-        .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")
 }
 
 fn nets(subnets: &[Subnet]) -> Vec<IpNet> {

@@ -44,36 +44,27 @@ fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String>
             created => return created.map(|()| name),
         }
     }
-    Err(no_free_name(key))
-}
-
-fn no_free_name(key: &Key) -> Error {
     let [first, second] = names(key);
     let problem = format!("no name is free for the ifb of {:?}", key.ifname.as_str());
-    Error::new(Code::CONFLICT, problem)
-        .with_details(format_args!("{first:?} and {second:?} are other links of the host"))
+    Err(Error::new(Code::CONFLICT, problem)
+        .with_details(format_args!("{first:?} and {second:?} are other links of the host")))
 }
 
 fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
     let found = host.find_link(name)?;
     match found.filter(|link| is_own(link, key)) {
-        Some(own) => Err(exists_already(name, &own.alias)),
+        Some(own) => Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
+            .with_details(&own.alias)),
         None => Ok(()),
     }
 }
 
-fn exists_already(name: &str, alias: &str) -> Error {
-    Error::new(Code::CONFLICT, format!("link {name:?} exists already")).with_details(alias)
-}
-
-fn missing(key: &Key) -> Error {
-    Error::check(format!("ifb {:?} is not there", names(key)[0]))
-        .saying("get ifb device: Link not found")
-}
-
 /// Returns the attachment's link for CHECK. It must exist.
 pub fn find_made(host: &Netlink, key: &Key) -> Result<Link> {
-    find_any(host, key)?.ok_or_else(|| missing(key))
+    find_any(host, key)?.ok_or_else(|| {
+        Error::check(format!("ifb {:?} is not there", names(key)[0]))
+            .saying("get ifb device: Link not found")
+    })
 }
 
 /// Verifies that the link is up.

@@ -183,7 +183,8 @@ fn of_other_kind(link: &Link, parent: Handle, found: &QdiscKind, expected: &str)
 fn other_bucket(link: &Link, found: Bucket, expected: Bucket) -> Error {
     let mut numbers = Vec::from(numbers(found, expected));
     numbers.retain(|number| number.found != number.expected);
-    let all: Vec<String> = numbers.iter().map(Number::difference).collect();
+    let difference = |it: &Number| format!("{} {}, expected {}", it.what, it.found, it.expected);
+    let all: Vec<String> = numbers.iter().map(difference).collect();
     let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
     match numbers.first() {
         Some(Number { word, .. }) => error.saying(format_args!("{word} doesn't match")),
@@ -198,13 +199,6 @@ struct Number {
     what: &'static str,
     found: u64,
     expected: u64,
-}
-
-impl Number {
-    fn difference(&self) -> String {
-        let Number { what, found, expected, .. } = self;
-        format!("{what} {found}, expected {expected}")
-    }
 }
 
 fn numbers(found: Bucket, expected: Bucket) -> [Number; 3] {
@@ -269,13 +263,12 @@ fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
 
 /// Returns one filter per subnet.
 fn filters_of(subnets: &[IpNet], side: Side, verdict: Verdict) -> Vec<Filter> {
-    subnets.iter().map(|net| filter_of(net, side, verdict)).collect()
-}
-
-fn filter_of(net: &IpNet, side: Side, verdict: Verdict) -> Filter {
-    // All filters of one priority must be of one family.
-    let priority = if net.addr().is_ipv4() { 1 } else { 2 };
-    Filter::of_subnet(priority, side, net, verdict)
+    let filter_of = |net: &IpNet| {
+        // All filters of one priority must be of one family.
+        let priority = if net.addr().is_ipv4() { 1 } else { 2 };
+        Filter::of_subnet(priority, side, net, verdict)
+    };
+    subnets.iter().map(filter_of).collect()
 }
 
 fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {

@@ -154,7 +154,15 @@ impl Conf {
     /// Validates the chain name, which becomes a word in a program's input.
     fn validate_chain(&self) -> Result<()> {
         let chain = &self.external_set_mark_chain;
-        if is_word_for_chain(chain) { Ok(()) } else { Err(no_chain_name(chain)) }
+        let is_word = chain.len() <= CHAIN_MAX
+            && !chain.starts_with('-')
+            && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+        if is_word {
+            return Ok(());
+        }
+        let problem = format_args!("{chain:?} is not a chain name");
+        Err(Error::config("externalSetMarkChain", problem)
+            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
     }
 
     /// Validates the conditions. They become words in a line of a program's input, or are parsed by
@@ -165,18 +173,12 @@ impl Conf {
     }
 
     fn validate_backend(&self) -> Result<()> {
-        if self.prefers_nftables() {
+        // Without a backend, keys of iptables select it.
+        let by_keys = self.keys_of_iptables().is_empty();
+        if self.backend.map_or(by_keys, |backend| backend == Backend::Nftables) {
             require_none("nftables", "iptables", &self.keys_of_iptables())
         } else {
             require_none("iptables", "nftables", &self.keys_of_nftables())
-        }
-    }
-
-    /// Whether the configuration selects nftables. Without a backend, keys of iptables select it.
-    fn prefers_nftables(&self) -> bool {
-        match self.backend {
-            Some(backend) => backend == Backend::Nftables,
-            None => self.keys_of_iptables().is_empty(),
         }
     }
 
@@ -221,18 +223,6 @@ impl Conf {
     pub fn mark(&self) -> u32 {
         1 << self.mark_masq_bit.unwrap_or(MARK_BIT)
     }
-}
-
-fn is_word_for_chain(chain: &str) -> bool {
-    chain.len() <= CHAIN_MAX
-        && !chain.starts_with('-')
-        && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
-}
-
-fn no_chain_name(chain: &str) -> Error {
-    let problem = format_args!("{chain:?} is not a chain name");
-    Error::config("externalSetMarkChain", problem)
-        .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _"))
 }
 
 /// Validates the conditions at `path`.

@@ -44,17 +44,12 @@ const MOST: usize = 4000;
 fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
     let chain = &conf.external_set_mark_chain;
     if !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
-        Ok(())
-    } else {
-        Err(no_external_chain(chain))
+        return Ok(());
     }
-}
-
-fn no_external_chain(chain: &str) -> Error {
     let problem = format_args!("{chain:?} is not a chain of table nat");
-    Error::config("externalSetMarkChain", problem)
+    Err(Error::config("externalSetMarkChain", problem)
         .expecting("one that is there")
-        .with_details("remove the key, or start kube-proxy, which makes KUBE-MARK-MASQ")
+        .with_details("remove the key, or start kube-proxy, which makes KUBE-MARK-MASQ"))
 }
 
 /// Opens the ports. A port of another container is an error with code 102. The previous rules are
@@ -217,16 +212,13 @@ fn first_missing(saved: &Saved, ports: &Publication<'_>) -> Option<String> {
     if let Some(rule) = own_rules(ports).iter().find(|rule| !saved.has(&chain, rule)) {
         return Some(no_rule(rule, &chain));
     }
-    if let Some(Entry { protocol, ports }) = missing_entry(saved, ports) {
+    let mut entries = entries(ports.conf).into_iter();
+    let missing = entries.find(|entry| entry.found_in(saved, ports.key).is_empty());
+    if let Some(Entry { protocol, ports }) = missing {
         return Some(no_rule(&format!("-p {protocol} --dports {ports} -j {chain}"), DNAT));
     }
     let first = shared_rules(ports.conf, saved).into_iter().next();
     first.map(|line| format!("what `{line}` makes not found in table {NAT}"))
-}
-
-fn missing_entry(saved: &Saved, ports: &Publication<'_>) -> Option<Entry> {
-    let mut entries = entries(ports.conf).into_iter();
-    entries.find(|entry| entry.found_in(saved, ports.key).is_empty())
 }
 
 fn no_chain(chain: &str) -> String {

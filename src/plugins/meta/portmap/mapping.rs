@@ -43,7 +43,11 @@ impl Protocol {
     }
 
     fn read(path: &str, name: &str) -> Result<Protocol> {
-        Protocol::of(name).ok_or_else(|| no_protocol(path, name))
+        Protocol::of(name).ok_or_else(|| {
+            let problem = format_args!("{name:?} is not a protocol with ports");
+            Error::config(format_args!("{path}.protocol"), problem)
+                .expecting(Expected::OneOf(Protocol::WORDS))
+        })
     }
 
     /// Returns its name in rules.
@@ -89,7 +93,9 @@ impl Host {
         if text.is_empty() {
             return Ok(Host::Any);
         }
-        let ip: IpAddr = text.parse().map_err(|_| no_address(text))?;
+        let ip: IpAddr = text.parse().map_err(|_| {
+            format!("{text:?} is not an IP address, expected one of the host's or none")
+        })?;
         Ok(Host::of(ip.to_canonical())) // no packet carries ::ffff:10.0.0.1
     }
 
@@ -203,24 +209,13 @@ impl Mapping {
 fn port(path: &str, which: &str, port: i64) -> Result<u16> {
     match u16::try_from(port) {
         Ok(valid) if valid != 0 => Ok(valid),
-        _ => Err(no_port(path, which, port)),
-    }
-}
-
-fn no_protocol(path: &str, name: &str) -> Error {
-    let problem = format_args!("{name:?} is not a protocol with ports");
-    Error::config(format_args!("{path}.protocol"), problem)
-        .expecting(Expected::OneOf(Protocol::WORDS))
-}
-
-fn no_address(text: &str) -> String {
-    format!("{text:?} is not an IP address, expected one of the host's or none")
-}
-
-fn no_port(path: &str, which: &str, port: i64) -> Error {
-    Error::config(format_args!("{path}.{which}Port"), format_args!("{port} is not a port"))
+        _ => Err(Error::config(
+            format_args!("{path}.{which}Port"),
+            format_args!("{port} is not a port"),
+        )
         .expecting(1..=i64::from(u16::MAX))
-        .saying(format_args!("Invalid {which} port number: {port}"))
+        .saying(format_args!("Invalid {which} port number: {port}"))),
+    }
 }
 
 /// A mapping for one family, with its destination.
@@ -294,7 +289,13 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
                 (Some(to), _) if planned.insert(mapping.place(family)) => {
                     forwards.push(mapping.forward(to));
                 }
-                (None, Host::At(ip)) => return Err(lacks_family(mapping, ip)),
+                (None, Host::At(ip)) => {
+                    let problem = format_args!(
+                        "\"{ip}\" leads nowhere: the container has no {} address",
+                        Family::of(ip)
+                    );
+                    return Err(Error::config(format_args!("{}.hostIP", mapping.path), problem));
+                }
                 (Some(_), _) | (None, Host::Any | Host::AnyOf(_)) => (),
             }
         }
@@ -305,14 +306,6 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
         |one: &Forward| one.at.is_some() && at_all.contains(&(one.protocol, one.host_port));
     forwards.sort_by_key(|forward| !is_first(forward));
     Ok(forwards)
-}
-
-fn lacks_family(mapping: &Mapping, ip: IpAddr) -> Error {
-    let family = Family::of(ip);
-    Error::config(
-        format_args!("{}.hostIP", mapping.path),
-        format_args!("\"{ip}\" leads nowhere: the container has no {family} address"),
-    )
 }
 
 #[cfg(test)]

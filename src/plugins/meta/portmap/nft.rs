@@ -292,7 +292,10 @@ pub fn verify(
     if !missing.is_empty() && of_reference::is_complete(nft, ports)? {
         return Ok(());
     }
-    let missing = missing.into_iter().map(|element| Err(not_published(element)));
+    let missing = missing.into_iter().map(|element| {
+        let (port, set) = (port_of(element), element.set);
+        Err(rules_missing(format!("{port} is not published: no element in map {set:?}")))
+    });
     let damage = damage.map(|damage| Err(rules_missing(damage)));
     ErrorList::of(missing.chain(damage).chain([verify_link(nft, ports.key, localnet)]))
 }
@@ -301,9 +304,7 @@ pub fn verify(
 pub fn verify_guard(handles: &Handles, key: &Key, localnet: Option<&Localnet>) -> Result<()> {
     let localnet = localnet.filter(|localnet| localnet.is_guarded);
     let Some(nft) = handles.nft()?.filter(|_| localnet.is_some()) else { return Ok(()) };
-    let damage = LAYOUT.on(nft).damage()?;
-    let damage = damage.map_or(Ok(()), |damage| Err(Error::check(damage)));
-    ErrorList::of([damage, verify_link(nft, key, localnet)])
+    ErrorList::of([LAYOUT.on(nft).verify(), verify_link(nft, key, localnet)])
 }
 
 /// Verifies that packets from and to 127.0.0.0/8 that arrive on the link are dropped.
@@ -317,11 +318,6 @@ fn verify_link(nft: &Nft, key: &Key, localnet: Option<&Localnet>) -> Result<()> 
         }
         None => Ok(()),
     }
-}
-
-fn not_published(element: &OwnedElement) -> Error {
-    let port = port_of(element);
-    rules_missing(format!("{port} is not published: no element in map {:?}", element.set))
 }
 
 /// Returns an error in the reference's words, which name the chain that it has in place of our

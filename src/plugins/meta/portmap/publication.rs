@@ -45,7 +45,11 @@ impl<'a> Publication<'a> {
         let v4 = first_address(result, at, Family::V4);
         let v6 = first_address(result, at, Family::V6);
         if !conf.mappings.is_empty() && v4.or(v6).is_none() {
-            return Err(no_address(at.ifname()));
+            let ifname = at.ifname();
+            let problem = format!(
+                "interface {ifname:?} has no address, expected one for the ports to lead to"
+            );
+            return Err(Error::config("prevResult.ips", problem));
         }
         let forwards = mapping::plan(&conf.mappings, v4, v6)?;
         Ok(Publication { key: &at.key, conf, forwards, known: None })
@@ -102,10 +106,4 @@ fn first_address(result: &AddResult, at: &Attachment, family: Family) -> Option<
 fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
     let index = usize::try_from(ip.interface?).ok()?;
     result.interfaces.get(index)
-}
-
-fn no_address(ifname: &str) -> Error {
-    let problem =
-        format!("interface {ifname:?} has no address, expected one for the ports to lead to");
-    Error::config("prevResult.ips", problem)
 }
