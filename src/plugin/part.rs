@@ -64,6 +64,7 @@ pub trait Part<'a> {
 pub const NAMES: &[&str] = &[
     "accept_ra",
     "addresses and routes",
+    "admission",
     "bridge",
     "bridge up",
     "egress limit",
@@ -78,6 +79,7 @@ pub const NAMES: &[&str] = &[
     "port",
     "ports",
     "promiscuous mode",
+    "recorded addresses",
     "route_localnet",
     "spoof check",
 ];

@@ -11,6 +11,7 @@ use crate::support::case;
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::fastpath;
+use crate::support::networks::firewall::DROPPING;
 use crate::support::snapshot::{Change, Watch, last_of, lines};
 use crate::support::synced::{Synced, attach};
 
@@ -56,10 +57,20 @@ ports | nft delete table inet cni_multi_portmap | port | publish port 8080/tcp
 route_localnet | echo 0 >/proc/sys/net/ipv4/conf/pods0/route_localnet | route_localnet is off | route_localnet to 127
 "#;
 
+const OF_FIREWALL: &str = r#"
+admission | iptables -F FORWARD | no rule | accept packets of 10.47.0.2 and fd00:47::2
+recorded addresses | nft delete table inet cni_multi_firewall | | accept packets of 10.47.0.2 and fd00:47::2
+"#;
+
 const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
 
-const PLUGINS: [(&str, &str); 4] =
-    [("ptp", OF_PTP), ("bridge", OF_BRIDGE), ("bandwidth", OF_BANDWIDTH), ("portmap", OF_PORTMAP)];
+const PLUGINS: [(&str, &str); 5] = [
+    ("ptp", OF_PTP),
+    ("bridge", OF_BRIDGE),
+    ("bandwidth", OF_BANDWIDTH),
+    ("portmap", OF_PORTMAP),
+    ("firewall", OF_FIREWALL),
+];
 
 /// A line of such a table.
 #[derive(Clone, Copy)]
@@ -82,6 +93,7 @@ fn breaks(table: &'static str) -> Vec<Break> {
 fn network(plugin: &str) -> Vec<Value> {
     let chained = match plugin {
         "bandwidth" => both(),
+        "firewall" => json!({"type": "firewall", "backend": "nftables"}),
         "portmap" => json!({"type": "portmap", "runtimeConfig": {"portMappings":
             [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
         _ => return vec![main(plugin, false)],
@@ -89,8 +101,11 @@ fn network(plugin: &str) -> Vec<Value> {
     vec![main("bridge", false), chained]
 }
 
-/// Whether this machine's kernel has what the plugin needs.
-fn can_have(plugin: &str, lab: &Lab) -> bool {
+/// A host on which the plugin has something to do. False after a skip, if its kernel lacks that.
+fn prepare(plugin: &str, lab: &Lab) -> bool {
+    if plugin == "firewall" {
+        lab.host.sh(DROPPING);
+    }
     plugin != "bandwidth" || can_limit(lab)
 }
 
@@ -182,7 +197,7 @@ fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
 /// times, not at all.
 #[track_caller]
 fn assert_as_before(before: &Watch<'_>, what: &str) {
-    let new = ["pods0", "ifindex", "0x0", "\"anycast\""];
+    let new = ["pods0", "ifindex", "0x0", "accepts", "\"anycast\""];
     let left = last_of(std::time::Duration::from_millis(50), || {
         let mut all = before.each_change_now();
         all.retain(|change| {
@@ -197,7 +212,7 @@ fn assert_as_before(before: &Watch<'_>, what: &str) {
 fn with_each(sets: impl Fn(Vec<Break>) -> Vec<Vec<Break>>) {
     for (plugin, table) in PLUGINS {
         for_ours(plugin, |lab| {
-            if can_have(plugin, lab) {
+            if prepare(plugin, lab) {
                 let sets = sets(breaks(table));
                 sets.iter().for_each(|set| assert_agreed(lab, &network(plugin), set));
             }

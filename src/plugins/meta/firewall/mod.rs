@@ -15,6 +15,7 @@ mod table;
 mod verdict;
 mod zone;
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
@@ -30,6 +31,7 @@ use crate::net::iptables::Iptables;
 use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
+use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -50,14 +52,13 @@ impl Plugin for Firewall {
         let result = chained(cx)?;
         let wish = Wish::of(conf, &result)?;
         let admission = Admission::of(cx, conf, &wish)?;
-        let notes = admission.require_ready()?;
-        transaction(|rb| admission.admit(&at.key, notes, rb))?;
+        transaction(|rb| admission.parts().make(Target { cx, at }, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wish = Wish::of(conf, &chained(cx)?)?;
-        Admission::of(cx, conf, &wish)?.verify(&at.key)
+        Admission::of(cx, conf, &wish)?.parts().compare(Target { cx, at })
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -87,9 +88,7 @@ impl Plugin for Firewall {
     /// Accepts the packets again, and records the addresses.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wish = Wish::of(conf, &chained(cx)?)?;
-        let admission = Admission::of(cx, conf, &wish)?;
-        let what = admission.as_change();
-        repairs.make_unless(admission.verify_all(&at.key), what, || admission.readmit(&at.key))
+        Admission::of(cx, conf, &wish)?.parts().repair(Target { cx, at }, repairs)
     }
 }
 
@@ -104,11 +103,21 @@ struct Admission<'a> {
     conf: &'a Conf,
     backend: Backend,
     wish: &'a Wish,
+    /// Whether a difference was found.
+    differs: Cell<bool>,
 }
 
 impl<'a> Admission<'a> {
     fn of(cx: &'a Context<'a>, conf: &'a Conf, wish: &'a Wish) -> Result<Admission<'a>> {
-        Ok(Admission { cx, conf, backend: conf.resolve_backend(cx)?, wish })
+        let backend = conf.resolve_backend(cx)?;
+        Ok(Admission { cx, conf, backend, wish, differs: Cell::default() })
+    }
+
+    fn parts(&self) -> Parts<'_, 'a> {
+        let mut parts = Parts::default();
+        parts.push(self);
+        parts.push(Recorded(self));
+        parts
     }
 
     /// Detects every foreseeable failure before anything is changed.
@@ -174,16 +183,6 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Returns the change that [`Admission::readmit`] is.
-    fn as_change(&self) -> String {
-        let ips: Vec<String> = self.wish.ips.iter().map(IpAddr::to_string).collect();
-        let ips = ips.join(" and ");
-        match self.backend {
-            Backend::Firewalld => format!("add {ips} to zone {:?} of firewalld", self.zone()),
-            Backend::Iptables | Backend::Nftables => format!("accept packets of {ips}"),
-        }
-    }
-
     /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
     fn accept(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
         let Admission { cx, wish, .. } = *self;
@@ -209,21 +208,6 @@ impl<'a> Admission<'a> {
         table::note_rules(handles, key, &accepts)
     }
 
-    /// Verifies that the result of `accept`, and our own table, are as ADD left them.
-    fn verify(&self, key: &Key) -> Result<()> {
-        require_plain_bridge(self.backend, self.wish)?;
-        ErrorList::of([
-            table::verify(self.cx.handles(), key, self.wish, self.notes()),
-            self.verify_accepts(key),
-        ])
-    }
-
-    /// Verifies the records as well, which CHECK does not need: the reference makes none.
-    fn verify_all(&self, key: &Key) -> Result<()> {
-        self.verify(key)?;
-        table::verify_recorded(self.cx.handles(), key, self.wish, self.notes())
-    }
-
     fn verify_accepts(&self, key: &Key) -> Result<()> {
         let Admission { cx, wish, .. } = *self;
         match self.backend {
@@ -246,6 +230,73 @@ impl<'a> Admission<'a> {
         let handles = self.cx.handles();
         let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
         netlink::verify(handles, self.wish, &held.rules)
+    }
+}
+
+impl<'a> Part<'a> for &Admission<'a> {
+    fn name(&self) -> &'static str {
+        "admission"
+    }
+
+    fn what(&self) -> String {
+        let ips: Vec<String> = self.wish.ips.iter().map(IpAddr::to_string).collect();
+        let ips = ips.join(" and ");
+        match self.backend {
+            Backend::Firewalld => format!("add {ips} to zone {:?} of firewalld", self.zone()),
+            Backend::Iptables | Backend::Nftables => format!("accept packets of {ips}"),
+        }
+    }
+
+    fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let notes = self.require_ready()?;
+        self.admit(&on.at.key, notes, rb)
+    }
+
+    fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        self.readmit(&on.at.key)
+    }
+
+    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
+        require_plain_bridge(self.backend, self.wish)?;
+        let found = ErrorList::of([
+            table::verify(self.cx.handles(), &at.key, self.wish, self.notes()),
+            self.verify_accepts(&at.key),
+        ]);
+        self.differs.set(found.is_err());
+        found
+    }
+}
+
+/// The records of the addresses, which are made with the accepts. The reference makes none.
+struct Recorded<'p, 'a>(&'p Admission<'a>);
+
+impl<'a> Part<'a> for Recorded<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "recorded addresses"
+    }
+
+    fn what(&self) -> String {
+        self.0.what()
+    }
+
+    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        Ok(())
+    }
+
+    fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        self.0.readmit(&on.at.key)
+    }
+
+    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
+        let Admission { cx, wish, .. } = self.0;
+        if self.0.differs.get() {
+            return Ok(());
+        }
+        table::verify_recorded(cx.handles(), &at.key, wish, self.0.notes())
+    }
+
+    fn is_checked(&self) -> bool {
+        false
     }
 }
 
