@@ -79,7 +79,6 @@ pub const NAMES: &[&str] = &[
     "port",
     "ports",
     "promiscuous mode",
-    "recorded addresses",
     "route_localnet",
     "spoof check",
 ];

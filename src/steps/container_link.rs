@@ -284,8 +284,7 @@ pub fn verify_result(
     kind: Option<&str>,
     found: &mut ErrorList,
 ) -> Option<Link> {
-    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
-    let link = prev_result::verify_link(at, interface, kind, found)?;
+    let (link, index) = prev_result::see(at, result, kind, found)?;
     if !result.ips.is_empty() || !result.routes.is_empty() {
         found.push(addresses::verify(at, &link, result, index));
     }

@@ -62,8 +62,8 @@ pub fn status(handles: &Handles) -> Result<()> {
 pub struct Port<'a> {
     /// The port's name.
     pub name: &'a str,
-    /// The hardware address; an error where the result of ADD has none.
-    pub mac: Result<MacAddr>,
+    /// The hardware address.
+    pub mac: MacAddr,
 }
 
 fn of_spoofcheck(error: Error) -> Error {
@@ -81,7 +81,7 @@ impl<'a> Part<'a> for Port<'_> {
 
     fn make(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let handles = cx.handles();
-        let elements = self.elements()?;
+        let elements = self.elements();
         let nft = handles.require_nft().map_err(of_spoofcheck)?;
         LAYOUT.on(nft).of(&nft_owner::of(&at.key)).take(&elements).map_err(of_spoofcheck)?;
         rb.undo("delete the spoof check", move || release(handles, &at.key));
@@ -89,7 +89,7 @@ impl<'a> Part<'a> for Port<'_> {
     }
 
     fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
-        let (nft, elements) = (cx.handles().require_nft()?, self.elements()?);
+        let (nft, elements) = (cx.handles().require_nft()?, self.elements());
         match LAYOUT.on(nft).of(&nft_owner::of(&at.key)).missing(&elements)?.first() {
             Some(_) if has_chain(nft, &chains_of_reference(&at.key)[0])? => Ok(()),
             Some(element) => Err(Error::check(format!(
@@ -168,12 +168,12 @@ fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
 
 impl Port<'_> {
     /// The fields of a key are padded to four bytes.
-    fn elements(&self) -> Result<[OwnedElement; 2]> {
+    fn elements(&self) -> [OwnedElement; 2] {
         let mut name = self.name.as_bytes().to_vec();
         name.resize(IFNAME, 0);
-        let mut allowed = [&name, self.mac.clone()?.octets()].concat();
+        let mut allowed = [&name, self.mac.octets()].concat();
         allowed.resize(allowed.len().next_multiple_of(4), 0);
-        Ok([element(&PORTS, name), element(&ALLOWED, allowed)])
+        [element(&PORTS, name), element(&ALLOWED, allowed)]
     }
 }
 

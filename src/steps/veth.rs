@@ -214,33 +214,22 @@ pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
 pub struct Pairs;
 
 impl Owned for Pairs {
+    /// By the host's end, which we named, or else by the container's end, which the reference made.
     fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
-        delete(cx, at)
+        let host = cx.host()?;
+        let ends = host_ends(host, &at.key)?;
+        if let Some(netns) = at.netns.as_ref().filter(|_| ends.is_empty()) {
+            let end = find_unsigned_pair(host, netns, at)?;
+            return link_record::delete_if_any(netns.netlink()?, end);
+        }
+        let indexes: Vec<u32> = ends.iter().map(|link| link.index).collect();
+        cx.handles().postponed().delete_links_now(host, &indexes)
     }
 
     /// If their namespaces still keep them.
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         link_alias::collect_garbage(cx, KIND, valid)
     }
-}
-
-/// Removes the pair of an attachment: by the host's end, which we named, or else by the container's
-/// end, which the reference made.
-pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let host = cx.host()?;
-    let ends = host_ends(host, &at.key)?;
-    match &at.netns {
-        Some(netns) if ends.is_empty() => delete_unsigned(host, netns, at),
-        _ => {
-            let indexes: Vec<u32> = ends.iter().map(|link| link.index).collect();
-            cx.handles().postponed().delete_links_now(host, &indexes)
-        }
-    }
-}
-
-fn delete_unsigned(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<()> {
-    let end = find_unsigned_pair(host, netns, at)?;
-    link_record::delete_if_any(netns.netlink()?, end)
 }
 
 /// The container's end of a pair without an alias: the reference marks neither end, and an ADD of

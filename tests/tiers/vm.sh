@@ -14,14 +14,17 @@ run_in_vm() {
     sh -c 'exec "$@" >>/vm-out/output 2>&1' sh "$(binary_of integration)" -Zunstable-options --report-time --exact "$@"
 }
 
-# run_rest_in_vm SECONDS TEST...: a kernel that stops takes with it tests that have not begun. They get another machine,
-# once; what the kernel said is printed.
+# run_rest_in_vm SECONDS TEST...: a kernel that stops takes with it tests that have not ended, and the reasons of those that
+# have failed. They get another machine, once; what the first kernel said is printed.
 run_rest_in_vm() {
   local seconds=$1 rest
   shift
-  mapfile -t rest < <(printf '%s\n' "$@" | grep -vxFf <(sed -nE 's/^test (.*) \.\.\. (ok|FAILED).*$/\1/p' "$logs/vm/output" 2>/dev/null))
-  echo "  the virtual machine stopped with ${#rest[@]} of $# tests still to run; they run in another. Its last words:"
-  show_log vm
+  mapfile -t rest < <(printf '%s\n' "$@" | grep -vxFf <(sed -nE 's/^test (.*) \.\.\. ok( <.*>)?$/\1/p' "$logs/vm/output" 2>/dev/null))
+  [ ${#rest[@]} != 0 ] || return 0
+  echo "  the virtual machine stopped with ${#rest[@]} of $# tests to run, which another runs; it had not ended:"
+  unfinished vm | head -n 8 | sed 's/^/    /'
+  mv "$logs/vm.log" "$logs/vm-stopped.log"
+  show_log vm-stopped
   run_in_vm "$seconds" "${rest[@]}"
 }
 
@@ -31,7 +34,8 @@ judge_vm() {
   shift
   cat "$logs/vm/output" >>"$logs/vm.log" 2>/dev/null
   for test in "$@"; do
-    if grep -qxE "test $test \.\.\. ok( <.*>)?" "$logs/vm/output" 2>/dev/null && ! skipped_tests "$logs/vm/skips" | grep -qx "$test"; then
+    if grep -qxE "test $test \.\.\. ok( <.*>)?" "$logs/vm/output" 2>/dev/null &&
+      ! grep -qxE "test $test \.\.\. FAILED( <.*>)?" "$logs/vm/output" && ! skipped_tests "$logs/vm/skips" | grep -qx "$test"; then
       passed=$((passed + 1))
     else
       failed=$((failed + 1))

@@ -50,6 +50,8 @@ impl Checker<'_> {
             let ranges = ipam.get("ipRanges").map_or(&[][..], Value::items).iter().chain([ipam]);
             let net = |text: &str| addr::parse_cidr(text.split('-').next_back()?.trim()).ok();
             nets.extend(ranges.filter_map(|it| net(text(it, "range"))));
+            let assigned = ipam.get("addresses").map_or(&[][..], Value::items).iter();
+            nets.extend(assigned.filter_map(|it| net(text(it, "address"))));
             if let Some(ip) = ip_at(ipam, "gateway").filter(|ip| is_used(plugin, *ip)) {
                 self.check_reach(plugin, &plugin.at("ipam.gateway"), ip, &nets);
             }

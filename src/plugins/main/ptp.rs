@@ -3,7 +3,6 @@
 //!
 //! This is the model plugin: read it to learn how the others are built.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::{AddressOptions, FoundRoute, Link, Route, Scope};
+use crate::net::netlink::{AddressOptions, Link, Route, Scope};
 use crate::plugin::owned::{self, Owned, Whose};
 use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -237,9 +236,11 @@ struct Gateways<'p> {
 }
 
 impl Gateways<'_> {
-    /// Two addresses of one subnet share their gateway.
-    fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.result.ips.iter().filter_map(|ip| ip.gateway).collect()
+    /// In the order of the result: the kernel takes the first as the host's own.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let mut all: Vec<IpAddr> = self.result.ips.iter().filter_map(|ip| ip.gateway).collect();
+        all.dedup();
+        all
     }
 }
 
@@ -267,8 +268,7 @@ impl<'a> Part<'a> for Gateways<'_> {
     }
 
     fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
-        let gateways: Vec<IpAddr> = self.addresses().into_iter().collect();
-        veth::verify_gateways(cx.host()?, self.link, &gateways, at.ifname())
+        veth::verify_gateways(cx.host()?, self.link, &self.addresses(), at.ifname())
     }
 }
 
@@ -276,6 +276,15 @@ impl<'a> Part<'a> for Gateways<'_> {
 struct HostRoute<'p> {
     link: &'p Link,
     ip: IpAddr,
+}
+
+impl HostRoute<'_> {
+    fn taken(&self) -> String {
+        format!(
+            "the host routes {} to another link already: is the address given to another container?",
+            self.ip
+        )
+    }
 }
 
 impl<'a> Part<'a> for HostRoute<'_> {
@@ -290,22 +299,22 @@ impl<'a> Part<'a> for HostRoute<'_> {
     fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
         let route = Route { scope: Scope::HOST, ..Route::to(self.ip.into()) };
         let added = match on.cx.host()?.add_only_route(self.link, &route) {
-            Err(e) if e.is_exists() => Err(e.with_code(Code::CONFLICT).with_details(format_args!(
-                "the host routes {} to another link already: is the address given to another container?",
-                self.ip
-            ))),
+            Err(e) if e.is_exists() => Err(e.with_code(Code::CONFLICT).with_details(self.taken())),
             added => added.map_err(|e| e.with_details(format_args!("to {}", route.dst))),
         };
         added.map_err(|e| e.worded("failed to add route on host"))
     }
 
+    /// A route of others stays, and is for a person to judge.
     fn compare(&self, on: Target<'a>) -> Result<()> {
-        let is_it =
-            |it: &FoundRoute| it.dst == IpNet::from(self.ip) && it.link == Some(self.link.index);
-        if on.cx.host()?.routes()?.iter().any(is_it) {
-            return Ok(());
+        let mut present = on.cx.host()?.routes()?;
+        present.retain(|route| route.dst == IpNet::from(self.ip));
+        let name = &self.link.name;
+        match present.first() {
+            None => Err(Error::check(format!("the host has no route to {} by {name:?}", self.ip))),
+            _ if present.iter().any(|route| route.link == Some(self.link.index)) => Ok(()),
+            Some(_) => Err(Error::new(Code::CONFLICT, self.taken())),
         }
-        Err(Error::check(format!("the host has no route to {} by {:?}", self.ip, self.link.name)))
     }
 
     /// The reference compares none, and asking for the table costs more than the rest of CHECK.

@@ -36,7 +36,11 @@ impl<'a> Member<'a> {
             created => created.map_err(|e| uncreated(e, name))?,
         }
         let bridge = host.link(name)?;
-        self.delete_on_failure(bridge.clone(), rb);
+        let (cx, born) = (self.cx, bridge.clone());
+        rb.undo(format_args!("delete bridge {name:?}"), move || {
+            let is_used = || Ok(!ports_of(&born, cx.host()?)?.is_empty());
+            guard::undo(cx.handles(), is_used, || cx.host()?.delete_link(born.index))
+        });
         Ok(bridge)
     }
 
@@ -47,14 +51,6 @@ impl<'a> Member<'a> {
             Err(e) if e.is_exists() => Ok(()), // lost race with an ADD
             created => created.map_err(|e| uncreated(e, name)),
         }
-    }
-
-    fn delete_on_failure(self, bridge: Link, rb: &mut Rollback<'a>) {
-        let cx = self.cx;
-        rb.undo(format_args!("delete bridge {:?}", self.conf.bridge), move || {
-            let is_used = || Ok(!ports_of(&bridge, cx.host()?)?.is_empty());
-            guard::undo(cx.handles(), is_used, || cx.host()?.delete_link(bridge.index))
-        });
     }
 
     /// Sets the bridge up, promiscuous if configured, forwarding the configured groups, and makes it

@@ -123,7 +123,7 @@ pub fn verify(member: Member<'_>, bridge: &Link, result: &AddResult) -> Result<(
     let missing = || Error::check(format!("gateway interface {name:?} not found"));
     let link = host.find_link(&name)?.ok_or_else(missing)?;
     require_up(&link)?;
-    let connected = match find_peer(host, &link)? {
+    let connected = find_peer(host, &link).and_then(|peer| match peer {
         Some(peer) if peer.master == Some(bridge.index) => {
             vlan::verify(host, &peer, &own_vlan(conf))
         }
@@ -133,7 +133,7 @@ pub fn verify(member: Member<'_>, bridge: &Link, result: &AddResult) -> Result<(
             Err(Error::check(format!("gateway interface {name:?} {problem} {bridge:?}")))
         }
         None => Ok(()),
-    };
+    });
     ErrorList::of([connected, of(&link)])
 }
 
@@ -371,16 +371,12 @@ impl<'a> VlanInterface<'a> {
     fn is_used(&self) -> Result<bool> {
         let host = self.member.host()?;
         for port in veth::others(host, &self.bridge, &self.member.at.key)? {
-            if self.is_in_vlan(&port)? {
+            let vlans = host.port_vlans(&port)?;
+            if vlans.iter().any(|(id, _)| *id == self.member.conf.vlan()) {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    fn is_in_vlan(&self, port: &Link) -> Result<bool> {
-        let vlans = self.member.host()?.port_vlans(port)?;
-        Ok(vlans.iter().any(|(id, _)| *id == self.member.conf.vlan()))
     }
 }
 

@@ -102,9 +102,10 @@ impl Plugin for Bridge {
         let port = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         let seen = member.seeing(&result, None, Some(&port), None);
         ipam::repair_before(cx, at, repairs, || {
+            let mac = member.mac_of(&result);
             let mut parts = seen.bridge_parts();
-            parts.append(seen.parts(prev_result::container_mac(&result, at)));
-            parts.repair(member.target(), repairs)
+            parts.append(seen.parts(mac.clone().ok().flatten()));
+            ErrorList::of([mac.map(drop), parts.repair(member.target(), repairs)])
         })
     }
 }
@@ -131,7 +132,7 @@ impl<'a> Member<'a> {
         let (bridge, pair) = self.join(rb)?;
         let mut result = AddResult::default();
         let seen = self.seeing(&result, Some(&bridge), Some(&pair.host), None);
-        seen.before_addresses(Ok(pair.mac.clone())).make(self.target(), rb)?;
+        seen.before_addresses(Some(pair.mac.clone())).make(self.target(), rb)?;
         if let Some(ipam) = ipam {
             result = ipam.add(self.at, rb)?;
             interface::assign_addresses(&mut result, CONTAINER);
@@ -166,9 +167,14 @@ impl<'a> Member<'a> {
         let port = veth::host_end(cx, at, result, &inside);
         let port = found.push(port.map_err(|error| port::no_port(error, &conf.bridge)));
         let seen = Seen { port: port.as_ref(), inside: Some((&inside, index)), ..seen };
-        let mac = prev_result::container_mac(result, at);
+        let mac = found.push(self.mac_of(result)).flatten();
         found.push(seen.parts(mac).compare(self.target()));
         Some(())
+    }
+
+    /// The container's hardware address, if frames with another are dropped.
+    fn mac_of(self, result: &AddResult) -> Result<Option<MacAddr>> {
+        self.conf.macspoofchk.then(|| prev_result::container_mac(result, self.at)).transpose()
     }
 
     /// Requires the result to have the bridge, on the host.

@@ -10,7 +10,7 @@ use crate::error::{Aspect, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange};
 use crate::plugin::part::{Part, Parts, Target};
-use crate::rollback::Rollback;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{Inside, Wiring};
 use crate::steps::fastpath::Path;
 use crate::steps::forwarding::Forwarding;
@@ -47,7 +47,7 @@ impl<'a> Seen<'_, 'a> {
     }
 
     /// All that an attachment has on the bridge and beside it.
-    pub fn parts(&self, mac: Result<MacAddr>) -> Parts<'_, 'a> {
+    pub fn parts(&self, mac: Option<MacAddr>) -> Parts<'_, 'a> {
         let mut parts = Parts::default();
         parts.extend(self.port.map(|port| BridgePort { seen: self, port }));
         parts.append(self.before_addresses(mac));
@@ -56,12 +56,12 @@ impl<'a> Seen<'_, 'a> {
     }
 
     /// What must be there before the IPAM plugin, which may set the interface up, is asked.
-    pub fn before_addresses(&self, mac: Result<MacAddr>) -> Parts<'_, 'a> {
+    pub fn before_addresses(&self, mac: Option<MacAddr>) -> Parts<'_, 'a> {
         let conf = self.member.conf;
         let mut parts = Parts::default();
         parts.push(conf.accept_ra);
         let port = self.port.filter(|_| conf.macspoofchk);
-        parts.extend(port.map(|port| spoofcheck::Port { name: &port.name, mac }));
+        parts.extend(port.zip(mac).map(|(port, mac)| spoofcheck::Port { name: &port.name, mac }));
         parts
     }
 
@@ -207,7 +207,7 @@ impl<'a> Part<'a> for HostBridge<'_, 'a> {
 
     /// A link of that name may be of others.
     fn is_base(&self) -> bool {
-        true
+        matches!(self.of, Property::There)
     }
 }
 
@@ -270,10 +270,11 @@ impl<'a> Part<'a> for Gateways<'_, 'a> {
         gateway::ensure(self.seen.member, bridge, self.seen.result, rb)
     }
 
-    fn make_again(&self, _: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let bridge = self.seen.read_bridge()?;
-        gateway::ensure(self.seen.member, &bridge, self.seen.result, rb)?;
-        gateway::reconnect(self.seen.member, &bridge)
+    /// The addresses stay where the interface in the VLAN cannot be connected.
+    fn make_again(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let (member, bridge) = (self.seen.member, self.seen.read_bridge()?);
+        transaction(|rb| gateway::ensure(member, &bridge, self.seen.result, rb))?;
+        gateway::reconnect(member, &bridge)
     }
 
     fn compare(&self, _: Target<'a>) -> Result<()> {

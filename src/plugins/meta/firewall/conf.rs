@@ -149,16 +149,16 @@ fn default_backend(cx: &Context<'_>) -> Result<Backend> {
     let has_nf_tables = cx.handles().nft()?.is_some();
     match asked {
         // A host with a broken bus can still have containers, as with the reference.
-        Err(error) => warn_of_broken_bus(has_nf_tables, &error),
+        Err(error) => {
+            let chosen = if has_nf_tables { "nftables" } else { "iptables" };
+            warn(format_args!(
+                "firewall with {chosen}, whether firewalld runs cannot be asked: {error}"
+            ));
+        }
         Ok(_) if has_nf_tables => (),
         Ok(_) => warn("firewall with iptables, this kernel has no nf_tables"),
     }
     Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
-}
-
-fn warn_of_broken_bus(has_nf_tables: bool, error: &Error) {
-    let chosen = if has_nf_tables { "nftables" } else { "iptables" };
-    warn(format_args!("firewall with {chosen}, whether firewalld runs cannot be asked: {error}"));
 }
 
 /// What to do for a result.
@@ -215,18 +215,16 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
     if policy == Policy::Open {
         return Ok(None);
     }
-    let first = result.interfaces.first().ok_or_else(|| no_interfaces(policy))?;
+    let Some(first) = result.interfaces.first() else {
+        let policy = policy.as_str();
+        let sentence = format!("interface needs to be set for ingress policy {policy:?}, {HINT}");
+        return Err(Error::missing("prevResult.interfaces", "those of bridge").saying(sentence));
+    };
     Ok(Some(Isolation { bridge: bridge(&first.name, policy)?, policy }))
 }
 
 /// The reference's advice.
 const HINT: &str = "make sure to chain \"firewall\" plugin with \"bridge\"";
-
-fn no_interfaces(policy: Policy) -> Error {
-    let policy = policy.as_str();
-    let sentence = format!("interface needs to be set for ingress policy {policy:?}, {HINT}");
-    Error::missing("prevResult.interfaces", "those of bridge").saying(sentence)
-}
 
 fn bridge(name: &str, policy: Policy) -> Result<IfName> {
     let field = "prevResult.interfaces[0].name";

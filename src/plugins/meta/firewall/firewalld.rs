@@ -51,7 +51,10 @@ pub struct Reloads(Bus);
 impl Reloads {
     /// Subscribes to the signal on the system bus.
     pub fn subscribe(env: &Environment) -> Result<Reloads> {
-        let mut bus = connect(env, Deadline::default())?.ok_or_else(no_bus)?;
+        let mut bus = connect(env, Deadline::default())?.ok_or_else(|| {
+            Error::new(Code::HOST_PROGRAM, "there is no system bus")
+                .with_details("firewalld needs one; is dbus running?")
+        })?;
         bus.subscribe(DAEMON, RELOADED)?;
         Ok(Reloads(bus))
     }
@@ -60,11 +63,6 @@ impl Reloads {
     pub fn wait(&mut self) -> Result<()> {
         self.0.wait_for(RELOADED)
     }
-}
-
-fn no_bus() -> Error {
-    Error::new(Code::HOST_PROGRAM, "there is no system bus")
-        .with_details("firewalld needs one; is dbus running?")
 }
 
 /// Connects to firewalld for callers that cannot continue without it.
@@ -90,7 +88,10 @@ impl Firewalld {
     pub fn add(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
         match self.ask("addSource", zone, ip)? {
             Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
-                Err(not_added(zone, ip, &why))
+                let is_taken = why.contains(CONFLICT);
+                let code = if is_taken { Code::CONFLICT } else { Code::HOST_PROGRAM };
+                let what = format!("failed to add the address {ip} to {zone} zone: {why}");
+                Err(Error::new(code, what))
             }
             _ => Ok(()),
         }
@@ -104,7 +105,12 @@ impl Firewalld {
     fn verify_address(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
         match self.ask("querySource", zone, ip)? {
             Answer::Done(body) if body.is_true() => Ok(()),
-            Answer::Done(_) => Err(not_in_zone(zone, ip)),
+            Answer::Done(_) => {
+                let what = format!("failed to find the address {ip} in {zone} zone");
+                Err(Error::check(what).with_details(
+                    "a reload of firewalld removes what containers added: run `cni-multi net sync`",
+                ))
+            }
             Answer::Refused(why) => Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),
         }
     }
@@ -143,15 +149,4 @@ fn is_one_of(why: &str, reasons: &[&str]) -> bool {
 /// Whether an error means that the zone lacks the address, which may be in another zone.
 fn is_elsewhere(why: &str) -> bool {
     is_one_of(why, &NOT_THERE) || why.contains(CONFLICT)
-}
-
-fn not_added(zone: &str, ip: IpAddr, why: &str) -> Error {
-    let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
-    Error::new(code, format!("failed to add the address {ip} to {zone} zone: {why}"))
-}
-
-fn not_in_zone(zone: &str, ip: IpAddr) -> Error {
-    Error::check(format!("failed to find the address {ip} in {zone} zone")).with_details(
-        "a reload of firewalld removes what containers added: run `cni-multi net sync`",
-    )
 }

@@ -15,7 +15,6 @@ mod table;
 mod verdict;
 mod zone;
 
-use std::cell::Cell;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
@@ -28,7 +27,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::iptables::Iptables;
-use crate::net::nft::owned::{Owner, Replaced, Search};
+use crate::net::nft::owned::{Replaced, Search};
 use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::part::{Part, Parts, Target};
@@ -52,13 +51,13 @@ impl Plugin for Firewall {
         let result = chained(cx)?;
         let wish = Wish::of(conf, &result)?;
         let admission = Admission::of(cx, conf, &wish)?;
-        transaction(|rb| admission.parts().make(Target { cx, at }, rb))?;
+        transaction(|rb| admission.make(Target { cx, at }, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wish = Wish::of(conf, &chained(cx)?)?;
-        Admission::of(cx, conf, &wish)?.parts().compare(Target { cx, at })
+        Admission::of(cx, conf, &wish)?.compare(Target { cx, at })
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -80,7 +79,13 @@ impl Plugin for Firewall {
         for (owner, stale) in
             nft_owner::invalid(cx.handles(), &table::LAYOUT, &cx.config.name, valid)?
         {
-            errors.push(valid.remove(|| stale, || remove_stale(cx, conf, &owner)));
+            errors.push(valid.remove(
+                || stale,
+                || {
+                    remove(cx, conf, &table::held(cx.handles(), &owner, &[], Search::Comments)?)?;
+                    table::release(cx.handles(), &owner, Search::Comments)
+                },
+            ));
         }
         errors.finish()
     }
@@ -88,7 +93,9 @@ impl Plugin for Firewall {
     /// Accepts the packets again, and records the addresses.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wish = Wish::of(conf, &chained(cx)?)?;
-        Admission::of(cx, conf, &wish)?.parts().repair(Target { cx, at }, repairs)
+        let mut parts = Parts::default();
+        parts.push(Admission { is_repaired: true, ..Admission::of(cx, conf, &wish)? });
+        parts.repair(Target { cx, at }, repairs)
     }
 }
 
@@ -103,21 +110,14 @@ struct Admission<'a> {
     conf: &'a Conf,
     backend: Backend,
     wish: &'a Wish,
-    /// Whether a difference was found.
-    differs: Cell<bool>,
+    /// Whether the records of the addresses are compared as well: the reference makes none.
+    is_repaired: bool,
 }
 
 impl<'a> Admission<'a> {
     fn of(cx: &'a Context<'a>, conf: &'a Conf, wish: &'a Wish) -> Result<Admission<'a>> {
         let backend = conf.resolve_backend(cx)?;
-        Ok(Admission { cx, conf, backend, wish, differs: Cell::default() })
-    }
-
-    fn parts(&self) -> Parts<'_, 'a> {
-        let mut parts = Parts::default();
-        parts.push(self);
-        parts.push(Recorded(self));
-        parts
+        Ok(Admission { cx, conf, backend, wish, is_repaired: false })
     }
 
     /// Detects every foreseeable failure before anything is changed.
@@ -158,7 +158,10 @@ impl<'a> Admission<'a> {
     fn admit(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<()> {
         let Claimed { are_new, outdated } = self.claim(key, notes, rb)?;
         self.accept(key, are_new, rb)?;
-        abandon(self.cx, &outdated)
+        // What the attachment had before for other addresses: no record leads a DEL to it any more, and
+        // other containers may get the addresses.
+        remove_accepts(self.cx.handles(), &outdated)?;
+        leave_zones(self.cx, &outdated.sources)
     }
 
     fn claim(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<Claimed> {
@@ -233,7 +236,7 @@ impl<'a> Admission<'a> {
     }
 }
 
-impl<'a> Part<'a> for &Admission<'a> {
+impl<'a> Part<'a> for Admission<'a> {
     fn name(&self) -> &'static str {
         "admission"
     }
@@ -258,45 +261,15 @@ impl<'a> Part<'a> for &Admission<'a> {
 
     fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
         require_plain_bridge(self.backend, self.wish)?;
-        let found = ErrorList::of([
-            table::verify(self.cx.handles(), &at.key, self.wish, self.notes()),
+        let (handles, wish) = (self.cx.handles(), self.wish);
+        ErrorList::of([
+            table::verify(handles, &at.key, wish, self.notes()),
             self.verify_accepts(&at.key),
-        ]);
-        self.differs.set(found.is_err());
-        found
-    }
-}
-
-/// The records of the addresses, which are made with the accepts. The reference makes none.
-struct Recorded<'p, 'a>(&'p Admission<'a>);
-
-impl<'a> Part<'a> for Recorded<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "recorded addresses"
-    }
-
-    fn what(&self) -> String {
-        self.0.what()
-    }
-
-    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        Ok(())
-    }
-
-    fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        self.0.readmit(&on.at.key)
-    }
-
-    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
-        let Admission { cx, wish, .. } = self.0;
-        if self.0.differs.get() {
-            return Ok(());
+        ])?;
+        match self.is_repaired {
+            true => table::verify_recorded(handles, &at.key, wish, self.notes()),
+            false => Ok(()),
         }
-        table::verify_recorded(cx.handles(), &at.key, wish, self.0.notes())
-    }
-
-    fn is_checked(&self) -> bool {
-        false
     }
 }
 
@@ -316,17 +289,13 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
         Some(Isolation { bridge, .. })
             if backend == Backend::Iptables && !rules::is_plain(bridge.as_str()) =>
         {
-            Err(not_for_iptables(bridge.as_str()))
+            let problem = format_args!("{:?} cannot be passed to iptables", bridge.as_str());
+            Err(Error::config("prevResult.interfaces[0].name", problem)
+                .expecting("letters, digits and \"_.-\"")
+                .with_details("backend \"nftables\" takes any name"))
         }
         _ => Ok(()),
     }
-}
-
-fn not_for_iptables(bridge: &str) -> Error {
-    let problem = format_args!("{bridge:?} cannot be passed to iptables");
-    Error::config("prevResult.interfaces[0].name", problem)
-        .expecting("letters, digits and \"_.-\"")
-        .with_details("backend \"nftables\" takes any name")
 }
 
 fn accept_by_programs<'a>(
@@ -376,19 +345,6 @@ fn revoke(cx: &Context<'_>, held: &Held) -> ErrorList {
     errors.push(remove_accepts(cx.handles(), held));
     errors.push(leave_zones(cx, &held.sources));
     errors
-}
-
-/// Removes the accepts of addresses that the attachment had before. No record leads a DEL to them
-/// any more, and other containers may get the addresses.
-fn abandon(cx: &Context<'_>, outdated: &Held) -> Result<()> {
-    remove_accepts(cx.handles(), outdated)?;
-    leave_zones(cx, &outdated.sources)
-}
-
-/// Removes what a stale attachment has, for GC.
-fn remove_stale(cx: &Context<'_>, conf: &Conf, owner: &Owner) -> Result<()> {
-    remove(cx, conf, &table::held(cx.handles(), owner, &[], Search::Comments)?)?;
-    table::release(cx.handles(), owner, Search::Comments)
 }
 
 /// Removes whatever lets the attachment's packets pass, whichever backend made it: the

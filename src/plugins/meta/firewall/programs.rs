@@ -126,16 +126,13 @@ fn verify_table(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolati
         found.push::<()>(Err(error));
     }
     if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
-        found.push::<()>(Err(isolation_too_late(iptables.name())));
+        let name = iptables.name();
+        let what = format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}");
+        found.push::<()>(Err(Error::check(what).with_details(
+            "containers are accepted before bridges are kept apart; another ADD puts them in order",
+        )));
     }
     found.finish()
-}
-
-fn isolation_too_late(name: &str) -> Error {
-    Error::check(format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}"))
-        .with_details(
-            "containers are accepted before bridges are kept apart; another ADD puts them in order",
-        )
 }
 
 /// Removes the rules of the addresses from the tables of iptables-legacy, and with the last rules
