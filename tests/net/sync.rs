@@ -9,6 +9,7 @@ use crate::support::call::{Call, Outcome, binary, farm};
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
 use crate::support::networks::tuning::tuning;
+use crate::support::programs::need_programs;
 use crate::support::synced::{Synced, attach, attach_another, net};
 use crate::support::tracer::{Stop, Then, trace};
 
@@ -57,6 +58,7 @@ fn the_host_s_own_namespace_is_an_error() {
 /// The record changes between the look and the lock: what it has under the lock decides.
 #[test]
 fn the_record_under_the_lock_decides() {
+    need_programs(&["jq"]); // in the tracer's thread, where nobody would see that it is missing
     for_ours("portmap", |lab| {
         let synced = attach(lab, &[network(), portmap()], "-p 8080:80");
         lab.host.sh("nft flush ruleset");
@@ -310,6 +312,7 @@ fn a_port_of_another_bridge_gets_its_flags_again() {
 
 #[test]
 fn a_plugin_that_is_another_program_is_left_out() {
+    need_programs(&["jq"]); // in its script
     for_ours("portmap", |lab| {
         lab.host.sh(
             "mkdir /run/bin; printf '#!/bin/sh\ncat | jq .prevResult\n' >/run/bin/foreign; chmod +x /run/bin/foreign",

@@ -7,6 +7,7 @@ use super::reclaim::{end_life, of_page, wait_for_life};
 use crate::support::call::binary;
 use crate::support::etcd::Etcd;
 use crate::support::node::Node;
+use crate::support::programs::need_programs;
 
 /// What the daemon writes for systemd.
 const LOST: &str = "/var/lib/cni/cluster-local/.node/lost";
@@ -56,6 +57,7 @@ fn reclaim_and_return(etcd: &Etcd, node: &Node) {
 
 /// Whether the address of the container on an interface answers the host.
 fn answers(node: &Node, ifname: &str) -> bool {
+    need_programs(&["jq"]);
     let find = format!("ip -n red -j -4 addr show {ifname} | jq -r '.[0].addr_info[0].local'");
     let ping = format!("ping -q -c 1 -W 1 \"$({find})\" >/dev/null");
     node.lab.host.try_sh(&ping).status.success()
