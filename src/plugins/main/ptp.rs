@@ -12,7 +12,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{AddressOptions, Link, Route, Scope};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
@@ -26,7 +26,7 @@ use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::masquerade::{self, Masquerade, Masquerading};
 use crate::steps::router_advertisements::AcceptRa;
 use crate::steps::veth::{self, Pairs};
-use crate::steps::{interface, link_kind, prev_result, router_advertisements};
+use crate::steps::{interface, link_kind, prev_result, router_advertisements, routing_table};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 1;
@@ -108,7 +108,7 @@ impl Plugin for Ptp {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -124,7 +124,7 @@ impl Plugin for Ptp {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
@@ -308,7 +308,8 @@ impl<'a> Part<'a> for HostRoute<'_> {
     /// A route of others stays, and is for a person to judge.
     fn compare(&self, on: Target<'a>) -> Result<()> {
         let mut present = on.cx.host()?.routes()?;
-        present.retain(|route| route.dst == IpNet::from(self.ip));
+        let dst = IpNet::from(self.ip);
+        present.retain(|route| route.dst == dst && route.table == routing_table::MAIN);
         let name = &self.link.name;
         match present.first() {
             None => Err(Error::check(format!("the host has no route to {} by {name:?}", self.ip))),

@@ -119,6 +119,23 @@ fn the_gateway_of_a_vlan_is_reached_again() {
     });
 }
 
+/// A route of others to the container's address is for a person to judge.
+#[test]
+fn a_host_route_of_others_is_told_and_stays() {
+    for_ours("ptp", |lab| {
+        let synced = attach(lab, &[network("ptp")], "");
+        let link = host_end(lab);
+        lab.host.sh(&format!("ip route del 10.47.0.2 dev {link}; ip route add 10.47.0.2 dev lo"));
+        for options in ["--dry-run", ""] {
+            let outcome = synced.net(&format!("sync pods {options}"));
+            assert_eq!(outcome.status, 1, "{outcome:?}");
+            assert!(outcome.stderr.contains("routes 10.47.0.2 to another link"), "{outcome:?}");
+        }
+        assert!(lab.host.sh("ip route show 10.47.0.2").contains("dev lo"));
+        synced.del();
+    });
+}
+
 #[test]
 fn a_lost_lease_is_written_again() {
     for plugin in ["bridge", "ptp"] {
