@@ -13,28 +13,28 @@ pub trait Owned {
     /// GC: removes those of this network's attachments that are not valid.
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>;
 
-    /// Removes these and those after them in the list. Overridden where these are removed after the
-    /// others, or on both sides of them.
-    fn surround(&self, cx: &Context<'_>, whose: Whose<'_>, rest: Rest<'_>) -> Result<()> {
-        ErrorList::of([whose.take(self, cx), rest()])
+    /// Removes these and then what follows in the list. A kind that has to go after the others, or in
+    /// two steps around them, overrides this.
+    fn surround(&self, cx: &Context<'_>, removal: Removal<'_>, rest: Rest<'_>) -> Result<()> {
+        ErrorList::of([removal.run_on(self, cx), rest()])
     }
 }
 
-/// Whose objects are removed.
+/// The operation that removes them.
 #[derive(Clone, Copy)]
-pub enum Whose<'a> {
-    /// Those of the attachment that DEL names.
-    Of(&'a Detachment),
-    /// Those of attachments that are not valid.
-    Stale(&'a ValidAttachments),
+pub enum Removal<'a> {
+    /// DEL, of one attachment.
+    Del(&'a Detachment),
+    /// GC, of the network's attachments that are not among the valid ones.
+    Gc(&'a ValidAttachments),
 }
 
-impl Whose<'_> {
-    /// Removes or collects objects of one kind.
-    pub fn take<O: Owned + ?Sized>(self, owned: &O, cx: &Context<'_>) -> Result<()> {
+impl Removal<'_> {
+    /// DEL or GC of one kind.
+    pub fn run_on<O: Owned + ?Sized>(self, owned: &O, cx: &Context<'_>) -> Result<()> {
         match self {
-            Whose::Of(at) => owned.remove(cx, at),
-            Whose::Stale(valid) => owned.collect(cx, valid),
+            Removal::Del(at) => owned.remove(cx, at),
+            Removal::Gc(valid) => owned.collect(cx, valid),
         }
     }
 }
@@ -43,9 +43,9 @@ impl Whose<'_> {
 pub type Rest<'r> = &'r mut dyn FnMut() -> Result<()>;
 
 /// Removes what attachments own: does all it can, and reports everything.
-pub fn remove(list: &[&dyn Owned], cx: &Context<'_>, whose: Whose<'_>) -> Result<()> {
+pub fn remove(list: &[&dyn Owned], cx: &Context<'_>, removal: Removal<'_>) -> Result<()> {
     match list {
         [] => Ok(()),
-        [first, rest @ ..] => first.surround(cx, whose, &mut || remove(rest, cx, whose)),
+        [first, rest @ ..] => first.surround(cx, removal, &mut || remove(rest, cx, removal)),
     }
 }

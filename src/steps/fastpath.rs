@@ -46,7 +46,7 @@ use crate::net::nft::flowtable::LINKS_OF_REQUEST;
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
-use crate::plugin::owned::{Owned, Rest, Whose};
+use crate::plugin::owned::{Owned, Removal, Rest};
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
@@ -262,9 +262,9 @@ impl Owned for FastPaths {
     }
 
     /// On both sides of the links for DEL; after them for GC, since their addresses become free later.
-    fn surround(&self, cx: &Context<'_>, whose: Whose<'_>, rest: Rest<'_>) -> Result<()> {
-        let Whose::Of(at) = whose else {
-            return ErrorList::of([rest(), whose.take(self, cx)]);
+    fn surround(&self, cx: &Context<'_>, removal: Removal<'_>, rest: Rest<'_>) -> Result<()> {
+        let Removal::Del(at) = removal else {
+            return ErrorList::of([rest(), removal.run_on(self, cx)]);
         };
         let (handles, owner) = (cx.handles(), nft_owner::of(&at.key));
         let mut errors = ErrorList::default();

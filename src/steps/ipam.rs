@@ -6,7 +6,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::plugin::owned::{Owned, Rest, Whose};
+use crate::plugin::owned::{Owned, Removal, Rest};
 use crate::plugin::{Attachment, Call, Context, Detachment, Kind};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
@@ -172,10 +172,10 @@ impl Owned for Leases {
         Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
     }
 
-    fn surround(&self, cx: &Context<'_>, whose: Whose<'_>, rest: Rest<'_>) -> Result<()> {
-        let release = |ipam: &Ipam<'_>| match whose {
-            Whose::Of(at) => ipam.del(at),
-            Whose::Stale(valid) => ipam.gc(valid),
+    fn surround(&self, cx: &Context<'_>, removal: Removal<'_>, rest: Rest<'_>) -> Result<()> {
+        let release = |ipam: &Ipam<'_>| match removal {
+            Removal::Del(at) => ipam.del(at),
+            Removal::Gc(valid) => ipam.gc(valid),
         };
         let mut errors = ErrorList::default();
         match errors.push(Ipam::find(cx)).flatten() {

@@ -7,7 +7,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
@@ -66,7 +66,7 @@ impl Plugin for Dummy {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -76,7 +76,7 @@ impl Plugin for Dummy {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     /// Only the lease: the interface is in the container.

@@ -11,7 +11,7 @@ use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
@@ -104,7 +104,7 @@ impl Plugin for Ipvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -117,7 +117,7 @@ impl Plugin for Ipvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     /// Only the lease: the interface is in the container.

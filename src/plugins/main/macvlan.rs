@@ -9,7 +9,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
@@ -105,7 +105,7 @@ impl Plugin for Macvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -116,7 +116,7 @@ impl Plugin for Macvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     /// Only the lease: the interface is in the container.

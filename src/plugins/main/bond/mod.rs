@@ -15,7 +15,7 @@ pub use self::conf::Conf;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{ErrorList, Result};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -62,7 +62,7 @@ impl Plugin for Bond {
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(&[&Leases, &Bonds(conf)], cx, Whose::Of(at))
+        owned::remove(&[&Leases, &Bonds(conf)], cx, Removal::Del(at))
     }
 
     /// Does not look for the links: those that are not on the host may be in use in a container.
@@ -73,7 +73,7 @@ impl Plugin for Bond {
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(&[&Leases, &Bonds(conf)], cx, Whose::Stale(valid))
+        owned::remove(&[&Leases, &Bonds(conf)], cx, Removal::Gc(valid))
     }
 
     /// Only the lease: the interface is in the container.

@@ -26,7 +26,7 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Watch};
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
@@ -70,7 +70,7 @@ impl Plugin for Bridge {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -94,7 +94,7 @@ impl Plugin for Bridge {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -59,7 +59,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Of(at))
+        owned::remove(OWNS, cx, Removal::Del(at))
     }
 
     /// Does not look for the device: if it is not on the host it may be in use in a container.
@@ -68,7 +68,7 @@ impl Plugin for HostDevice {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        owned::remove(OWNS, cx, Whose::Stale(valid))
+        owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
     /// Only the lease: the interface is in the container.

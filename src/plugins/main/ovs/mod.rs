@@ -26,7 +26,7 @@ use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, ErrorList, Result};
 use crate::net::netlink::Link;
-use crate::plugin::owned::{self, Owned, Whose};
+use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -64,7 +64,7 @@ impl Plugin for Ovs {
 
     /// The file of the original goes last: it tells the next DEL of ports of the original.
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        owned::remove(&[&Leases, &Ports(conf), &Pairs], cx, Whose::Of(at))?;
+        owned::remove(&[&Leases, &Ports(conf), &Pairs], cx, Removal::Del(at))?;
         Kept::of(&at.key).remove()
     }
 
@@ -78,7 +78,7 @@ impl Plugin for Ovs {
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let owns: [&dyn Owned; 3] = [&Leases, &Ports(conf), &Pairs];
         ErrorList::of([
-            owned::remove(&owns, cx, Whose::Stale(valid)),
+            owned::remove(&owns, cx, Removal::Gc(valid)),
             kept::collect_garbage(cx.config, valid),
         ])
     }
