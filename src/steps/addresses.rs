@@ -94,7 +94,7 @@ pub struct Inside<'p> {
     pub result: &'p AddResult,
     /// How it is connected; None in layer 2, where it is only set up.
     pub wiring: Option<Wiring>,
-    /// The interface and its index in the result, as CHECK has found them.
+    /// The interface and its index in the result, where the caller has them. CHECK has.
     pub found: Option<(&'p Link, usize)>,
 }
 
@@ -112,7 +112,10 @@ impl<'a> Part<'a> for Inside<'_> {
             return configure(cx, at, self.result, wiring);
         }
         let container = at.netlink()?;
-        container.set_up(&container.link(at.ifname())?)
+        match self.found {
+            Some((link, _)) => container.set_up(link),
+            None => container.set_up(&container.link(at.ifname())?),
+        }
     }
 
     fn compare(&self, on: Target<'a>) -> Result<()> {

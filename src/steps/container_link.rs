@@ -12,9 +12,10 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
 use crate::rollback::{Rollback, transaction};
-use crate::steps::addresses::{self, DuplicateDetection, Wiring};
+use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_record::{self, PluginLinks};
 use crate::steps::records::Site;
@@ -46,7 +47,7 @@ impl Plan {
     /// Creates the link, down, with the name in CNI_IFNAME.
     pub fn create<'a>(
         &self,
-        cx: &'a Context<'_>,
+        cx: &'a Context<'a>,
         at: &'a Attachment,
         rb: &mut Rollback<'a>,
     ) -> Result<Link> {
@@ -57,7 +58,7 @@ impl Plan {
             Birthplace::Container => self.create_inside(at)?,
         };
         let link = own(at, self.links, born_as, rb)?;
-        self.accept_ra.set(cx, at)?;
+        self.accept_ra.make(Target { cx, at }, rb)?;
         Ok(link)
     }
 
@@ -231,15 +232,11 @@ impl<'a> Addressing<'a> {
         rb: &mut Rollback<'a>,
     ) -> Result<AddResult> {
         let result = self.result(at, &link.mac(), rb)?;
-        match self.source {
-            Source::Nowhere => at.netlink()?.set_up(link)?,
-            Source::Ipam(_) | Source::Previous(_) => self.configure(at, &result)?,
-        }
+        let has_addresses = !matches!(self.source, Source::Nowhere);
+        let wiring = has_addresses.then(|| Wiring::to_subnet(self.detection));
+        let inside = Inside { result: &result, wiring, found: Some((link, 0)) };
+        inside.make(Target { cx: self.cx, at }, rb)?;
         Ok(result)
-    }
-
-    fn configure(&self, at: &Attachment, result: &AddResult) -> Result<()> {
-        addresses::configure(self.cx, at, result, &Wiring::to_subnet(self.detection))
     }
 
     /// Creates the planned link with its addresses and routes. A failure undoes everything.
@@ -265,40 +262,25 @@ impl<'a> Addressing<'a> {
     }
 }
 
-/// Compares the container's interface with prevResult: kind, hardware address, addresses and
-/// routes. Returns the link, if it is there, for comparisons of the plugin's own.
-pub fn verify(
-    cx: &Context<'_>,
-    at: &Attachment,
-    kind: Option<&str>,
-    found: &mut ErrorList,
-) -> Option<Link> {
-    let result = found.push(prev_result::require(cx))?;
-    verify_result(at, &result, kind, found)
-}
-
-/// The same with a result in hand.
-pub fn verify_result(
-    at: &Attachment,
-    result: &AddResult,
-    kind: Option<&str>,
-    found: &mut ErrorList,
-) -> Option<Link> {
-    let (link, index) = prev_result::see(at, result, kind, found)?;
-    if !result.ips.is_empty() || !result.routes.is_empty() {
-        found.push(addresses::verify(at, &link, result, index));
-    }
-    Some(link)
-}
-
-/// CHECK of a plugin that creates nothing but such a link: verifies the addresses with the IPAM
-/// plugin, if any, and the link, which it returns if it is there.
+/// CHECK of a plugin whose attachment is such a link: compares the lease, if any, the link, the
+/// `properties` that the plugin has given it, its addresses and its routes.
 pub fn check(
-    cx: &Context<'_>,
-    at: &Attachment,
-    links: PluginLinks,
-    found: &mut ErrorList,
-) -> Option<Link> {
-    found.push(ipam::check_if_any(cx, at));
-    verify(cx, at, Some(links.kind), found)
+    on: Target<'_>,
+    result: Result<AddResult>,
+    kind: Option<&str>,
+    properties: impl FnOnce(&Link) -> Result<()>,
+) -> Result<()> {
+    let mut found = ErrorList::default();
+    found.push(ipam::check_if_any(on.cx, on.at));
+    if let Some(result) = found.push(result)
+        && let Some((link, index)) = prev_result::see(on.at, &result, kind, &mut found)
+    {
+        found.push(properties(&link));
+        // Without addresses it is up or down as the container wants.
+        if !result.ips.is_empty() || !result.routes.is_empty() {
+            let inside = Inside { result: &result, wiring: None, found: Some((&link, index)) };
+            found.push(inside.compare(on));
+        }
+    }
+    found.finish()
 }

@@ -31,7 +31,7 @@ impl AcceptRa {
     pub const KEY: &'static str = "acceptRA | boolean | the kernel's | Whether the interface takes addresses and routes from router advertisements, which any container of the network can send; set before it is up.";
 
     /// Sets what the key says of the interface, which is down.
-    pub fn set(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
+    fn set(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
         let Some(value) = self.value(cx) else { return Ok(()) };
         let setting = accept_ra(at.ifname());
         match at.run(|| setting.ensure(value)) {
@@ -41,7 +41,7 @@ impl AcceptRa {
     }
 
     /// Compares the interface's setting with the key.
-    pub fn verify(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
+    fn verify(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
         let Some(value) = self.value(cx) else { return Ok(()) };
         let setting = accept_ra(at.ifname());
         match at.run(|| setting.read()) {

@@ -5,18 +5,19 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Error, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
-use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::{link_kind, prev_result};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "dummy";
@@ -60,9 +61,8 @@ impl Plugin for Dummy {
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
-        let mut found = ErrorList::default();
-        container_link::check(cx, at, LINKS, &mut found);
-        found.finish()
+        let result = prev_result::require(cx);
+        container_link::check(Target { cx, at }, result, Some(KIND), |_| Ok(()))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

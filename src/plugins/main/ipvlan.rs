@@ -12,17 +12,17 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
-use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::veth;
+use crate::steps::{link_kind, prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "ipvlan";
@@ -94,13 +94,14 @@ impl Plugin for Ipvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
-            found.push(verify_mode(&link, conf.mode));
-            found.push(conf.accept_ra.verify(cx, at));
-            found.push(conf.lower_link(&conf.master).verify(cx, at, &link));
-        }
-        found.finish()
+        let on = Target { cx, at };
+        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
+            ErrorList::of([
+                verify_mode(link, conf.mode),
+                conf.lower_link(&conf.master).verify(cx, at, link),
+                conf.accept_ra.compare(on),
+            ])
+        })
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
@@ -17,11 +18,10 @@ use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam, Leases};
-use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::veth;
+use crate::steps::{link_kind, prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "macvlan";
@@ -94,14 +94,15 @@ impl Plugin for Macvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
-            found.push(verify_mode(&link, conf.mode));
-            found.push(verify_queue(&link, conf.bcqueuelen));
-            found.push(conf.accept_ra.verify(cx, at));
-            found.push(conf.lower_link().verify(cx, at, &link));
-        }
-        found.finish()
+        let on = Target { cx, at };
+        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
+            ErrorList::of([
+                verify_mode(link, conf.mode),
+                verify_queue(link, conf.bcqueuelen),
+                conf.lower_link().verify(cx, at, link),
+                conf.accept_ra.compare(on),
+            ])
+        })
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

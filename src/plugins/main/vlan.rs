@@ -8,6 +8,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkKind, LinkSpec};
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -15,11 +16,10 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
-use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::veth;
+use crate::steps::{link_kind, prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "vlan";
@@ -91,15 +91,16 @@ impl Plugin for Vlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        found.push(Ipam::require(cx)?.check(at));
-        if let Some(link) = container_link::verify(cx, at, Some(KIND), &mut found) {
-            found.push(conf.verify_id(&link));
-            found.push(conf.verify_mtu(&link));
-            found.push(conf.accept_ra.verify(cx, at));
-            found.push(conf.lower_link().verify(cx, at, &link));
-        }
-        found.finish()
+        ipam::require_type(cx)?;
+        let on = Target { cx, at };
+        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
+            ErrorList::of([
+                conf.verify_id(link),
+                conf.verify_mtu(link),
+                conf.lower_link().verify(cx, at, link),
+                conf.accept_ra.compare(on),
+            ])
+        })
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

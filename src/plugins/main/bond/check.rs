@@ -2,27 +2,28 @@
 
 use super::KIND;
 use super::conf::Conf;
-use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkKind, Netlink};
-use crate::plugin::{Attachment, Context};
+use crate::plugin::part::{Part, Target};
 use crate::steps::{container_link, prev_result};
 
 /// Compares the bond with prevResult and the configuration.
-pub fn verify(cx: &Context<'_>, conf: &Conf, at: &Attachment, found: &mut ErrorList) {
-    let Some(result) = found.push(prev_result::require(cx)) else { return };
-    let result = if conf.follows_active_link() { without_addresses(result) } else { result };
-    let Some(bond) = container_link::verify_result(at, &result, Some(KIND), found) else { return };
-    found.push(verify_mode(conf, &bond));
-    found.push(verify_mtu(conf, &bond));
-    found.push(conf.accept_ra.verify(cx, at));
-    found.push(at.netlink().and_then(|container| verify_ports(conf, container, &bond)));
-}
-
-/// The result without hardware addresses: the bond's changes with its active link.
-fn without_addresses(mut result: AddResult) -> AddResult {
-    result.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
-    result
+pub fn verify(on: Target<'_>, conf: &Conf) -> Result<()> {
+    let mut result = prev_result::require(on.cx);
+    if let Ok(result) = &mut result
+        && conf.follows_active_link()
+    {
+        // The bond's hardware address changes with its active link.
+        result.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
+    }
+    container_link::check(on, result, Some(KIND), |bond| {
+        ErrorList::of([
+            verify_mode(conf, bond),
+            verify_mtu(conf, bond),
+            on.at.netlink().and_then(|container| verify_ports(conf, container, bond)),
+            conf.accept_ra.compare(on),
+        ])
+    })
 }
 
 fn verify_mode(conf: &Conf, bond: &Link) -> Result<()> {

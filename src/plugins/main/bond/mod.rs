@@ -14,8 +14,9 @@ pub use self::conf::Conf;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{ErrorList, Result};
+use crate::error::Result;
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -55,10 +56,7 @@ impl Plugin for Bond {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        found.push(ipam::check_if_any(cx, at));
-        check::verify(cx, conf, at, &mut found);
-        found.finish()
+        check::verify(Target { cx, at }, conf)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {

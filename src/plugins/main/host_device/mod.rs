@@ -13,9 +13,10 @@ pub use self::conf::Conf;
 use self::selector::Device;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{ErrorList, Result};
+use crate::error::Result;
 use crate::net::mac::MacAddr;
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -40,7 +41,7 @@ impl Plugin for HostDevice {
         let result = transaction(|rb| match &device {
             Device::Link(device) => {
                 let link = passage::enter(cx, at, device, rb)?;
-                conf.accept_ra.set(cx, at)?;
+                conf.accept_ra.make(Target { cx, at }, rb)?;
                 addressing.set_up(at, &link, rb)
             }
             Device::OfUserSpace => addressing.result(at, &MacAddr::new(&[]), rb),
@@ -49,13 +50,11 @@ impl Plugin for HostDevice {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        found.push(ipam::check_if_any(cx, at));
-        if found.push(conf.has_link(cx, at)) == Some(true) {
-            container_link::verify(cx, at, None, &mut found);
-            found.push(conf.accept_ra.verify(cx, at));
+        let (on, result) = (Target { cx, at }, prev_result::require(cx));
+        if result.as_ref().is_ok_and(|result| conf.is_of_user_space(result, at)) {
+            return ipam::check_if_any(cx, at);
         }
-        found.finish()
+        container_link::check(on, result, None, |_| conf.accept_ra.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -94,11 +93,10 @@ impl Owned for Devices {
 }
 
 impl Conf {
-    /// Whether prevResult says that a link went into the container. A device of user space has none.
-    fn has_link(&self, cx: &Context<'_>, at: &Attachment) -> Result<bool> {
-        let result = prev_result::require(cx)?;
-        let (_, interface) = prev_result::container_interface(&result, at)?;
-        let is_of_user_space = interface.mac.is_empty() && self.selector()?.may_be_of_user_space();
-        Ok(!is_of_user_space)
+    /// Whether prevResult says that the device is of user space: no link went into the container.
+    fn is_of_user_space(&self, result: &AddResult, at: &Attachment) -> bool {
+        let inside = prev_result::container_interface(result, at);
+        inside.is_ok_and(|(_, interface)| interface.mac.is_empty())
+            && self.selector().is_ok_and(|selector| selector.may_be_of_user_space())
     }
 }

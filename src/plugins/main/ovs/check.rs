@@ -5,7 +5,9 @@ use super::port;
 use super::vlan::Vlans;
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::Link;
-use crate::steps::{container_link, ipam, prev_result, veth};
+use crate::plugin::part::{Part, Target};
+use crate::steps::addresses::Inside;
+use crate::steps::{ipam, prev_result, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
@@ -19,8 +21,13 @@ pub fn all(member: Member<'_>) -> Result<()> {
 fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
     let Member { cx, at, .. } = member;
     let result = found.push(prev_result::require(cx))?;
-    let container = container_link::verify_result(at, &result, Some(veth::KIND), found)?;
-    found.push(member.conf.accept_ra.verify(cx, at));
+    let (container, index) = prev_result::see(at, &result, Some(veth::KIND), found)?;
+    let on = Target { cx, at };
+    found.push(member.conf.accept_ra.compare(on));
+    if !result.ips.is_empty() || !result.routes.is_empty() {
+        let seen = Some((&container, index));
+        found.push(Inside { result: &result, wiring: None, found: seen }.compare(on));
+    }
     let host_end = found.push(veth::host_end(cx, at, &result, &container))?;
     found.push(veth::verify_up(&host_end));
     found.push(verify_port(member, &host_end));

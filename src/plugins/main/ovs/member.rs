@@ -8,6 +8,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink, Watch};
+use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
@@ -36,7 +37,7 @@ impl<'a> Member<'a> {
         let stale = port::require_bridge(self.database, self.conf, &self.at.key)?;
         self.keep(rb)?;
         let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
-        self.conf.accept_ra.set(self.cx, self.at)?;
+        self.conf.accept_ra.make(Target { cx: self.cx, at: self.at }, rb)?;
         self.join(&pair.host, &stale, rb)?;
         let (mut result, mac) = match ipam {
             Some(ipam) => self.configure(ipam, pair.mac, rb)?,

@@ -7,11 +7,12 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -21,7 +22,7 @@ use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Leases};
 use crate::steps::link_record::PluginLinks;
-use crate::steps::veth;
+use crate::steps::{prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "tun";
@@ -91,11 +92,9 @@ impl Plugin for Tap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let mut found = ErrorList::default();
-        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
-            found.push(conf.verify_bridge(at, &link));
-        }
-        found.finish()
+        let result = prev_result::require(cx);
+        let properties = |link: &Link| conf.verify_bridge(at, link);
+        container_link::check(Target { cx, at }, result, Some(KIND), properties)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
