@@ -81,6 +81,7 @@ pub const NAMES: &[&str] = &[
     "promiscuous mode",
     "route_localnet",
     "spoof check",
+    "sysctl",
 ];
 
 /// The parts of an attachment, in the order of ADD.

@@ -23,6 +23,7 @@ use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
+use crate::plugin::part::{Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -65,7 +66,7 @@ impl Plugin for Tuning {
             found.push(conf.attributes.verify(&link));
         }
         if let Some(changes) = found.push(sysctls::survey(at, &conf.settings).map_err(gone)) {
-            found.push(sysctls::verify(&changes));
+            found.push(parts(&changes).compare(Target { cx, at }));
         }
         found.finish()
     }
@@ -106,8 +107,15 @@ impl Plugin for Tuning {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         prev_result::require(cx)?;
         allowlist::require(&conf.settings)?;
-        sysctls::set_again(at, &sysctls::survey(at, &conf.settings)?, repairs)
+        let changes = sysctls::survey(at, &conf.settings)?;
+        parts(&changes).repair(Target { cx, at }, repairs)
     }
+}
+
+fn parts<'p, 'a>(changes: &'p [Change]) -> Parts<'p, 'a> {
+    let mut parts = Parts::default();
+    parts.extend(changes);
+    parts
 }
 
 /// Warns that a directory has the name of the backup. With an error, every DEL of this attachment

@@ -6,7 +6,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Attachment;
-use crate::repair::Repairs;
+use crate::plugin::part::{Part, Target};
 use crate::rollback::Rollback;
 
 /// The placeholder for the link's name in configurations.
@@ -178,16 +178,6 @@ fn is_of_value(error: &Error) -> bool {
     error.is_errno(Errno::EINVAL) || error.is_not_found()
 }
 
-/// Sets the sysctls that have another value.
-pub fn set_again(at: &Attachment, changes: &[Change], repairs: &Repairs) -> Result<()> {
-    for change in changes.iter().filter(|change| change.to_undo().is_some()) {
-        let what =
-            format_args!("set sysctl {} to {} in the container", change.sysctl, change.after);
-        repairs.make(what, || at.run(|| write_one(change)))?;
-    }
-    Ok(())
-}
-
 /// Restores values, the last one first. One that went away with its link, or that is unchanged,
 /// needs no restoring.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
@@ -217,14 +207,27 @@ fn read_if_there(sysctl: &Sysctl) -> Result<Option<String>> {
     if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) }
 }
 
-/// Compares every sysctl that was set with the kernel. One that cannot be read is not compared.
-pub fn verify(changes: &[Change]) -> Result<()> {
-    let others = changes.iter().filter_map(|change| Some((change, change.to_undo()?)));
-    ErrorList::of(others.map(|(change, found)| Err(other_value(change, found))))
-}
+/// ADD makes all at once, by [`write`]; its survey is what is compared.
+impl<'a> Part<'a> for &Change {
+    fn name(&self) -> &'static str {
+        "sysctl"
+    }
 
-fn other_value(Change { sysctl, after, .. }: &Change, found: &str) -> Error {
-    Error::check(format!(
-        "Error: Tuning configured value of {sysctl} is {after}, current value is {found}"
-    ))
+    fn what(&self) -> String {
+        format!("set sysctl {} to {} in the container", self.sysctl, self.after)
+    }
+
+    fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        on.at.run(|| write_one(self))
+    }
+
+    /// One that cannot be read is not compared.
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        let (Change { sysctl, after, .. }, Some(found)) = (self, self.to_undo()) else {
+            return Ok(());
+        };
+        Err(Error::check(format!(
+            "Error: Tuning configured value of {sysctl} is {after}, current value is {found}"
+        )))
+    }
 }
