@@ -18,9 +18,10 @@ use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
 
 /// The keys of the configuration, which `KEYS` describes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
+    #[serde(default = "cni0")]
     pub(super) bridge: String,
     is_gateway: bool,
     pub(super) is_default_gateway: bool,
@@ -59,43 +60,8 @@ struct ArgsConf {
     cni: MacConf,
 }
 
-impl Default for Conf {
-    fn default() -> Conf {
-        Conf {
-            bridge: "cni0".into(),
-            is_gateway: false,
-            is_default_gateway: false,
-            force_address: false,
-            ip_masq: false,
-            ip_masq_backend: None,
-            non_masquerade_cidrs: masquerade::Exempt::default(),
-            mtu: 0,
-            hairpin_mode: false,
-            promisc_mode: false,
-            vlan: 0,
-            vlan_trunk: None,
-            preserve_default_vlan: false,
-            macspoofchk: false,
-            fast_path: false,
-            enabledad: false,
-            disable_container_interface: false,
-            port_isolation: false,
-            group_fwd_mask: 0,
-            accept_ra: AcceptRa::default(),
-            dns: DnsConf::default(),
-            args: ArgsConf::default(),
-            runtime_config: MacConf::default(),
-            mac: None,
-        }
-    }
-}
-
-fn validate_vlan(vlan: i64) -> Result<()> {
-    if (0..=VLAN_MAX).contains(&vlan) {
-        return Ok(());
-    }
-    Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
-        .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")))
+fn cni0() -> String {
+    "cni0".into()
 }
 
 fn validate_groups(mask: i64) -> Result<()> {
@@ -158,7 +124,11 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
-        validate_vlan(self.vlan)?;
+        let vlan = self.vlan;
+        if !(0..=VLAN_MAX).contains(&vlan) {
+            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
+                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
+        }
         validate_groups(self.group_fwd_mask)?;
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
@@ -169,7 +139,12 @@ impl PluginConf for Conf {
         }
         self.validate_fast_path()?;
         self.validate_gateway_interface()?;
-        self.mac = self.strongest_mac(cx.args)?;
+        let of_args = hardware_address::of_args(cx.args)?;
+        self.mac = hardware_address::strongest([
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("args.cni.mac", self.args.cni.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+        ])?;
         Ok(())
     }
 
@@ -191,14 +166,15 @@ impl Conf {
     fn validate_bridge(&self) -> Result<()> {
         // The kernel takes `br%d` as a pattern for the first free name, and a NUL as a name's end:
         // each ADD would create one more bridge, which could never be found again.
-        if self.bridge.contains(['%', '\0']) {
-            return Err(self.not_a_name("interface name contains % or NUL"));
-        }
-        IfName::parse(&self.bridge).map(drop).map_err(|e| self.not_a_name(&e.to_string()))
-    }
-
-    fn not_a_name(&self, problem: &str) -> Error {
-        Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
+        let problem = match self.bridge.contains(['%', '\0']) {
+            true => "interface name contains % or NUL".to_owned(),
+            false => match IfName::parse(&self.bridge) {
+                Ok(_) => return Ok(()),
+                Err(error) => error.to_string(),
+            },
+        };
+        let problem = format_args!("{:?} is not a link name: {problem}", self.bridge);
+        Err(Error::config("bridge", problem))
     }
 
     /// Only packets that the host forwards between its links can take a fast path. The kernel finds
@@ -235,17 +211,6 @@ impl Conf {
         }
     }
 
-    /// The hardware address: `runtimeConfig.mac` overrides `args.cni.mac`, which overrides
-    /// CNI_ARGS.
-    fn strongest_mac(&self, cni_args: &str) -> Result<Option<MacAddr>> {
-        let of_args = hardware_address::of_args(cni_args)?;
-        hardware_address::strongest([
-            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
-            ("args.cni.mac", self.args.cni.mac.as_ref()),
-            ("CNI_ARGS: MAC", of_args.as_ref()),
-        ])
-    }
-
     /// Whether the bridge gets the gateway's address.
     pub fn is_gateway(&self) -> bool {
         self.is_gateway || self.is_default_gateway
@@ -262,7 +227,7 @@ impl Conf {
             name: &self.bridge,
             mtu: self.mtu(),
             mac: Some(mac),
-            vlan_filtering: self.filters_vlans(),
+            vlan_filtering: self.vlan != 0 || self.vlan_trunk.is_some(),
         }
     }
 
@@ -285,11 +250,6 @@ impl Conf {
     /// unless `preserveDefaultVlan` is set.
     pub fn left_vlan(&self, bridge: &Link) -> Option<u16> {
         Some(bridge.default_pvid).filter(|vlan| *vlan != 0 && !self.preserve_default_vlan)
-    }
-
-    /// Whether the bridge has to filter by VLAN.
-    fn filters_vlans(&self) -> bool {
-        self.vlan != 0 || self.vlan_trunk.is_some()
     }
 
     /// Whether addresses are probed for duplicates before they are used.

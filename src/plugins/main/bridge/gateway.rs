@@ -33,35 +33,26 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
             ip.gateway = Some(first_of(ip.address)?);
         }
     }
-    if conf.is_default_gateway {
-        add_default_routes(result);
-    }
-    Ok(())
-}
-
-/// Adds a default route for each family that has none. A default route without a gateway of its own
-/// takes the family's gateway anyway, so a second route would be the same.
-fn add_default_routes(result: &mut AddResult) {
-    for ip in &result.ips {
+    // A default route without a gateway of its own takes the family's gateway anyway, so a second route
+    // would be the same.
+    for ip in result.ips.iter().filter(|_| conf.is_default_gateway) {
         let to_all = Family::of_net(ip.address).whole();
         if !result.routes.iter().any(|route| route.dst.trunc() == to_all) {
             result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
         }
     }
+    Ok(())
 }
 
 /// The address after the network's own.
 fn first_of(net: IpNet) -> Result<IpAddr> {
-    next(net.network()).ok_or_else(|| {
+    let next = match net.network() {
+        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    };
+    next.ok_or_else(|| {
         Error::new(Code::INVALID_CONFIG, format!("no address can be the gateway of {net}"))
     })
-}
-
-fn next(ip: IpAddr) -> Option<IpAddr> {
-    match ip {
-        IpAddr::V4(ip) => Some(IpAddr::V4(u32::from(ip).checked_add(1)?.into())),
-        IpAddr::V6(ip) => Some(IpAddr::V6(u128::from(ip).checked_add(1)?.into())),
-    }
 }
 
 /// The addresses of the bridge: each gateway, with the prefix length of the container's address.
@@ -167,28 +158,22 @@ struct Gateway<'a> {
 
 impl<'a> Gateway<'a> {
     fn ensure_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        if self.present()?.contains(&net) {
+        let present = self.host.addresses(&self.link)?;
+        if present.iter().any(|address| address.net == net) {
             return Ok(());
         }
-        self.clear_the_way(net, rb)?;
-        self.add_address(net, rb)
-    }
-
-    /// The addresses that the link has.
-    fn present(&self) -> Result<Vec<IpNet>> {
-        Ok(self.host.addresses(&self.link)?.iter().map(|address| address.net).collect())
-    }
-
-    /// Deals with addresses that conflict with `net`: an error, unless `forceAddress` is set and
-    /// they are deleted.
-    fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        let mut others = self.present()?;
+        // Those that conflict are an error, unless `forceAddress` is set and they are deleted.
         let own = || self.wanted.iter().chain(&self.beside);
-        others.retain(|other| is_in_the_way(*other, net) && own().all(|own| own != other));
-        match others.first() {
-            Some(other) if !self.member.conf.force_address => Err(self.conflict(*other, net)),
-            _ => others.into_iter().try_for_each(|other| self.delete_address(other, rb)),
+        let others = present.iter().map(|address| address.net);
+        for other in
+            others.filter(|other| is_in_the_way(*other, net) && own().all(|own| own != other))
+        {
+            if !self.member.conf.force_address {
+                return Err(self.conflict(other, net));
+            }
+            self.delete_address(other, rb)?;
         }
+        self.add_address(net, rb)
     }
 
     fn conflict(&self, other: IpNet, net: IpNet) -> Error {
@@ -304,7 +289,14 @@ impl<'a> VlanInterface<'a> {
 
     fn create(&self, rb: &mut Rollback<'a>) -> Result<Link> {
         let host = self.member.host()?;
-        match self.create_pair(host) {
+        let peer_name = peer_name(&self.name);
+        let spec = VethSpec {
+            name: &self.name,
+            mac: MacAddr::random(),
+            peer: PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None },
+            mtu: Some(self.bridge.mtu),
+        };
+        match host.create_veth(&spec) {
             Err(e) if e.is_exists() => return host.link(&self.name), // lost race with another ADD
             created => created?,
         }
@@ -313,16 +305,6 @@ impl<'a> VlanInterface<'a> {
         let what = format!("delete link {:?}", self.name);
         self.undo(rb, what, move || host.delete_link(index));
         Ok(link)
-    }
-
-    fn create_pair(&self, host: &Netlink) -> Result<()> {
-        let peer_name = peer_name(&self.name);
-        host.create_veth(&VethSpec {
-            name: &self.name,
-            mac: MacAddr::random(),
-            peer: PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None },
-            mtu: Some(self.bridge.mtu),
-        })
     }
 
     /// Must run before the link is up: the containers of the VLAN can reach it.

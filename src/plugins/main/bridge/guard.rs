@@ -22,8 +22,7 @@
 //! Only root can open the file. A host that cannot have it (`/run/cni` is not a directory, or
 //! read-only) has no lock: attaching must not depend on it.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,6 @@ use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 use crate::plugin::Handles;
 
-const PARENT: &str = "/run/cni";
 const DIR: &str = "/run/cni/bridge";
 const LOCK: &str = "/run/cni/bridge/lock";
 /// The errors of a host that cannot have the file.
@@ -93,40 +91,21 @@ pub fn undo(
 fn lock(mode: Mode, patience: Patience) -> Result<Option<File>> {
     let Some(file) = open()? else { return Ok(None) };
     match file_lock::take(file, Path::new(LOCK), mode, patience) {
-        Err(e) if is_unsupported(&e) => Ok(None),
+        Err(e) if e.is_errno(Errno::ENOLCK) || e.is_errno(Errno::EOPNOTSUPP) => Ok(None),
         locked => locked.map(Some),
     }
 }
 
-fn is_unsupported(error: &Error) -> bool {
-    [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| error.is_errno(*errno))
-}
-
 fn open() -> Result<Option<File>> {
-    match ensure_dir().and_then(|()| plain_file::open_or_create(Path::new(LOCK))) {
+    // Never, as opposed to a temporary shortage.
+    let is_impossible = |errno: Option<i32>| {
+        plain_file::is_no_file(errno) || IMPOSSIBLE.iter().any(|of| errno == Some(*of as i32))
+    };
+    // A symbolic link in its place may lead to foreign files.
+    let made = plain_file::make_private_directory(Path::new(DIR));
+    match made.and_then(|()| plain_file::open_or_create(Path::new(LOCK))) {
         Ok(file) => Ok(Some(file)),
-        Err(e) if is_impossible(&e) => Ok(None),
+        Err(e) if is_impossible(e.raw_os_error()) => Ok(None),
         Err(e) => Err(Error::io(format_args!("open {LOCK:?}"), &e)),
     }
-}
-
-fn ensure_dir() -> io::Result<()> {
-    match fs::symlink_metadata(DIR) {
-        Err(e) if e.kind() == ErrorKind::NotFound => make_dir(),
-        Ok(found) if found.is_dir() => Ok(()),
-        // A symbolic link, which may lead to foreign files.
-        Ok(_) => Err(ErrorKind::NotADirectory.into()),
-        Err(e) => Err(e),
-    }
-}
-
-fn make_dir() -> io::Result<()> {
-    plain_file::make_directories(Path::new(PARENT), 0o755)?;
-    plain_file::make_directories(Path::new(DIR), 0o700)
-}
-
-/// Whether the file can never exist, as opposed to a temporary shortage.
-fn is_impossible(error: &io::Error) -> bool {
-    let errno = error.raw_os_error();
-    plain_file::is_no_file(errno) || IMPOSSIBLE.iter().any(|of| errno == Some(*of as i32))
 }

@@ -150,7 +150,7 @@ impl<'a> Member<'a> {
     /// the bridge until the port exists.
     fn join(self, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
         let _guard = guard::joining(self.cx.deadline())?;
-        let bridge = self.ensure_bridge(rb)?;
+        let bridge = self.ensure_bridge(None, rb)?;
         let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
         let bridge = port::attach(self, bridge, &pair.host, rb)?;
         Ok((bridge, pair))

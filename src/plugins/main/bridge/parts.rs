@@ -95,13 +95,6 @@ impl<'a> Seen<'_, 'a> {
         self.bridge.replace(Some(bridge.clone()));
         Ok(bridge)
     }
-
-    /// The hardware address of the bridge at the time of ADD, which the containers know, or a new one.
-    fn recorded_mac(&self) -> MacAddr {
-        let name = &self.member.conf.bridge;
-        let told = self.result.interfaces.iter().find(|interface| interface.name == *name);
-        told.and_then(|bridge| bridge.mac.parse().ok()).unwrap_or_else(MacAddr::random)
-    }
 }
 
 /// The difference of what belongs to a bridge that is gone.
@@ -154,8 +147,10 @@ impl<'a> Part<'a> for HostBridge<'_, 'a> {
         let (seen, host) = (self.seen, self.seen.member.host()?);
         match self.of {
             Property::There => {
-                seen.member.recreate_bridge(seen.recorded_mac())?;
-                seen.member.ensure_bridge(rb)?;
+                let mut told = seen.result.interfaces.iter();
+                let told = told.find(|told| told.name == seen.member.conf.bridge);
+                let mac = told.and_then(|bridge| bridge.mac.parse().ok());
+                seen.member.ensure_bridge(mac, rb)?;
                 seen.read_bridge().map(drop)
             }
             Property::Promiscuous => {

@@ -92,7 +92,7 @@ fn join<'a>(
         match enslave(host, &bridge, port) {
             // The kernel reports only an invalid argument.
             Err(_) if host.find_link_by_index(bridge.index)?.is_none() => {
-                bridge = member.ensure_bridge(rb)?
+                bridge = member.ensure_bridge(None, rb)?
             }
             done => return done.map(|()| bridge),
         }

@@ -13,22 +13,17 @@ const DEFAULT_NATIVE: u16 = 1;
 /// The VLANs that a port must be a member of; empty if the configuration has no VLANs.
 pub fn plan(conf: &Conf) -> Vec<VlanRange> {
     let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
-    let Some(native) = native(conf.vlan(), &tagged) else { return vec![] };
+    let native = match conf.vlan() {
+        0 if tagged.is_empty() => return vec![],
+        0 => DEFAULT_NATIVE,
+        vlan => vlan,
+    };
     // In the reference a trunk that includes the native VLAN makes it tagged; no configuration can
     // intend that.
     tagged.remove(&native);
     let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
     all.extend(ranges(tagged));
     all
-}
-
-/// The VLAN of untagged packets, if the port is in any VLAN.
-fn native(vlan: u16, tagged: &BTreeSet<u16>) -> Option<u16> {
-    match vlan {
-        0 if tagged.is_empty() => None,
-        0 => Some(DEFAULT_NATIVE),
-        vlan => Some(vlan),
-    }
 }
 
 /// Joins neighbouring ids into ranges: the kernel takes a range in one message.
@@ -61,20 +56,15 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
     }
     let found = host.port_vlans(port)?;
     // A trunk may have thousands: the first missing VLAN says enough.
-    match plan.iter().flat_map(memberships).find(|vlan| !found.contains(vlan)) {
-        Some((id, flags)) => Err(not_a_member(port, id, flags)),
+    let mut members =
+        plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
+    match members.find(|vlan| !found.contains(vlan)) {
+        Some((id, flags)) => Err(Error::check(format!(
+            "bridge port {:?} is not a member ({flags:?}) of VLAN {id}",
+            port.name
+        ))),
         None => Ok(()),
     }
-}
-
-fn not_a_member(port: &Link, vlan: u16, flags: VlanFlags) -> Error {
-    let name = &port.name;
-    Error::check(format!("bridge port {name:?} is not a member ({flags:?}) of VLAN {vlan}"))
-}
-
-fn memberships(vlans: &VlanRange) -> impl Iterator<Item = (u16, VlanFlags)> {
-    let VlanRange { first, last, flags } = *vlans;
-    (first..=last).map(move |id| (id, flags))
 }
 
 #[cfg(test)]
