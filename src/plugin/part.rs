@@ -76,6 +76,7 @@ pub const NAMES: &[&str] = &[
     "host route",
     "ingress limit",
     "masquerade",
+    "ovs port",
     "port",
     "ports",
     "promiscuous mode",

@@ -1,17 +1,17 @@
-//! An attachment as a port of the bridge: what ADD makes, in its order.
+//! An attachment as a port of the bridge: what it consists of, in the order of ADD.
 
 use super::conf::Conf;
 use super::kept::{self, Kept};
 use super::ovsdb::Database;
 use super::port::{self, Port, Wanted};
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, Netlink, Watch};
-use crate::plugin::part::{Part, Target};
+use crate::net::netlink::{Link, LinkChange, Watch};
+use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
-use crate::steps::addresses::{self, DuplicateDetection, Wiring};
+use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use crate::steps::ipam::Ipam;
 use crate::steps::{interface, router_advertisements, veth};
 
@@ -34,19 +34,58 @@ pub struct Member<'a> {
 impl<'a> Member<'a> {
     /// Everything that ADD makes.
     pub fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
+        let on = Target { cx: self.cx, at: self.at };
         let stale = port::require_bridge(self.database, self.conf, &self.at.key)?;
         self.keep(rb)?;
         let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
-        self.conf.accept_ra.make(Target { cx: self.cx, at: self.at }, rb)?;
-        self.join(&pair.host, &stale, rb)?;
-        let (mut result, mac) = match ipam {
-            Some(ipam) => self.configure(ipam, pair.mac, rb)?,
-            None => self.leave_unconfigured(pair.mac)?,
-        };
+        self.before_addresses(Some(&pair.host), &stale).make(on, rb)?;
+        let (mut result, mut mac) = (AddResult::default(), pair.mac);
+        if let Some(ipam) = ipam {
+            result = ipam.add(self.at, rb)?;
+            interface::assign_addresses(&mut result, CONTAINER);
+            mac = self.set_mac(ipam, mac, &result)?;
+        }
+        self.inside(&result, None).make(on, rb)?;
         let host_end = self.carrying(&pair.host)?;
         let host_end = interface::on_host(&host_end);
         result.interfaces = vec![host_end, interface::in_container(self.at, &mac)];
         Ok(result)
+    }
+
+    /// What an attachment consists of, besides the lease and the pair. `link` is the host's end, `found`
+    /// the container's with its index in the result, as CHECK has found it.
+    pub fn parts<'p>(
+        self,
+        result: &'p AddResult,
+        link: Option<&'p Link>,
+        found: Option<(&'p Link, usize)>,
+    ) -> Parts<'p, 'a>
+    where
+        'a: 'p,
+    {
+        let mut parts = self.before_addresses(link, &[]);
+        parts.push(self.inside(result, found));
+        parts
+    }
+
+    /// What must be there before the IPAM plugin, which may need the network, is asked. `acceptRA` is
+    /// set while no frame comes in.
+    fn before_addresses<'p>(self, link: Option<&'p Link>, stale: &'p [Port]) -> Parts<'p, 'a>
+    where
+        'a: 'p,
+    {
+        let mut parts = Parts::default();
+        parts.push(self.conf.accept_ra);
+        parts.extend(link.map(|link| BridgePort { member: self, link, stale }));
+        parts
+    }
+
+    /// In layer 2, ADD sets the interface up, and everything else is left to the container.
+    fn inside<'p>(self, result: &'p AddResult, found: Option<(&'p Link, usize)>) -> Inside<'p> {
+        let has_ipam = self.cx.config.ipam_type().is_ok_and(|name| !name.is_empty());
+        let wiring = has_ipam.then(|| Wiring::to_subnet(DuplicateDetection::Off));
+        let is_layer_two = result.ips.is_empty() && result.routes.is_empty();
+        Inside { result, wiring, found: found.filter(|_| !is_layer_two) }
     }
 
     /// Keeps the file of the original.
@@ -56,40 +95,6 @@ impl<'a> Member<'a> {
         let text = kept::text_of(self.cx.config, self.conf)?;
         rb.undo("forget the configuration", move || Kept::of(&self.at.key).restore(earlier));
         kept.write(&text)
-    }
-
-    /// Sets the host's end up, and makes it a port.
-    fn join(self, host_end: &Link, stale: &[Port], rb: &mut Rollback<'a>) -> Result<()> {
-        // Before, since an answer may be lost; over another connection, which may be the reason.
-        rb.undo("delete the port", move || {
-            let database = self.conf.connect(self.cx)?;
-            port::delete(&database, Wanted::Of(&self.at.key))
-        });
-        self.connect(host_end, stale)
-    }
-
-    /// Sets the host's end up, and makes it a port in place of `stale` ones. In this order: vswitchd
-    /// reads the flags of a new port and writes them back with IFF_PROMISC, and IFF_UP is lost if it
-    /// is set in between.
-    pub fn connect(self, host_end: &Link, stale: &[Port]) -> Result<()> {
-        router_advertisements::ignore(&host_end.name)?;
-        self.host()?.set_up(host_end)?;
-        port::create(self.database, self.conf, self.at, (&host_end.name, stale))
-    }
-
-    /// Layer 3: addresses and routes in the container.
-    fn configure(
-        self,
-        ipam: &Ipam<'a>,
-        mac: MacAddr,
-        rb: &mut Rollback<'a>,
-    ) -> Result<(AddResult, MacAddr)> {
-        let mut result = ipam.add(self.at, rb)?;
-        interface::assign_addresses(&mut result, CONTAINER);
-        let mac = self.set_mac(ipam, mac, &result)?;
-        let wiring = Wiring::to_subnet(DuplicateDetection::Off);
-        addresses::configure(self.cx, self.at, &result, &wiring)?;
-        Ok((result, mac))
     }
 
     /// Derives the hardware address from the first IP address, as the original does: who has the
@@ -107,17 +112,10 @@ impl<'a> Member<'a> {
         Ok(derived)
     }
 
-    /// Layer 2: sets the interface up; everything else is left to the container.
-    fn leave_unconfigured(self, mac: MacAddr) -> Result<(AddResult, MacAddr)> {
-        let container = self.at.netlink()?;
-        container.set_up(&container.link(self.at.ifname())?)?;
-        Ok((AddResult::default(), mac))
-    }
-
     /// Waits until the host's end has a carrier, and sets it up again if it is down. The row's
     /// `link_state` says the same later, and never while vswitchd is stopped.
     fn carrying(self, host_end: &Link) -> Result<Link> {
-        let host = self.host()?;
+        let host = self.cx.host()?;
         let link = host.link(&host_end.name)?;
         if link.is_operational() {
             return Ok(link);
@@ -133,21 +131,62 @@ impl<'a> Member<'a> {
                 host.set_up(&link)?;
             }
             if !watch.until(end)? {
-                return Err(without_carrier(&link));
+                let msg = format!(
+                    "The OF port {} state is not up, try increasing number of retries/interval config parameter",
+                    link.name
+                );
+                let details = format_args!("it is {}", link.operstate_text());
+                return Err(Error::new(Code::KERNEL, msg).with_details(details));
             }
         }
     }
+}
 
-    /// The netlink socket of the host.
-    pub fn host(self) -> Result<&'a Netlink> {
-        self.cx.host()
+/// The host's end, up, as the attachment's port of the bridge.
+struct BridgePort<'p, 'a> {
+    member: Member<'a>,
+    link: &'p Link,
+    /// What an earlier ADD of the attachment has left, as ADD has found it.
+    stale: &'p [Port],
+}
+
+impl BridgePort<'_, '_> {
+    /// Sets the host's end up, and makes it a port in place of `stale` ones. In this order: vswitchd
+    /// reads the flags of a new port and writes them back with IFF_PROMISC, and IFF_UP is lost if it
+    /// is set in between.
+    fn connect(&self, stale: &[Port]) -> Result<()> {
+        let Member { cx, conf, at, database } = self.member;
+        router_advertisements::ignore(&self.link.name)?;
+        cx.host()?.set_up(self.link)?;
+        port::create(database, conf, at, (&self.link.name, stale))
     }
 }
 
-fn without_carrier(port: &Link) -> Error {
-    let msg = format!(
-        "The OF port {} state is not up, try increasing number of retries/interval config parameter",
-        port.name
-    );
-    Error::new(Code::KERNEL, msg).with_details(format_args!("it is {}", port.operstate_text()))
+impl<'a> Part<'a> for BridgePort<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "ovs port"
+    }
+
+    fn what(&self) -> String {
+        let bridge = self.member.conf.bridge().unwrap_or_default(); // a repair has required it
+        format!("make {:?} a port of bridge {bridge:?}", self.link.name)
+    }
+
+    fn make(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let conf = self.member.conf;
+        // Before, since an answer may be lost; over another connection, which may be the reason.
+        rb.undo("delete the port", move || port::delete(&conf.connect(cx)?, Wanted::Of(&at.key)));
+        self.connect(self.stale)
+    }
+
+    fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let Member { conf, database, .. } = self.member;
+        self.connect(&port::require_bridge(database, conf, &on.at.key)?)
+    }
+
+    fn compare(&self, on: Target<'a>) -> Result<()> {
+        let Member { conf, database, .. } = self.member;
+        let row = port::verify(database, conf, (&on.at.key, &self.link.name));
+        ErrorList::of([veth::verify_up(self.link), row])
+    }
 }

@@ -5,7 +5,6 @@
 //! a restart of the host; their `external_ids` name the attachment, so that DEL and GC need nothing
 //! else. The operator creates the bridges.
 
-mod check;
 mod conf;
 mod flat_file;
 mod kept;
@@ -25,8 +24,8 @@ use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, ErrorList, Result};
-use crate::net::netlink::Link;
 use crate::plugin::owned::{self, Owned, Removal};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -59,7 +58,18 @@ impl Plugin for Ovs {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let conf = &flat_file::completed(conf)?;
         let database = &conf.connect(cx)?;
-        check::all(Member { cx, conf, at, database })
+        let mut found = ErrorList::default();
+        found.push(ipam::check_if_any(cx, at));
+        if let Some(result) = found.push(prev_result::require(cx))
+            && let Some((inside, index)) =
+                prev_result::see(at, &result, Some(veth::KIND), &mut found)
+        {
+            let link = found.push(veth::host_end(cx, at, &result, &inside));
+            let member = Member { cx, conf, at, database };
+            let parts = member.parts(&result, link.as_ref(), Some((&inside, index)));
+            found.push(parts.compare(Target { cx, at }));
+        }
+        found.finish()
     }
 
     /// The file of the original goes last: it tells the next DEL of ports of the original.
@@ -83,14 +93,14 @@ impl Plugin for Ovs {
         ])
     }
 
-    /// Adds the port again: the database may have been replaced.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let conf = &flat_file::completed(conf)?;
+        conf.bridge()?;
         let result = prev_result::require(cx)?;
-        let host_end = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
+        let link = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
         ipam::repair_before(cx, at, repairs, || {
-            let database = &conf.connect(cx)?;
-            repair_port(Member { cx, conf, at, database }, &host_end, repairs)
+            let member = Member { cx, conf, at, database: &conf.connect(cx)? };
+            member.parts(&result, Some(&link), None).repair(Target { cx, at }, repairs)
         })
     }
 }
@@ -150,13 +160,4 @@ fn stale(port: &Port, holder: Holder) -> Stale {
         netns_path: port.netns_path.clone(),
         ..Stale::default()
     }
-}
-
-fn repair_port(member: Member<'_>, host_end: &Link, repairs: &Repairs) -> Result<()> {
-    let verified = ErrorList::of([veth::verify_up(host_end), check::verify_port(member, host_end)]);
-    let what = format!("make {:?} a port of bridge {:?}", host_end.name, member.conf.bridge()?);
-    repairs.make_unless(verified, what, || {
-        let stale = port::require_bridge(member.database, member.conf, &member.at.key)?;
-        member.connect(host_end, &stale)
-    })
 }

@@ -10,7 +10,7 @@ use super::ovsdb::{Database, Outcome, unexpected};
 use super::vlan::Vlans;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
-use crate::error::{Code, Error, Result};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::plugin::Attachment;
 
 /// The value of `owner` that the original marks its ports with.
@@ -251,17 +251,9 @@ pub fn remove(database: &Database, ports: &[Port]) -> Result<bool> {
     }
 }
 
-/// What CHECK compares.
-pub struct Found {
-    /// The port of this name that is on the bridge and belongs to the attachment.
-    pub port: Option<Port>,
-    /// Why Open vSwitch could not make the link a port; empty unless it failed.
-    pub error: String,
-}
-
-/// Looks for the attachment's port `name` on its bridge, for CHECK: a bridge that is gone is a
-/// difference.
-pub fn inspect(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Result<Found> {
+/// Compares the attachment's port `name` on its bridge with the configuration. A bridge that is gone
+/// is a difference.
+pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Result<()> {
     let bridge = conf.bridge()?;
     let named = |name| condition("name", "==", Value::text(name));
     let results = database.read(vec![
@@ -278,9 +270,23 @@ pub fn inspect(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> R
     let on_bridge = datum::members(column(row, "ports")?);
     let mut ports = Wanted::Of(key).find_in(ports)?;
     ports.retain(|port| port.name == name && on_bridge.contains(&port.uuid.to_value()));
-    let error = match rows(interfaces)?.first() {
-        Some(row) => datum::text(column(row, "error")?)?.unwrap_or_default().to_owned(),
-        None => String::new(),
+    let Some(port) = ports.pop() else {
+        let what = format!("bridge {bridge:?} of Open vSwitch has no port {name:?} of ours");
+        return Err(Error::check(what).about(&Aspect::HostEnd));
     };
-    Ok(Found { port: ports.pop(), error })
+    let mut found = ErrorList::default();
+    let wanted = conf.vlans();
+    if port.vlans != wanted {
+        let what = format!("port {name:?} has {}, expected {wanted}", port.vlans);
+        found.push::<()>(Err(Error::check(what)));
+    }
+    let error = match rows(interfaces)?.first() {
+        Some(row) => datum::text(column(row, "error")?)?,
+        None => None,
+    };
+    if let Some(error) = error.filter(|error| !error.is_empty()) {
+        let what = format!("Open vSwitch has an error of port {name:?}: {error}");
+        found.push::<()>(Err(Error::check(what)));
+    }
+    found.finish()
 }

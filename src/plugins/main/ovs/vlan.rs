@@ -1,6 +1,7 @@
 //! The VLANs of a port.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 
@@ -52,6 +53,19 @@ pub struct Vlans {
     pub tag: Option<u16>,
     /// `trunks`, sorted.
     pub trunks: Vec<u16>,
+}
+
+impl fmt::Display for Vlans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.mode.unwrap_or("no vlan_mode"))?;
+        if let Some(tag) = self.tag {
+            write!(f, ", tag {tag}")?;
+        }
+        match self.trunks.len() {
+            0 => Ok(()),
+            _ => write!(f, ", trunks {:?}", self.trunks),
+        }
+    }
 }
 
 /// The keys of VLANs.
