@@ -17,10 +17,9 @@ pub use self::conf::Conf;
 use self::kept::Kept;
 use self::member::Member;
 use self::ovsdb::{Address, Database};
-use self::port::{Port, Wanted};
+use self::port::Wanted;
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, ErrorList, Result};
@@ -81,7 +80,11 @@ impl Plugin for Ovs {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let conf = &flat_file::completed(conf)?;
         link_kind::require(cx, veth::KIND)?;
-        status_of_bridge(cx, conf)?;
+        let bridge = conf.bridge()?;
+        let has_bridge = conf.connect(cx).and_then(|database| port::has_bridge(&database, bridge));
+        if !has_bridge.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+            return Err(conf::bridge_missing(bridge).with_code(Code::NOT_AVAILABLE));
+        }
         ipam::status_if_any(cx)
     }
 
@@ -105,24 +108,21 @@ impl Plugin for Ovs {
     }
 }
 
-fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-    let bridge = conf.bridge()?;
-    let has_bridge = conf.connect(cx).and_then(|database| port::has_bridge(&database, bridge));
-    match has_bridge.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
-        true => Ok(()),
-        false => Err(conf::bridge_missing(bridge).with_code(Code::NOT_AVAILABLE)),
-    }
-}
-
 /// The ports of attachments.
 struct Ports<'c>(&'c Conf);
 
 impl Owned for Ports<'_> {
     /// Ours, or else what the original has made for it, of which its file tells. The path of a
-    /// namespace alone tells too little: another container may have it.
+    /// namespace alone tells too little: another container may have it. The database is that of the
+    /// ADD, or of the configuration if no file tells.
     fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
         let kept = Kept::of(&at.key).configuration()?;
-        let database = Database::connect(&address_of_del(self.0, kept.as_ref())?, cx.deadline())?;
+        let socket = kept.as_ref().and_then(|kept| kept.get("socket_file")?.as_str());
+        let address = match socket.filter(|socket| !socket.is_empty()) {
+            Some(socket) => Address::parse(socket)?,
+            None => flat_file::completed(self.0)?.address()?,
+        };
+        let database = Database::connect(&address, cx.deadline())?;
         port::delete(&database, Wanted::Of(&at.key))?;
         if kept.is_none() || at.netns_path.is_empty() {
             return Ok(());
@@ -137,27 +137,14 @@ impl Owned for Ports<'_> {
         let mut errors = ErrorList::default();
         for port in port::find(&database, Wanted::OfNetwork(network))? {
             let Some(key) = port.key().filter(|key| valid.is_stale(network, key)) else { continue };
-            let stale = || stale(&port, Holder::of(&key));
+            let stale = || Stale {
+                what: format!("port {} of Open vSwitch", port.name),
+                holder: Holder::of(&key),
+                netns_path: port.netns_path.clone(),
+                ..Stale::default()
+            };
             errors.push(valid.remove(stale, || port::delete(&database, Wanted::Of(&key))));
         }
         errors.finish()
-    }
-}
-
-/// The database of the ADD; that of the configuration if no file tells.
-fn address_of_del(conf: &Conf, kept: Option<&Value>) -> Result<Address> {
-    let socket = kept.and_then(|kept| kept.get("socket_file")?.as_str());
-    match socket.filter(|socket| !socket.is_empty()) {
-        Some(socket) => Address::parse(socket),
-        None => flat_file::completed(conf)?.address(),
-    }
-}
-
-fn stale(port: &Port, holder: Holder) -> Stale {
-    Stale {
-        what: format!("port {} of Open vSwitch", port.name),
-        holder,
-        netns_path: port.netns_path.clone(),
-        ..Stale::default()
     }
 }

@@ -87,10 +87,18 @@ impl Keys {
             return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX));
         }
         for (index, entry) in self.trunk.iter().enumerate() {
-            validate_entry(entry, &format!("trunk[{index}]"))?;
+            let path = format!("trunk[{index}]");
+            entry.validate(&path)?;
+            if entry.ids().next().is_none() {
+                return Err(Error::missing(path, "id, or minID and maxID")
+                    .saying("trunk parameter is misconfigured"));
+            }
         }
         match (self.vlan_mode, self.vlan) {
-            (Some(mode), None) => Err(without_native(mode)),
+            (Some(mode), None) => {
+                let expected = format_args!("the native VLAN of vlan_mode {}", mode.as_str());
+                Err(Error::missing("vlan", expected))
+            }
             _ => Ok(()),
         }
     }
@@ -107,20 +115,6 @@ impl Keys {
             None => Vlans { mode: tag.map(|_| "access"), tag, trunks },
         }
     }
-}
-
-fn validate_entry(entry: &Trunk, path: &str) -> Result<()> {
-    entry.validate(path)?;
-    match entry.ids().next() {
-        Some(_) => Ok(()),
-        None => Err(Error::missing(path, "id, or minID and maxID")
-            .saying("trunk parameter is misconfigured")),
-    }
-}
-
-fn without_native(mode: VlanMode) -> Error {
-    let expected = format_args!("the native VLAN of vlan_mode {}", mode.as_str());
-    Error::missing("vlan", expected)
 }
 
 #[cfg(test)]
