@@ -121,13 +121,11 @@ fn the_hardware_address_is_that_of_the_ip_address() {
         for (ipam, mac) in [
             (conf()["ipam"].clone(), "0a:58:0a:0a:00:02"),
             // the first octets of what `printf 2001:db8::1 | sha256sum` prints
-            (v6, "0a:58:4e:d2:66:80"),
+            (v6, "0a:58:5a:fd:19:e8"),
         ] {
             let container = lab.container();
             let ovs = lab.attach(&container, &without_ipam(json!({"ipam": ipam})));
             let result = ovs.add();
-            let sum = container.sh("printf 2001:db8::1 | sha256sum | sed 's/^\\(..\\)\\(..\\)\\(..\\)\\(..\\).*/0a:58:\\1:\\2:\\3:\\4/'");
-            let mac = if mac.starts_with("0a:58:0a") { mac } else { sum.trim() };
             assert_eq!(result["interfaces"][1]["mac"], mac);
             assert_eq!(container.link("eth0").unwrap()["address"], mac);
             ovs.check(&result).ok();
@@ -371,12 +369,7 @@ fn status_asks_the_database_for_the_bridge() {
         stop(lab);
         let error = ovs.status().err();
         assert_eq!(error.code, 50);
-        assert!(
-            error
-                .msg
-                .starts_with("failed to connect to ovsdb socket unix:/var/run/openvswitch/db.sock"),
-            "{error:?}"
-        );
+        assert!(error.msg.contains("ovsdb socket unix:/var/run/openvswitch/db.sock"), "{error:?}");
         serve(lab);
         ovs.status().ok();
     });
