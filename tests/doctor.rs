@@ -17,6 +17,7 @@ mod policy;
 mod probe;
 mod random_rules;
 mod road;
+mod routes;
 mod rulesets;
 pub mod site;
 mod speed;

@@ -27,7 +27,7 @@ fn a_host_with_ipv6_alone() {
         "ipam": ipam("fd00:188:1::/64")});
     site.configure("six", &json!([plugin]));
     site.lab.host.sh("ip addr flush dev uplink scope global; ip -6 addr add 2001:db8:ffff::1/64 dev uplink nodad;
-        ip -6 route add default via 2001:db8:ffff::2");
+        ip -6 route replace default via 2001:db8:ffff::2");
     is_healthy(&site, "six");
 }
 

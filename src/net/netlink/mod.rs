@@ -34,7 +34,7 @@ pub use self::link::{BridgeSpec, Link, PeerSpec, VethSpec};
 pub use self::link_change::LinkChange;
 pub use self::neighbour::Neighbour;
 pub use self::qdisc::{Bucket, FQ_CODEL, Handle, HtbClass, Qdisc, QdiscKind};
-pub use self::route::{FoundRoute, Route, Scope};
+pub use self::route::{FoundRoute, Question, Route, Scope, Way};
 pub use self::rule::Rule;
 pub use self::socket::Netlink;
 pub(super) use self::socket::{never_consistent, refused};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use nix::errno::Errno;
 use nix::libc::{
     AF_INET, AF_INET6, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_SITE,
     RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTM_F_CLONED, RTN_LOCAL,
@@ -223,6 +224,28 @@ impl FoundRoute {
     }
 }
 
+/// A packet that the kernel is asked about: `ip route get`.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Its source address.
+    pub from: IpAddr,
+    /// Its destination.
+    pub to: IpAddr,
+    /// ifindex of the link that it comes in by; None for one that is sent here.
+    pub comes_by: Option<u32>,
+}
+
+/// Where the kernel sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the link with this ifindex.
+    Link(u32),
+    /// Nowhere: ENETUNREACH without a route; EINVAL, EACCES or EHOSTUNREACH of a rule or a route that
+    /// is a blackhole, prohibits or is unreachable. EHOSTUNREACH also where IPv4 is not forwarded, and
+    /// EINVAL where its source is refused (rp_filter).
+    Nowhere(Errno),
+}
+
 /// The links of a default route in the main table: one for each hop.
 fn default_links(payload: &[u8]) -> Vec<u32> {
     let kind = (payload.get(RTM_DST_LEN), payload.get(RTM_TYPE), table_of(payload));
@@ -384,6 +407,25 @@ impl Netlink {
     /// Whether packets to `ip` are for this host.
     pub fn is_local(&self, ip: IpAddr) -> Result<bool> {
         self.ask(ip, |payload| payload.get(RTM_TYPE).map(|kind| *kind == RTN_LOCAL))
+    }
+
+    /// The way of a packet.
+    pub fn way(&self, packet: Question) -> Result<Way> {
+        let Question { from, to, comes_by } = packet;
+        let mut message = asking(message_to(to.into()));
+        message.header.source_prefix_length = IpNet::from(from).prefix_len();
+        message.attributes.push(RouteAttribute::Source(from.into()));
+        message.attributes.extend(comes_by.map(RouteAttribute::Iif));
+        let request = Request::new(RTM_GETROUTE, &message);
+        let what = format_args!("find the route from {from} to {to}");
+        let read = |payload: &[u8]| Attrs::after(payload, HEADER).u32(RTA_OIF);
+        self.get(&request, what, read).map(Way::Link).or_else(|error| {
+            let nowhere = [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL];
+            match nowhere.into_iter().find(|errno| error.is_errno(*errno)) {
+                Some(errno) => Ok(Way::Nowhere(errno)),
+                None => Err(error),
+            }
+        })
     }
 
     /// Requests the route that packets to `ip` take.

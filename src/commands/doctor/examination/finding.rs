@@ -102,6 +102,8 @@ pub struct Finding {
     pub evidence: String,
     /// The command that repairs it, or the advice where no command can; may be empty.
     pub fix: String,
+    /// The command that shows its cause, where none repairs it; may be empty.
+    pub show: String,
     /// The differences of CHECK that are its consequences.
     explains: Vec<Aspect>,
 }
@@ -109,7 +111,8 @@ pub struct Finding {
 impl Finding {
     /// A finding without a fix.
     pub fn new(fault: &'static Fault, object: Object, evidence: impl Into<String>) -> Finding {
-        Finding { fault, object, evidence: evidence.into(), fix: String::new(), explains: vec![] }
+        let (fix, show) = Default::default();
+        Finding { fault, object, evidence: evidence.into(), fix, show, explains: vec![] }
     }
 
     /// The same with more evidence.
@@ -130,6 +133,12 @@ impl Finding {
         Finding { fix: fix.into(), ..self }
     }
 
+    /// The same with the command that shows its cause.
+    #[must_use]
+    pub fn show(self, show: impl Into<String>) -> Finding {
+        Finding { show: show.into(), ..self }
+    }
+
     /// Whether this is a consequence of the finding, about whichever attachment. That a setting of
     /// the host is off is one of the finding that names the setting.
     fn explains(&self, aspect: &Aspect) -> bool {
@@ -147,6 +156,7 @@ impl Finding {
         members.extend(self.object.members());
         members.push(("evidence", Value::text(self.evidence.as_str())));
         members.push(("fix", Value::text(self.fix.as_str())));
+        members.push(("show", Value::text(self.show.as_str())));
         Value::object(members)
     }
 }

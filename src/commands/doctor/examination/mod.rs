@@ -34,6 +34,7 @@ mod records;
 mod report;
 mod request;
 mod resolver;
+mod routes;
 mod shared;
 mod source_check;
 mod storage;
@@ -69,6 +70,7 @@ const EXAMINATIONS: &[Examination] = &[
     policy::EXAMINATION,
     addresses::EXAMINATION,
     ranges::EXAMINATION,
+    routes::EXAMINATION,
     probe::EXAMINATION,
     plugins::EXAMINATION, // the last: it adds what no other has found
 ];

@@ -10,13 +10,14 @@ use crate::terminal::style::Style;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 
-/// A line: object, severity, code, evidence and fix.
+/// A line: object, severity, code, evidence, and a command.
 struct Row {
     label: String,
     severity: Option<Severity>,
     code: &'static str,
     evidence: String,
     fix: String,
+    show: String,
 }
 
 /// The findings as JSON.
@@ -57,6 +58,7 @@ impl Row {
             code: finding.fault.code,
             evidence: visible(&finding.evidence),
             fix: visible(&finding.fix),
+            show: visible(&finding.show),
         }
     }
 
@@ -68,6 +70,7 @@ impl Row {
             code: "",
             evidence,
             fix: String::new(),
+            show: String::new(),
         }
     }
 
@@ -89,9 +92,11 @@ impl Row {
         let line = [&line, &pad(self.code, code), &self.evidence].map(String::as_str).concat();
         text.push_str(line.trim_end());
         text.push('\n');
-        if !self.fix.is_empty() {
-            let indent = " ".repeat(label + word + code + 3 * GAP);
-            text.push_str(&[&indent, "fix: ", &self.fix, "\n"].concat());
+        let indent = " ".repeat(label + word + code + 3 * GAP);
+        for (word, command) in [("fix: ", &self.fix), ("show: ", &self.show)] {
+            if !command.is_empty() {
+                text.push_str(&[&indent, word, command, "\n"].concat());
+            }
         }
     }
 }

@@ -64,11 +64,11 @@ pub fn plan(
 }
 
 /// If a link of the attachment has the gateway of the container's address, the host's route to the
-/// address leads by a link of the attachment.
+/// address leads by a link of the attachment. One that is down has no routes, which is not a detour.
 fn require_no_detour(host: &Netlink, result: &AddResult, link: &Link, ip: IpAddr) -> Result<()> {
     let of_ip = result.ips.iter().find(|found| found.address.addr() == ip);
     let Some(gateway) = of_ip.and_then(|found| found.gateway) else { return Ok(()) };
-    for own in links_in(host, result)? {
+    for own in links_in(host, result)?.into_iter().filter(|own| own.up) {
         if host.addresses(&own)?.iter().any(|address| address.net.addr() == gateway) {
             let to = &link.name;
             let what = format!("the host routes {ip} to {to:?}, not to {:?}", own.name);
