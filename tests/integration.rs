@@ -22,6 +22,7 @@ mod manners;
 mod metrics;
 mod missing_module;
 mod net;
+mod null_plugin;
 mod packet_socket;
 mod parallel;
 mod plugins;
