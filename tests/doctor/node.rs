@@ -58,6 +58,24 @@ fn a_module_that_the_kernel_lacks_is_found() {
     assert!(fix.starts_with("sudo modprobe ") && fix.contains(&kind.replace("vlan", "")), "{fix}");
 }
 
+/// What STATUS says has one finding, and none where another finding has the cause.
+#[test]
+fn a_network_that_can_attach_nothing_is_found() {
+    let site = Site::with_bridge("10.180.14.0/24");
+    let dhcp = json!({"type": "bridge", "bridge": "pods1", "ipam": {"type": "dhcp"}});
+    for (plugin, said) in [
+        (dhcp, "dhcp"),
+        (json!({"type": "flannel", "delegate": {"type": "bridge"}}), "/run/flannel/subnet.env"),
+    ] {
+        assert_eq!(site.codes(""), [""; 0]);
+        site.configure("other", &json!([plugin]));
+        let findings = site.findings("");
+        assert_eq!((findings.len(), &findings[0]["code"]), (1, &json!("D213")), "{findings:#?}");
+        assert!(findings[0]["evidence"].as_str().unwrap().contains(said), "{findings:#?}");
+        site.lab.host.sh("rm /run/net.d/other.conflist");
+    }
+}
+
 #[test]
 fn a_full_file_system_is_found() {
     let site = Site::with_bridge("10.180.7.0/24");

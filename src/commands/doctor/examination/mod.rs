@@ -37,6 +37,7 @@ mod resolver;
 mod routes;
 mod shared;
 mod source_check;
+mod status;
 mod storage;
 mod wiring;
 
@@ -71,6 +72,7 @@ const EXAMINATIONS: &[Examination] = &[
     addresses::EXAMINATION,
     ranges::EXAMINATION,
     routes::EXAMINATION,
+    status::EXAMINATION,
     probe::EXAMINATION,
     plugins::EXAMINATION, // the last: it adds what no other has found
 ];

@@ -1,0 +1,32 @@
+//! D213: networks whose STATUS says that no ADD can succeed.
+
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::node::Node;
+
+const NOT_READY: Fault = Fault::error("D213", "a network can attach no container now");
+
+/// The examination. It comes after all that are about networks and the node: their findings have
+/// the cause.
+pub const EXAMINATION: Examination = Examination { faults: || vec![&NOT_READY], examine };
+
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let mut ignored = std::io::sink(); // warnings
+    let mut runtime = node.request.runtime(&mut ignored);
+    for network in &node.networks {
+        let object = Object::Network(network.list.name.clone());
+        let is_about = |finding: &&Finding| {
+            let mut named = finding.evidence.split([' ', ',', ':', '"']);
+            finding.object == object
+                || finding.object == Object::Node
+                    && named.any(|word| word == network.list.name || network.has(word))
+        };
+        if findings.0.iter().any(|finding| is_about(&finding)) {
+            continue;
+        }
+        if let Err(error) = runtime.status(&network.list) {
+            let show = format!("sudo cni-multi net status {}", network.list.name);
+            findings.add(Finding::new(&NOT_READY, object, text_of(&error)).show(show));
+        }
+    }
+}
