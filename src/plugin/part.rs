@@ -75,11 +75,15 @@ pub const NAMES: &[&str] = &[
     "host end",
     "host route",
     "ingress limit",
+    "main table",
     "masquerade",
     "port",
     "ports",
     "promiscuous mode",
     "route_localnet",
+    "source hint",
+    "source rule",
+    "source table",
     "spoof check",
 ];
 

@@ -66,15 +66,24 @@ admission | iptables -F FORWARD | no rule | accept packets of 10.47.0.2 and fd00
 admission | nft delete table inet cni_multi_firewall | | accept packets of 10.47.0.2 and fd00:47::2
 "#;
 
+const OF_SBR: &str = r#"
+source rule | in: ip rule del from 10.47.0.2 | no rule leads what 10.47.0.2 sends to a table | add rule from 10.47.0.2 to table 100
+source table | in: ip route del 10.47.0.0/24 table 100 | has no route to 10.47.0.0/24 | add route 10.47.0.0/24 to table 100
+source table | in: ip -6 route flush table 101 | no default route through fd00:47::9 | add default route by fd00:47::9 to table 101
+main table | in: ip route add default via 10.47.0.1 dev eth0 | route 0.0.0.0/0 is in the main table |
+source hint | in: ip -6 route del fd00:47::/64 table main | no route to fd00:47::/64 by its address | add route fd00:47::/64 to the main
+"#;
+
 const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
 
-const PLUGINS: [(&str, &str); 6] = [
+const PLUGINS: [(&str, &str); 7] = [
     ("ptp", OF_PTP),
     ("bridge", OF_BRIDGE),
     ("hairpin", OF_HAIRPIN),
     ("bandwidth", OF_BANDWIDTH),
     ("portmap", OF_PORTMAP),
     ("firewall", OF_FIREWALL),
+    ("sbr", OF_SBR),
 ];
 
 /// A line of such a table.
@@ -101,6 +110,7 @@ fn network(plugin: &str) -> Vec<Value> {
         "firewall" => json!({"type": "firewall", "backend": "nftables"}),
         "portmap" => json!({"type": "portmap", "runtimeConfig": {"portMappings":
             [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
+        "sbr" => json!({"type": "sbr", "addSourceHints": true, "gateways": ["fd00:47::9"]}),
         "hairpin" => {
             let hairpin = json!({"promiscMode": false, "hairpinMode": true});
             return vec![with(&main("bridge", false), hairpin)];
@@ -115,7 +125,10 @@ fn prepare(plugin: &str, lab: &Lab) -> bool {
     if plugin == "firewall" {
         lab.host.sh(DROPPING);
     }
-    plugin != "bandwidth" || can_limit(lab)
+    match plugin {
+        "bandwidth" => can_limit(lab),
+        _ => true,
+    }
 }
 
 fn main(plugin: &str, has_fast_path: bool) -> Value {
@@ -194,8 +207,8 @@ fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
     assert_eq!(synced.check().status == 0, !stays, "the container's side stays as it is");
     if !stays {
         assert_as_before(&made, breaks, "the break");
-        for gateway in ["10.47.0.1", "fd00:47::1"] {
-            synced.container.sh(&format!("ping -c 1 -W 2 {gateway}"));
+        for address in ["10.47.0.2", "fd00:47::2"] {
+            lab.host.sh(&format!("ping -c 1 -W 2 {address}"));
         }
     }
     synced.del();

@@ -12,6 +12,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::net::netlink::Netlink;
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -53,12 +54,13 @@ impl Plugin for Sbr {
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let wishes = conf.wishes()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns look for free tables too
-        transaction(|rb| source_routing::create(at, &result, &wishes, rb))?;
+        transaction(|rb| source_routing::create(Target { cx, at }, &result, &wishes, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        source_routing::verify(at, &prev_result::require(cx)?, &conf.wishes()?)
+        let result = prev_result::require(cx)?;
+        source_routing::check(Target { cx, at }, &result, &conf.wishes()?)
     }
 
     fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -78,7 +80,7 @@ impl Plugin for Sbr {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        source_routing::repair(at, &result, &conf.wishes()?, repairs)
+        source_routing::repair(Target { cx, at }, &result, &conf.wishes()?, repairs)
     }
 }
 
