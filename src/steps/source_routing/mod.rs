@@ -21,7 +21,7 @@ pub use self::parts::{check, repair};
 use self::tables::{FIRST_TABLE, Tables};
 pub use self::wishes::Wishes;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Netlink, RouteEntry, Rule};
@@ -53,20 +53,15 @@ fn records() -> Records {
 
 /// The addresses of the interface. An address of a result that does not name its interface counts.
 fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
-    let is_its =
-        |ip: &&IpConfig| interface_of(ip, result).is_none_or(|interface| interface.name == ifname);
+    let interface_of = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
+    let is_its = |ip: &&IpConfig| interface_of(ip).is_none_or(|of| of.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
-    if found.is_empty() { Err(without_addresses(ifname)) } else { Ok(found) }
-}
-
-fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
-    result.interfaces.get(usize::try_from(ip.interface?).ok()?)
-}
-
-fn without_addresses(ifname: &str) -> Error {
-    Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
         .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
-        .saying(format_args!("No IP addresses supplied on interface: {ifname}"))
+        .saying(format_args!("No IP addresses supplied on interface: {ifname}")))
 }
 
 /// Routes what the interface's addresses send by the configured table, or by a table of each
@@ -105,37 +100,19 @@ pub fn create<'a>(
     }
     let present = Present::default();
     let plan = Plan { container, link, result, wishes, ips, tables, leaving, hints, present };
-    remember(on.at, Made::by(&plan), rb)?;
+    let ids = plan.tables.iter().map(|table| table.id);
+    let made = Made {
+        rules: plan.tables.iter().map(Table::rule).collect(),
+        tables: ids.filter(|_| wishes.table.is_none()).collect(),
+        link: Some(plan.link.index),
+        routes: kept_routes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
+    };
+    remember(on.at, made, rb)?;
     plan.parts().make(on, rb)
 }
 
 fn has_rule(rules: &[Rule], (source, table): &(IpAddr, u32)) -> bool {
     rules.iter().any(|rule| rule.source == Some(*source) && rule.table == *table)
-}
-
-impl Made {
-    fn add(&mut self, other: &Made) {
-        self.rules.extend(&other.rules);
-        self.tables.extend(&other.tables);
-        self.routes.extend(other.routes.iter().cloned());
-    }
-
-    /// Leaves out what the other has made as well.
-    fn spare(&mut self, other: &Made) {
-        self.rules.retain(|rule| !other.rules.contains(rule));
-        self.tables.retain(|table| !other.tables.contains(table));
-    }
-
-    /// What ADD is about to make. A configured table is left unchanged.
-    fn by(plan: &Plan<'_, '_>) -> Made {
-        let ids = plan.tables.iter().map(|table| table.id);
-        Made {
-            rules: plan.tables.iter().map(Table::rule).collect(),
-            tables: ids.filter(|_| plan.wishes.table.is_none()).collect(),
-            link: Some(plan.link.index),
-            routes: kept_routes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
-        }
-    }
 }
 
 /// The link's routes in the main table, of the families of the addresses.
@@ -176,7 +153,9 @@ fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Re
     if let Some(earlier) = &earlier {
         let rules = at.netlink()?.rules()?;
         if earlier.rules.iter().any(|recorded| has_rule(&rules, recorded)) {
-            made.add(earlier);
+            made.rules.extend(&earlier.rules);
+            made.tables.extend(&earlier.tables);
+            made.routes.extend(earlier.routes.iter().cloned());
         }
     }
     records().write(at, &made)?;
@@ -194,26 +173,22 @@ fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
 /// The routes for the table of one address: its own, and those that belong to no address. (The
 /// reference drops the latter unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
-    let of_family = routes.iter().filter(|route| is_same_family(ip, route));
-    of_family.filter(|route| belongs(route, ip) || belongs_to_none(route, ips)).cloned().collect()
-}
-
-fn belongs_to_none(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
-    !ips.iter().any(|ip| belongs(route, ip))
+    let is_its = |route: &&RouteEntry| {
+        is_same_family(ip, route)
+            && (belongs(route, ip) || !ips.iter().any(|other| belongs(route, other)))
+    };
+    routes.iter().filter(is_its).cloned().collect()
 }
 
 /// Whether a route belongs to the address's subnet, or to no subnet in particular.
 fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     let gateways = route.gateways();
-    let has_near_gateway = gateways.iter().any(|gateway| is_near(gateway, ip));
+    let is_near = |other: &IpAddr| ip.address.contains(other) || ip.gateway == Some(*other);
+    let has_near_gateway = gateways.iter().any(is_near);
     match route.source() {
-        Some(source) => has_near_gateway || is_near(&source, ip),
+        Some(source) => has_near_gateway || is_near(&source),
         None => is_same_family(ip, route) && (has_near_gateway || gateways.is_empty()),
     }
-}
-
-fn is_near(other: &IpAddr, ip: &IpConfig) -> bool {
-    ip.address.contains(other) || ip.gateway == Some(*other)
 }
 
 /// Removes the listed rules.
@@ -229,37 +204,32 @@ fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
 
 /// Removes the link's routes from the tables.
 fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for route in routes_in(tables, container, link)? {
-        errors.push(container.delete_route(link, &route));
-    }
-    errors.finish()
-}
-
-fn routes_in(tables: &[u32], container: &Netlink, link: &Link) -> Result<Vec<RouteEntry>> {
     if tables.is_empty() {
-        return Ok(vec![]);
+        return Ok(());
     }
     let mut routes = container.routes_through(link)?;
     routes.retain(|route| tables.contains(&route.table));
-    Ok(routes)
+    ErrorList::of(routes.iter().map(|route| container.delete_route(link, route)))
 }
 
 /// Removes the rules, and the routes in tables that were created for the addresses.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
     if let Some(netns) = &at.netns {
-        delete_in(netns, at, configured)?;
+        let container = netns.netlink()?;
+        let mut errors = ErrorList::default();
+        for Leftover { mut made, link } in Leftover::find(netns, at, configured)? {
+            // A later ADD for another interface of this container, which has the address now, may
+            // have made the same again.
+            for other in records().others_in::<Made>(Site::of(at, netns))? {
+                made.rules.retain(|rule| !other.kept.rules.contains(rule));
+                made.tables.retain(|table| !other.kept.tables.contains(table));
+            }
+            errors.push(delete_rules(container, &made.rules));
+            errors.push(link.map_or(Ok(()), |link| empty_tables(container, &link, &made.tables)));
+        }
+        errors.finish()?;
     }
     records().remove(&at.key)
-}
-
-fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for mut left in Leftover::find(netns, at, configured)? {
-        left.spare_others(netns, at)?;
-        errors.push(left.delete(netns.netlink()?));
-    }
-    errors.finish()
 }
 
 /// What an ADD has left for its DEL.
@@ -313,24 +283,6 @@ impl Leftover {
         let tables = tables.made_for(&rules);
         Ok(Leftover { made: Made { rules, tables, ..Made::default() }, link })
     }
-
-    /// Leaves what a later ADD for another interface of this container, which has the address now,
-    /// has made again.
-    fn spare_others(&mut self, netns: &Netns, at: &Detachment) -> Result<()> {
-        for other in records().others_in(Site::of(at, netns))? {
-            self.made.spare(&other.kept);
-        }
-        Ok(())
-    }
-
-    fn delete(&self, container: &Netlink) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(delete_rules(container, &self.made.rules));
-        if let Some(link) = &self.link {
-            errors.push(empty_tables(container, link, &self.made.tables));
-        }
-        errors.finish()
-    }
 }
 
 /// The addresses of the interface, and those in prevResult.
@@ -361,6 +313,7 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::result::Interface;
 
     #[test]
     fn addresses_of_other_interfaces_do_not_count() {
