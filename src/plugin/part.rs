@@ -85,6 +85,9 @@ pub const NAMES: &[&str] = &[
     "source rule",
     "source table",
     "spoof check",
+    "vrf",
+    "vrf route",
+    "vrf up",
 ];
 
 /// The parts of an attachment, in the order of ADD.

@@ -8,14 +8,13 @@
 //! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after the VRF is
 //! deleted: the kernel would not add it again.
 
-mod again;
+mod parts;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::again::rejoin;
+pub use self::parts::{check, repair};
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Route};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{
@@ -26,7 +25,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Found, Records, Site};
 use crate::steps::routing_table::{self, Used};
-use crate::steps::{addresses, kept_routes, prev_result};
+use crate::steps::{addresses, kept_routes};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
@@ -90,6 +89,8 @@ pub struct Wanted<'a> {
 struct Vrf {
     index: u32,
     table: u32,
+    /// Whether it is down. One that was not created here may be down on purpose.
+    is_down: bool,
 }
 
 /// Makes the interface a port of the VRF, which is created if it is missing.
@@ -172,18 +173,10 @@ impl<'a> Port<'a> {
     }
 
     fn put_back_routes(&self, table: Option<u32>) -> Result<()> {
-        let mut errors = ErrorList::default();
-        for route in &self.routes {
-            errors.push(self.put_back_route(route, table));
-        }
-        errors.finish()
-    }
-
-    fn put_back_route(&self, route: &RouteEntry, table: Option<u32>) -> Result<()> {
-        match table {
+        ErrorList::of(self.routes.iter().map(|route| match table {
             Some(table) if route.is_in_main() => self.put_route(&route.in_table(table)),
             _ => self.put_route(route),
-        }
+        }))
     }
 
     /// Adds a route, if need be with an on-link gateway. The route to a gateway may have been
@@ -247,7 +240,7 @@ impl Wanted<'_> {
     fn accept(&self, link: &Link) -> Result<Vrf> {
         let table = table_of(link)?;
         match self.table.filter(|wanted| *wanted != table) {
-            None => Ok(Vrf { index: link.index, table }),
+            None => Ok(Vrf { index: link.index, table, is_down: !link.up && link.alias == ALIAS }),
             Some(wanted) => Err(self.other_table(wanted, table)),
         }
     }
@@ -271,7 +264,7 @@ impl Wanted<'_> {
         rb.undo(format_args!("delete VRF {:?}", self.name), move || container.delete_link(index));
         let change = LinkChange { up: Some(true), alias: Some(ALIAS), ..LinkChange::default() };
         container.change_link(&link, &change)?;
-        Ok(Vrf { index, table })
+        Ok(Vrf { index, table, is_down: false })
     }
 
     fn choose_table(&self, container: &Netlink) -> Result<u32> {
@@ -302,62 +295,6 @@ fn member_of(vrf: u32, link: Option<Link>) -> Option<Link> {
 
 fn set_master(container: &Netlink, link: &Link, master: u32) -> Result<()> {
     container.change_link(link, &LinkChange { master: Some(master), ..LinkChange::default() })
-}
-
-/// Compares VRF, interface, addresses and routes with those that ADD makes of the result.
-pub fn verify(at: &Attachment, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
-    let mut found = ErrorList::default();
-    compare(at, wanted, result, &mut found);
-    found.finish()
-}
-
-/// Stops where a link is missing that the rest needs.
-fn compare(
-    at: &Attachment,
-    wanted: &Wanted<'_>,
-    result: &AddResult,
-    found: &mut ErrorList,
-) -> Option<()> {
-    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
-    let link = prev_result::verify_link(at, interface, None, found)?;
-    let vrf = found.push(at.netlink().and_then(|container| wanted.verify(container)))?;
-    found.push(verify_port(&link, &vrf, wanted.name));
-    found.push(addresses::verify(at, &link, &moved(result, vrf.table), index));
-    Some(())
-}
-
-fn verify_port(link: &Link, vrf: &Vrf, name: &str) -> Result<()> {
-    if link.master == Some(vrf.index) { Ok(()) } else { Err(not_a_port(link, name)) }
-}
-
-fn not_a_port(link: &Link, vrf: &str) -> Error {
-    Error::check(format!("failed to find {} associated to vrf {vrf}", link.name))
-}
-
-impl Wanted<'_> {
-    /// The VRF, which must be up. One that was not created here may be down on purpose.
-    fn verify(&self, container: &Netlink) -> Result<Vrf> {
-        let link = container.find_link(self.name)?.ok_or_else(|| self.wrong("not found"))?;
-        let vrf = self.accept(&link).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        if !link.up && link.alias == ALIAS { Err(self.wrong("is down")) } else { Ok(vrf) }
-    }
-
-    fn wrong(&self, problem: &str) -> Error {
-        Error::check(format!("VRF {:?} {problem}", self.name))
-    }
-}
-
-/// The result with its routes in the tables where they are now.
-fn moved(result: &AddResult, table: u32) -> AddResult {
-    let mut result = result.clone();
-    for route in result.routes.iter_mut().filter(|route| is_for_main(route)) {
-        route.table = Some(table.into());
-    }
-    result
-}
-
-fn is_for_main(route: &Route) -> bool {
-    route.table.is_none_or(|table| [0, routing_table::MAIN.into()].contains(&table))
 }
 
 /// Removes the interface from its VRF. A VRF that was created here is deleted with its last
@@ -520,20 +457,4 @@ fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
 /// container, and disappear with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Joined>(&cx.config.name, valid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_of_the_result_are_looked_for_where_they_are_now() {
-        let route = |table| Route { table, ..Route::to("10.0.0.0/8".parse().unwrap()) };
-        let routes = vec![route(None), route(Some(0)), route(Some(254)), route(Some(77))];
-        let moved = moved(&AddResult { routes, ..AddResult::default() }, 10);
-        assert_eq!(
-            moved.routes.iter().map(|route| route.table).collect::<Vec<_>>(),
-            [10, 10, 10, 77].map(Some)
-        );
-    }
 }

@@ -12,6 +12,7 @@ use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::fastpath;
 use crate::support::networks::firewall::DROPPING;
+use crate::support::networks::vrf::has_vrf;
 use crate::support::snapshot::{Change, Watch, last_of, lines};
 use crate::support::synced::{Synced, attach};
 
@@ -74,9 +75,16 @@ main table | in: ip route add default via 10.47.0.1 dev eth0 | route 0.0.0.0/0 i
 source hint | in: ip -6 route del fd00:47::/64 table main | no route to fd00:47::/64 by its address | add route fd00:47::/64 to the main
 "#;
 
+const OF_VRF: &str = r#"
+vrf | in: ip link set eth0 nomaster | failed to find eth0 associated to vrf blue | put "eth0" into VRF "blue"
+vrf | in: ip link del blue | VRF "blue" not found | put "eth0" into VRF "blue"
+vrf up | in: ip link set blue down | VRF "blue" is down | set VRF "blue" up
+vrf route | in: ip route del default table 1 | Expected Route 0.0.0.0/0 via 10.47.0.1 | add route 0.0.0.0/0 to table 1
+"#;
+
 const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
 
-const PLUGINS: [(&str, &str); 7] = [
+const PLUGINS: [(&str, &str); 8] = [
     ("ptp", OF_PTP),
     ("bridge", OF_BRIDGE),
     ("hairpin", OF_HAIRPIN),
@@ -84,6 +92,7 @@ const PLUGINS: [(&str, &str); 7] = [
     ("portmap", OF_PORTMAP),
     ("firewall", OF_FIREWALL),
     ("sbr", OF_SBR),
+    ("vrf", OF_VRF),
 ];
 
 /// A line of such a table.
@@ -111,6 +120,7 @@ fn network(plugin: &str) -> Vec<Value> {
         "portmap" => json!({"type": "portmap", "runtimeConfig": {"portMappings":
             [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
         "sbr" => json!({"type": "sbr", "addSourceHints": true, "gateways": ["fd00:47::9"]}),
+        "vrf" => json!({"type": "vrf", "vrfname": "blue"}),
         "hairpin" => {
             let hairpin = json!({"promiscMode": false, "hairpinMode": true});
             return vec![with(&main("bridge", false), hairpin)];
@@ -127,6 +137,7 @@ fn prepare(plugin: &str, lab: &Lab) -> bool {
     }
     match plugin {
         "bandwidth" => can_limit(lab),
+        "vrf" => has_vrf(&lab.container()),
         _ => true,
     }
 }
@@ -215,7 +226,7 @@ fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
     assert_as_before(&before, breaks, "ADD");
 }
 
-/// A bridge or an ifb that was made again has another number, and rules of firewall other handles. The kernel adds the
+/// A bridge, an ifb or a VRF that was made again has another number, and rules of firewall other handles. The kernel adds the
 /// route of a subnet's anycast address again at most times, not at all.
 #[track_caller]
 fn assert_as_before(before: &Watch<'_>, breaks: &[Break], what: &str) {
@@ -223,6 +234,7 @@ fn assert_as_before(before: &Watch<'_>, breaks: &[Break], what: &str) {
     for it in breaks {
         new.extend(match it.script.split_once(" del ") {
             Some(("ip link", "pods0")) => &["pods0", "ifindex"][..],
+            Some(("in: ip link", "blue")) => &["\"ifname\":\"blue\"", "/run/cni/vrf/"],
             Some(("ip link", _)) => &["ifindex", "ifb"],
             _ if it.part == "admission" => &["accepts4", "accepts6", "0x0"],
             _ => &[],

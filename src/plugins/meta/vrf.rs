@@ -7,6 +7,7 @@ use crate::cni::attachment::IfName;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -53,7 +54,7 @@ impl Plugin for Vrf {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wanted = conf.wanted()?;
-        vrf::verify(at, &wanted, &chained(cx)?)
+        vrf::check(Target { cx, at }, &wanted, &chained(cx)?)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -72,7 +73,7 @@ impl Plugin for Vrf {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        vrf::rejoin(cx, at, &wanted, repairs)
+        vrf::repair(Target { cx, at }, &wanted, repairs)
     }
 }
 
