@@ -15,13 +15,21 @@ use crate::steps::{kept_routes, prev_result, routing_table};
 pub fn check(on: Target<'_>, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
     let mut found = ErrorList::default();
     if let Some((link, index)) = prev_result::see(on.at, result, None, &mut found) {
-        let routes = recorded_routes(on.at, &link);
-        let kept = routes.as_ref().cloned().unwrap_or_default();
-        let inside = Some((result, index));
-        if let Some(seen) = found.push(Seen::read(on, wanted, link, kept, inside)) {
-            found.push(seen.parts().compare(on));
+        let kept = recorded_routes(on.at, &link);
+        let seen = Seen::read(on, wanted, link, kept.clone().unwrap_or_default());
+        if let Some(seen) = found.push(seen) {
+            let vrf = seen.vrf.as_ref().ok().copied().flatten();
+            let result = vrf.map(|vrf| moved(result, vrf.table, &seen.port.routes));
+            let found_at = Some((&seen.port.link, index));
+            let mut parts = seen.parts();
+            parts.extend(result.iter().map(|result| Inside {
+                result,
+                wiring: None,
+                found: found_at,
+            }));
+            found.push(parts.compare(on));
         }
-        found.push(routes);
+        found.push(kept);
     }
     found.finish()
 }
@@ -31,9 +39,8 @@ pub fn check(on: Target<'_>, wanted: &Wanted<'_>, result: &AddResult) -> Result<
 pub fn repair(on: Target<'_>, wanted: &Wanted<'_>, repairs: &Repairs) -> Result<()> {
     let link = on.at.netlink()?.link(on.at.ifname())?;
     let kept = recorded_routes(on.at, &link)?;
-    let seen = Seen::read(on, wanted, link, kept, None)?;
-    let vrf = seen.vrf.clone().transpose()?;
-    let link = &seen.port.link;
+    let seen = Seen::read(on, wanted, link, kept)?;
+    let (vrf, link) = (seen.vrf.clone()?, &seen.port.link);
     match link.master.filter(|master| vrf.is_none_or(|vrf| vrf.index != *master)) {
         Some(other) => Err(has_master(link, &other.to_string())),
         None => seen.parts().repair(on, repairs),
@@ -51,58 +58,6 @@ fn recorded_routes(at: &Attachment, link: &Link) -> Result<Vec<RouteEntry>> {
     }
 }
 
-/// The interface and the VRF as they were found.
-struct Seen<'p, 'a> {
-    wanted: &'p Wanted<'p>,
-    /// The interface with the routes of its record.
-    port: Port<'a>,
-    /// The VRF, if the container has one; an error if it is another than the wanted one.
-    vrf: Option<Result<Vrf>>,
-    /// The routes of the interface.
-    present: Result<Vec<RouteEntry>>,
-    /// For CHECK: the result as [`moved`] returns it, and the index of the interface there.
-    inside: Option<(AddResult, usize)>,
-}
-
-impl<'p, 'a> Seen<'p, 'a> {
-    fn read(
-        Target { cx, at }: Target<'a>,
-        wanted: &'p Wanted<'p>,
-        link: Link,
-        routes: Vec<RouteEntry>,
-        inside: Option<(&AddResult, usize)>,
-    ) -> Result<Seen<'p, 'a>> {
-        let container = at.netlink()?;
-        let vrf = container.find_link(wanted.name)?.map(|vrf| wanted.accept(&vrf));
-        let present = if routes.is_empty() { Ok(vec![]) } else { container.routes_through(&link) };
-        let table = vrf.as_ref().and_then(|vrf| Some(vrf.as_ref().ok()?.table));
-        let inside = inside.zip(table);
-        let inside = inside.map(|((result, index), table)| (moved(result, table, &routes), index));
-        let port = Port { at, container, link, addresses: vec![], routes, deadline: cx.deadline() };
-        Ok(Seen { wanted, port, vrf, present, inside })
-    }
-
-    /// Whether the interface is in the VRF.
-    fn is_joined(&self) -> bool {
-        matches!(&self.vrf, Some(Ok(vrf)) if self.port.link.master == Some(vrf.index))
-    }
-
-    fn parts(&self) -> Parts<'_, 'a> {
-        let mut parts = Parts::default();
-        parts.push(Membership { seen: self });
-        if let Some(Ok(vrf)) = self.vrf {
-            parts.push(Up { seen: self, vrf });
-            let kept = self.port.routes.iter();
-            parts.extend(kept.map(|route| Moved { seen: self, route: route.in_table(vrf.table) }));
-            parts.extend(self.inside.iter().map(|(result, index)| {
-                let found = Some((&self.port.link, *index));
-                Inside { result, wiring: None, found }
-            }));
-        }
-        parts
-    }
-}
-
 /// The result with its routes in the tables where they are now, without those that the record keeps.
 fn moved(result: &AddResult, table: u32, kept: &[RouteEntry]) -> AddResult {
     let mut result = result.clone();
@@ -117,110 +72,120 @@ fn moved(result: &AddResult, table: u32, kept: &[RouteEntry]) -> AddResult {
     result
 }
 
-/// The VRF with the interface as its port.
-struct Membership<'p, 'a> {
-    seen: &'p Seen<'p, 'a>,
+/// The interface and the VRF as they were found.
+struct Seen<'p, 'a> {
+    wanted: &'p Wanted<'p>,
+    /// The interface with the routes of its record.
+    port: Port<'a>,
+    /// The VRF, if there is one; an error if it is another than the wanted one.
+    vrf: Result<Option<Vrf>>,
+    /// The routes of the interface.
+    present: Result<Vec<RouteEntry>>,
 }
 
-impl<'a> Part<'a> for Membership<'_, 'a> {
+impl<'p, 'a> Seen<'p, 'a> {
+    fn read(
+        Target { cx, at }: Target<'a>,
+        wanted: &'p Wanted<'p>,
+        link: Link,
+        routes: Vec<RouteEntry>,
+    ) -> Result<Seen<'p, 'a>> {
+        let container = at.netlink()?;
+        let vrf = container.find_link(wanted.name)?.map(|vrf| wanted.accept(&vrf)).transpose();
+        let present = if routes.is_empty() { Ok(vec![]) } else { container.routes_through(&link) };
+        let port = Port { at, container, link, addresses: vec![], routes, deadline: cx.deadline() };
+        Ok(Seen { wanted, port, vrf, present })
+    }
+
+    /// The membership precedes what follows from it.
+    fn parts(&self) -> Parts<'_, 'a> {
+        let mut parts = Parts::default();
+        parts.push(InVrf { seen: self, of: Of::Port });
+        if let Ok(Some(vrf)) = self.vrf {
+            parts.push(InVrf { seen: self, of: Of::Up });
+            let kept = self.port.routes.iter().map(|route| Of::Route(route.in_table(vrf.table)));
+            parts.extend(kept.map(|of| InVrf { seen: self, of }));
+        }
+        parts
+    }
+}
+
+/// What ADD makes by one [`join`].
+struct InVrf<'p, 'a> {
+    seen: &'p Seen<'p, 'a>,
+    of: Of,
+}
+
+enum Of {
+    /// The VRF with the interface as its port.
+    Port,
+    /// The VRF, up.
+    Up,
+    /// A route that was moved to the VRF's table.
+    Route(RouteEntry),
+}
+
+impl<'a> Part<'a> for InVrf<'_, 'a> {
     fn name(&self) -> &'static str {
-        "vrf"
+        match self.of {
+            Of::Port => "vrf",
+            Of::Up => "vrf up",
+            Of::Route(_) => "vrf route",
+        }
     }
 
     fn what(&self) -> String {
-        let Seen { wanted, port, .. } = self.seen;
-        format!("put {:?} into VRF {:?} in the container", port.link.name, wanted.name)
-    }
-
-    fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        join(on.cx, on.at, self.seen.wanted, rb)
-    }
-
-    /// The routes of the record were lost when the interface left the VRF.
-    fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        let Seen { wanted, port, .. } = self.seen;
-        transaction(|rb| self.make(on, rb))?;
-        let vrf = wanted.accept(&port.container.link(wanted.name)?)?;
-        port.put_back_routes(Some(vrf.table))?;
-        records().write(on.at, &port.member_of(vrf))
-    }
-
-    fn compare(&self, _: Target<'a>) -> Result<()> {
-        let Seen { wanted, port, vrf, .. } = self.seen;
-        let name = wanted.name;
-        match vrf {
-            None => Err(Error::check(format!("VRF {name:?} not found"))),
-            Some(Err(other)) => Err(other.clone().with_code(Code::CHECK_FAILED)),
-            Some(Ok(_)) if self.seen.is_joined() => Ok(()),
-            Some(Ok(_)) => {
-                let ifname = &port.link.name;
-                Err(Error::check(format!("failed to find {ifname} associated to vrf {name}")))
+        let Seen { wanted: Wanted { name, .. }, port, .. } = self.seen;
+        match &self.of {
+            Of::Port => format!("put {:?} into VRF {name:?} in the container", port.link.name),
+            Of::Up => format!("set VRF {name:?} up in the container"),
+            Of::Route(RouteEntry { dst, table, .. }) => {
+                format!("add route {dst} to table {table} in the container")
             }
         }
     }
 
+    /// For a repair. The routes were lost when the interface left the VRF.
+    fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let Seen { wanted, port, .. } = self.seen;
+        let vrf = || port.container.link(wanted.name);
+        match &self.of {
+            Of::Port => {
+                transaction(|rb| join(on.cx, on.at, wanted, rb))?;
+                let vrf = wanted.accept(&vrf()?)?;
+                port.put_back_routes(Some(vrf.table))?;
+                records().write(on.at, &port.member_of(vrf))
+            }
+            Of::Up => port.container.set_up(&vrf()?),
+            Of::Route(route) => port.put_route(route),
+        }
+    }
+
+    /// An interface outside the VRF has no routes there, and gets them with the membership.
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        let Seen { wanted: Wanted { name, .. }, port, vrf, present } = self.seen;
+        let Some(vrf) = vrf.clone().map_err(|other| other.with_code(Code::CHECK_FAILED))? else {
+            return Err(Error::check(format!("VRF {name:?} not found")));
+        };
+        let is_joined = port.link.master == Some(vrf.index);
+        match &self.of {
+            Of::Port if !is_joined => {
+                let ifname = &port.link.name;
+                Err(Error::check(format!("failed to find {ifname} associated to vrf {name}")))
+            }
+            Of::Up if vrf.is_down => Err(Error::check(format!("VRF {name:?} is down"))),
+            Of::Route(route) if is_joined => {
+                match kept_routes::has(present.as_ref().map_err(Error::clone)?, route) {
+                    true => Ok(()),
+                    false => Err(addresses::missing_route(route.dst, &route.gateways())),
+                }
+            }
+            Of::Port | Of::Up | Of::Route(_) => Ok(()),
+        }
+    }
+
     fn is_base(&self) -> bool {
-        true
-    }
-}
-
-/// The VRF, up.
-struct Up<'p, 'a> {
-    seen: &'p Seen<'p, 'a>,
-    vrf: Vrf,
-}
-
-impl<'a> Part<'a> for Up<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "vrf up"
-    }
-
-    fn what(&self) -> String {
-        format!("set VRF {:?} up in the container", self.seen.wanted.name)
-    }
-
-    /// For a repair: ADD creates it so.
-    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        let container = self.seen.port.container;
-        container.set_up(&container.link(self.seen.wanted.name)?)
-    }
-
-    fn compare(&self, _: Target<'a>) -> Result<()> {
-        match self.vrf.is_down {
-            true => Err(Error::check(format!("VRF {:?} is down", self.seen.wanted.name))),
-            false => Ok(()),
-        }
-    }
-}
-
-/// A route that ADD moved to the VRF's table.
-struct Moved<'p, 'a> {
-    seen: &'p Seen<'p, 'a>,
-    route: RouteEntry,
-}
-
-impl<'a> Part<'a> for Moved<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "vrf route"
-    }
-
-    fn what(&self) -> String {
-        let RouteEntry { dst, table, .. } = self.route;
-        format!("add route {dst} to table {table} in the container")
-    }
-
-    /// For a repair: ADD moves all of them with the interface.
-    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        self.seen.port.put_route(&self.route)
-    }
-
-    /// An interface outside the VRF has lost them, and gets them back with the membership.
-    fn compare(&self, _: Target<'a>) -> Result<()> {
-        let present = self.seen.present.as_ref().map_err(Error::clone)?;
-        match !self.seen.is_joined() || kept_routes::has(present, &self.route) {
-            true => Ok(()),
-            false => Err(addresses::missing_route(self.route.dst, &self.route.gateways())),
-        }
+        matches!(self.of, Of::Port)
     }
 }
 
