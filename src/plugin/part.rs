@@ -76,14 +76,21 @@ pub const NAMES: &[&str] = &[
     "host end",
     "host route",
     "ingress limit",
+    "main table",
     "masquerade",
     "ovs port",
     "port",
     "ports",
     "promiscuous mode",
     "route_localnet",
+    "source hint",
+    "source rule",
+    "source table",
     "spoof check",
     "sysctl",
+    "vrf",
+    "vrf route",
+    "vrf up",
 ];
 
 /// The parts of an attachment, in the order of ADD.

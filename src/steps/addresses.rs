@@ -436,11 +436,15 @@ pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()
     }
     let present = container.routes()?;
     let is_there = |route: &&result::Route| present.iter().any(|found| is_route(found, route));
-    ErrorList::of(wanted.iter().filter(|route| !is_there(route)).map(|route| {
-        let via: String = route.next_hops().iter().map(|gw| format!(" via {gw}")).collect();
-        let what = format!("Expected Route {}{via} not found in routing table", route.dst);
-        Err(Error::check(what).about(&Aspect::Route(route.dst)))
-    }))
+    let missing = wanted.iter().filter(|route| !is_there(route));
+    ErrorList::of(missing.map(|route| Err(missing_route(route.dst, &route.next_hops()))))
+}
+
+/// The difference of a route that the container lacks.
+pub fn missing_route(dst: IpNet, gateways: &[IpAddr]) -> Error {
+    let via: String = gateways.iter().map(|gateway| format!(" via {gateway}")).collect();
+    Error::check(format!("Expected Route {dst}{via} not found in routing table"))
+        .about(&Aspect::Route(dst))
 }
 
 /// Whether the route leads through the wanted gateways, if any, and is in the table, if one is wanted.

@@ -8,14 +8,13 @@
 //! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after the VRF is
 //! deleted: the kernel would not add it again.
 
-mod again;
+mod parts;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::again::rejoin;
+pub use self::parts::{check, repair};
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Route};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{
@@ -26,7 +25,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Found, Records, Site};
 use crate::steps::routing_table::{self, Used};
-use crate::steps::{addresses, kept_routes, prev_result};
+use crate::steps::{addresses, kept_routes};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
@@ -90,6 +89,8 @@ pub struct Wanted<'a> {
 struct Vrf {
     index: u32,
     table: u32,
+    /// Whether it is down. One that was not created here may be down on purpose.
+    is_down: bool,
 }
 
 /// Makes the interface a port of the VRF, which is created if it is missing.
@@ -99,15 +100,38 @@ pub fn join<'a>(
     wanted: &Wanted<'_>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let link = at.netlink()?.link(at.ifname())?;
-    refuse_master(at, &link, wanted.name)?;
-    let vrf = wanted.ensure(at, rb)?;
-    let port = Port::read(at, link, cx.deadline())?;
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    if let Some(index) = link.master {
+        let found = container.find_link_by_index(index)?;
+        let master = found.map_or_else(|| index.to_string(), |link| link.name);
+        if master == wanted.name {
+            records().write_first(at, &Joined::Refused { refused: link.index })?;
+        }
+        return Err(has_master(&link, &master));
+    }
+    let vrf = match container.find_link(wanted.name)? {
+        Some(link) => wanted.accept(&link)?,
+        None => wanted.create(at, rb)?,
+    };
+    let mut routes = container.routes_through(&link)?;
+    RouteEntry::sort_by_dependence(&mut routes);
+    let addresses = container.ipv6_addresses(&link)?;
+    let port = Port { at, container, link, addresses, routes, deadline: cx.deadline() };
     records().write(at, &port.member_of(vrf))?;
     rb.undo("forget the VRF", || records().remove(&at.key));
     // Before the change, which can half-succeed: the link may be down and not yet up again.
-    port.take_out_on_failure(wanted.name, vrf, rb);
-    port.put_into(vrf)
+    let what = format!("take {:?} out of VRF {:?}", port.link.name, wanted.name);
+    let failed = port.clone();
+    rb.undo(what, move || failed.take_out(vrf));
+    set_master(container, &port.link, vrf.index)?;
+    port.put_back(Some(vrf.table))?;
+    sweep(container, &port.link, routing_table::MAIN)
+}
+
+fn has_master(link: &Link, master: &str) -> Error {
+    let msg = format!("interface {} has already a master set: {master}", link.name);
+    Error::new(Code::CONFLICT, msg)
 }
 
 /// The interface as a port of a VRF, and what it loses when it gets another master.
@@ -122,32 +146,12 @@ struct Port<'a> {
     deadline: Deadline,
 }
 
-impl<'a> Port<'a> {
-    fn read(at: &'a Attachment, link: Link, deadline: Deadline) -> Result<Port<'a>> {
-        let container = at.netlink()?;
-        let mut routes = container.routes_through(&link)?;
-        RouteEntry::sort_by_dependence(&mut routes);
-        let addresses = container.ipv6_addresses(&link)?;
-        Ok(Port { at, container, link, addresses, routes, deadline })
-    }
-
+impl Port<'_> {
     /// What the record says once the interface is in the VRF.
     fn member_of(&self, vrf: Vrf) -> Joined {
         let moved = self.routes.iter().filter(|route| route.is_in_main());
         let routes = kept_routes::keep(moved);
         Joined::Member { vrf: vrf.index, link: self.link.index, routes }
-    }
-
-    fn put_into(&self, vrf: Vrf) -> Result<()> {
-        set_master(self.container, &self.link, vrf.index)?;
-        self.put_back(Some(vrf.table))?;
-        sweep(self.container, &self.link, routing_table::MAIN)
-    }
-
-    fn take_out_on_failure(&self, vrf_name: &str, vrf: Vrf, rb: &mut Rollback<'a>) {
-        let port = self.clone();
-        let what = format!("take {:?} out of VRF {vrf_name:?}", self.link.name);
-        rb.undo(what, move || port.take_out(vrf));
     }
 
     /// The undo of [`join`].
@@ -172,18 +176,10 @@ impl<'a> Port<'a> {
     }
 
     fn put_back_routes(&self, table: Option<u32>) -> Result<()> {
-        let mut errors = ErrorList::default();
-        for route in &self.routes {
-            errors.push(self.put_back_route(route, table));
-        }
-        errors.finish()
-    }
-
-    fn put_back_route(&self, route: &RouteEntry, table: Option<u32>) -> Result<()> {
-        match table {
+        ErrorList::of(self.routes.iter().map(|route| match table {
             Some(table) if route.is_in_main() => self.put_route(&route.in_table(table)),
             _ => self.put_route(route),
-        }
+        }))
     }
 
     /// Adds a route, if need be with an on-link gateway. The route to a gateway may have been
@@ -197,17 +193,11 @@ impl<'a> Port<'a> {
 
     fn put_back_addresses(&self) -> Result<()> {
         let left = self.container.ipv6_addresses(&self.link)?;
+        let is_lost = |of: &&AddressEntry| !left.iter().any(|left| left.net == of.net);
         // The kernel puts a new address in front of the others, and lists and prefers the first.
-        let mut errors = ErrorList::default();
-        for address in self.addresses.iter().rev().filter(|address| is_lost(address, &left)) {
-            errors.push(self.container.put_address(&self.link, address));
-        }
-        errors.finish()
+        let lost = self.addresses.iter().rev().filter(is_lost);
+        ErrorList::of(lost.map(|address| self.container.put_address(&self.link, address)))
     }
-}
-
-fn is_lost(address: &AddressEntry, left: &[AddressEntry]) -> bool {
-    !left.iter().any(|left| left.net == address.net)
 }
 
 /// Removes what the kernel leaves in the link's former table: the link's next hops of IPv6 routes
@@ -218,51 +208,32 @@ fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
     left.iter().try_for_each(|route| container.delete_route(link, route))
 }
 
-/// Refuses a link that has a master.
-fn refuse_master(at: &Attachment, link: &Link, vrf: &str) -> Result<()> {
-    let Some(index) = link.master else { return Ok(()) };
-    let found = at.netlink()?.find_link_by_index(index)?;
-    let master = found.map_or_else(|| index.to_string(), |link| link.name);
-    if master == vrf {
-        records().write_first(at, &Joined::Refused { refused: link.index })?;
-    }
-    Err(has_master(link, &master))
-}
-
-fn has_master(link: &Link, master: &str) -> Error {
-    let msg = format!("interface {} has already a master set: {master}", link.name);
-    Error::new(Code::CONFLICT, msg)
-}
-
 impl Wanted<'_> {
-    /// Finds or creates the VRF.
-    fn ensure<'a>(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Vrf> {
-        match at.netlink()?.find_link(self.name)? {
-            Some(link) => self.accept(&link),
-            None => self.create(at, rb),
-        }
-    }
-
     /// Requires a link with the VRF's name to be that VRF.
     fn accept(&self, link: &Link) -> Result<Vrf> {
-        let table = table_of(link)?;
+        let (name, table) = (self.name, table_of(link)?);
         match self.table.filter(|wanted| *wanted != table) {
-            None => Ok(Vrf { index: link.index, table }),
-            Some(wanted) => Err(self.other_table(wanted, table)),
+            None => {
+                let is_down = !link.up && link.alias == ALIAS;
+                Ok(Vrf { index: link.index, table, is_down })
+            }
+            Some(wanted) => {
+                Err(Error::config("table", format_args!("{wanted} is not that of VRF {name:?}"))
+                    .expecting(format_args!("{table} or none"))
+                    .with_code(Code::CONFLICT)
+                    .saying(format_args!(
+                        "VRF {name} already exist with different routing table {table}"
+                    )))
+            }
         }
-    }
-
-    fn other_table(&self, table: u32, found: u32) -> Error {
-        let name = self.name;
-        Error::config("table", format_args!("{table} is not that of VRF {name:?}"))
-            .expecting(format_args!("{found} or none"))
-            .with_code(Code::CONFLICT)
-            .saying(format_args!("VRF {name} already exist with different routing table {found}"))
     }
 
     fn create<'a>(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Vrf> {
         let container = at.netlink()?;
-        let table = self.choose_table(container)?;
+        let table = match self.table {
+            Some(table) => table,
+            None => Used::find(container, &container.rules()?)?.take_free(FIRST_TABLE)?,
+        };
         records().write(at, &Joined::Creating { creates: self.name.to_owned() })?;
         rb.undo("forget the new VRF", || records().remove(&at.key));
         container.create_link(self.name, None, &LinkSpec::of(LinkKind::Vrf(table)))?;
@@ -271,28 +242,19 @@ impl Wanted<'_> {
         rb.undo(format_args!("delete VRF {:?}", self.name), move || container.delete_link(index));
         let change = LinkChange { up: Some(true), alias: Some(ALIAS), ..LinkChange::default() };
         container.change_link(&link, &change)?;
-        Ok(Vrf { index, table })
-    }
-
-    fn choose_table(&self, container: &Netlink) -> Result<u32> {
-        match self.table {
-            Some(table) => Ok(table),
-            None => Used::find(container, &container.rules()?)?.take_free(FIRST_TABLE),
-        }
+        Ok(Vrf { index, table, is_down: false })
     }
 }
 
 fn table_of(link: &Link) -> Result<u32> {
-    routing_table::table_of_vrf(link).ok_or_else(|| not_a_vrf(link))
-}
-
-fn not_a_vrf(link: &Link) -> Error {
-    let name = &link.name;
-    let problem = format!("{name:?} is a {} of the container", link.kind_text());
-    Error::config("vrfname", problem)
-        .expecting("a VRF or no link")
-        .with_code(Code::CONFLICT)
-        .saying(format_args!("Netlink {name} is not a VRF"))
+    routing_table::table_of_vrf(link).ok_or_else(|| {
+        let name = &link.name;
+        let problem = format!("{name:?} is a {} of the container", link.kind_text());
+        Error::config("vrfname", problem)
+            .expecting("a VRF or no link")
+            .with_code(Code::CONFLICT)
+            .saying(format_args!("Netlink {name} is not a VRF"))
+    })
 }
 
 /// The link, if it is a port of the VRF.
@@ -304,112 +266,32 @@ fn set_master(container: &Netlink, link: &Link, master: u32) -> Result<()> {
     container.change_link(link, &LinkChange { master: Some(master), ..LinkChange::default() })
 }
 
-/// Compares VRF, interface, addresses and routes with those that ADD makes of the result.
-pub fn verify(at: &Attachment, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
-    let mut found = ErrorList::default();
-    compare(at, wanted, result, &mut found);
-    found.finish()
-}
-
-/// Stops where a link is missing that the rest needs.
-fn compare(
-    at: &Attachment,
-    wanted: &Wanted<'_>,
-    result: &AddResult,
-    found: &mut ErrorList,
-) -> Option<()> {
-    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
-    let link = prev_result::verify_link(at, interface, None, found)?;
-    let vrf = found.push(at.netlink().and_then(|container| wanted.verify(container)))?;
-    found.push(verify_port(&link, &vrf, wanted.name));
-    found.push(addresses::verify(at, &link, &moved(result, vrf.table), index));
-    Some(())
-}
-
-fn verify_port(link: &Link, vrf: &Vrf, name: &str) -> Result<()> {
-    if link.master == Some(vrf.index) { Ok(()) } else { Err(not_a_port(link, name)) }
-}
-
-fn not_a_port(link: &Link, vrf: &str) -> Error {
-    Error::check(format!("failed to find {} associated to vrf {vrf}", link.name))
-}
-
-impl Wanted<'_> {
-    /// The VRF, which must be up. One that was not created here may be down on purpose.
-    fn verify(&self, container: &Netlink) -> Result<Vrf> {
-        let link = container.find_link(self.name)?.ok_or_else(|| self.wrong("not found"))?;
-        let vrf = self.accept(&link).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        if !link.up && link.alias == ALIAS { Err(self.wrong("is down")) } else { Ok(vrf) }
-    }
-
-    fn wrong(&self, problem: &str) -> Error {
-        Error::check(format!("VRF {:?} {problem}", self.name))
-    }
-}
-
-/// The result with its routes in the tables where they are now.
-fn moved(result: &AddResult, table: u32) -> AddResult {
-    let mut result = result.clone();
-    for route in result.routes.iter_mut().filter(|route| is_for_main(route)) {
-        route.table = Some(table.into());
-    }
-    result
-}
-
-fn is_for_main(route: &Route) -> bool {
-    route.table.is_none_or(|table| [0, routing_table::MAIN.into()].contains(&table))
-}
-
 /// Removes the interface from its VRF. A VRF that was created here is deleted with its last
 /// interface.
 pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> {
     if let Some(netns) = &at.netns {
-        let container = netns.netlink()?;
         for membership in Membership::find(netns, at, configured)? {
-            Exit { cx, netns, container, at, membership }.run()?;
+            membership.end(cx, netns, at)?;
         }
     }
     records().remove(&at.key)
 }
 
 /// What DEL has to undo.
-struct Membership {
-    vrf: Which,
-    link: Which,
-    evidence: Evidence,
-}
-
-/// How DEL knows what it has to undo.
-#[derive(Clone, Copy)]
-enum Evidence {
-    /// ADD recorded it.
-    Record,
-    /// ADD was killed while it created the VRF.
-    Draft,
-    /// The configuration says it: there is no record.
-    Configuration,
-}
-
-/// A link of the container.
-enum Which {
-    Index(u32),
-    Name(String),
-}
-
-impl Which {
-    fn find(&self, container: &Netlink) -> Result<Option<Link>> {
-        match self {
-            Which::Index(index) => container.find_link_by_index(*index),
-            Which::Name(name) => container.find_link(name),
-        }
-    }
+enum Membership {
+    /// ADD recorded it, by the ifindexes.
+    Recorded { vrf: u32, link: u32 },
+    /// ADD was killed while it created the VRF of this name.
+    Draft(String),
+    /// The configuration has the VRF's name: there is no record.
+    Configured(String),
 }
 
 impl Membership {
     /// The one of the record, and the one of the configuration if there is no record, or if what it
     /// names is gone: the reference may have made another one since.
     fn find(netns: &Netns, at: &Detachment, configured: &str) -> Result<Vec<Membership>> {
-        let by_name = || Membership::of_name(configured, at, Evidence::Configuration);
+        let by_name = || Membership::Configured(configured.to_owned());
         let Some(record) = records().find::<Joined>(&at.key)? else { return Ok(vec![by_name()]) };
         if !record.is_of(netns)? {
             return Ok(vec![]); // both were deleted with their namespace
@@ -417,123 +299,70 @@ impl Membership {
         let container = netns.netlink()?;
         let named = container.find_link(at.key.ifname.as_str())?;
         let is_stale = named.is_some() && record.kept.is_gone(container)?;
-        let recorded = Membership::of_record(&record.kept, at);
+        let recorded = match record.kept {
+            Joined::Member { vrf, link, .. } => Some(Membership::Recorded { vrf, link }),
+            Joined::Creating { creates } => Some(Membership::Draft(creates)),
+            Joined::Refused { .. } => None,
+        };
         Ok(recorded.into_iter().chain(is_stale.then(by_name)).collect())
     }
 
-    fn of_record(joined: &Joined, at: &Detachment) -> Option<Membership> {
-        match joined {
-            Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
-            Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
-            Joined::Refused { .. } => None,
-        }
-    }
-
-    fn of_indexes(vrf: u32, link: u32) -> Membership {
-        let link = Which::Index(link);
-        Membership { vrf: Which::Index(vrf), link, evidence: Evidence::Record }
-    }
-
-    fn of_name(vrf: &str, at: &Detachment, evidence: Evidence) -> Membership {
-        let link = Which::Name(at.key.ifname.to_string());
-        Membership { vrf: Which::Name(vrf.to_owned()), link, evidence }
-    }
-}
-
-/// The exit of an interface from its VRF.
-struct Exit<'a> {
-    cx: &'a Context<'a>,
-    netns: &'a Netns,
-    container: &'a Netlink,
-    at: &'a Detachment,
-    membership: Membership,
-}
-
-impl Exit<'_> {
-    fn run(&self) -> Result<()> {
-        if self.find_vrf()?.is_none() {
+    fn end(&self, cx: &Context<'_>, netns: &Netns, at: &Detachment) -> Result<()> {
+        let container = netns.netlink()?;
+        if self.find_vrf(container)?.is_none() {
             return Ok(());
         }
         // An ADD may be about to join it. A process that hangs could hold the lock indefinitely,
         // and DEL has to work.
-        let lock = self.netns.lock(self.cx.deadline());
+        let lock = netns.lock(cx.deadline());
         let _lock = lock.map_err(|e| warn(format_args!("{e}; going on without"))).ok();
-        match self.find_vrf()? {
-            Some(vrf) => self.leave(&vrf),
-            None => Ok(()),
+        let Some(vrf) = self.find_vrf(container)? else { return Ok(()) };
+        let link = match self {
+            Membership::Recorded { link, .. } => container.find_link_by_index(*link)?,
+            Membership::Draft(_) | Membership::Configured(_) => {
+                container.find_link(at.key.ifname.as_str())?
+            }
+        };
+        let mut is_released = false;
+        if let Some(link) = member_of(vrf.index, link)
+            && !is_another_s(netns, at, &vrf, &link)?
+        {
+            set_master(container, &link, NO_MASTER)?;
+            sweep(container, &link, table_of(&vrf)?)?;
+            is_released = true;
         }
+        // The reference sets no alias and keeps no record: its VRF is deleted as well.
+        let is_made = match self {
+            Membership::Recorded { .. } => false,
+            Membership::Draft(_) => vrf.alias.is_empty(),
+            Membership::Configured(_) => is_released,
+        };
+        if (vrf.alias == ALIAS || is_made) && container.ports(&vrf)?.is_empty() {
+            container.delete_link(vrf.index)?;
+        }
+        Ok(())
     }
 
-    fn find_vrf(&self) -> Result<Option<Link>> {
-        let found = self.membership.vrf.find(self.container)?;
+    fn find_vrf(&self, container: &Netlink) -> Result<Option<Link>> {
+        let found = match self {
+            Membership::Recorded { vrf, .. } => container.find_link_by_index(*vrf)?,
+            Membership::Draft(name) | Membership::Configured(name) => container.find_link(name)?,
+        };
         Ok(found.filter(|link| link.kind == KIND))
-    }
-
-    fn leave(&self, vrf: &Link) -> Result<()> {
-        let is_released = self.release(vrf)?;
-        if self.ends(vrf, is_released) && self.container.ports(vrf)?.is_empty() {
-            self.container.delete_link(vrf.index)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether the VRF is deleted with its last interface. The reference sets no alias and keeps no
-    /// record: its VRF is deleted as well.
-    fn ends(&self, vrf: &Link, is_released: bool) -> bool {
-        vrf.alias == ALIAS
-            || match self.membership.evidence {
-                Evidence::Record => false,
-                Evidence::Draft => vrf.alias.is_empty(),
-                Evidence::Configuration => is_released,
-            }
-    }
-
-    /// Removes the interface from the VRF, if this attachment has put it there; returns whether it
-    /// has.
-    fn release(&self, vrf: &Link) -> Result<bool> {
-        match member_of(vrf.index, self.membership.link.find(self.container)?) {
-            Some(link) if !self.is_another_s(vrf, &link)? => {
-                set_master(self.container, &link, NO_MASTER)?;
-                sweep(self.container, &link, table_of(vrf)?)?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Whether another attachment has put the link into the VRF, by its record.
-    fn is_another_s(&self, vrf: &Link, link: &Link) -> Result<bool> {
-        let others = records().others_in(Site::of(self.at, self.netns))?;
-        Ok(others.iter().any(|other| has_joined(other, vrf, link)))
     }
 }
 
-fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
-    match &record.kept {
-        Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
+/// Whether another attachment has put the link into the VRF, by its record.
+fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Result<bool> {
+    let has_joined = |other: &Found<Joined>| match other.kept {
+        Joined::Member { vrf: of, link: member, .. } => (of, member) == (vrf.index, link.index),
         Joined::Refused { .. } | Joined::Creating { .. } => false,
-    }
+    };
+    Ok(records().others_in(Site::of(at, netns))?.iter().any(has_joined))
 }
 
 /// Removes the records of this network's attachments that are not valid. Their VRFs are in a
 /// container, and disappear with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Joined>(&cx.config.name, valid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_of_the_result_are_looked_for_where_they_are_now() {
-        let route = |table| Route { table, ..Route::to("10.0.0.0/8".parse().unwrap()) };
-        let routes = vec![route(None), route(Some(0)), route(Some(254)), route(Some(77))];
-        let moved = moved(&AddResult { routes, ..AddResult::default() }, 10);
-        assert_eq!(
-            moved.routes.iter().map(|route| route.table).collect::<Vec<_>>(),
-            [10, 10, 10, 77].map(Some)
-        );
-    }
 }

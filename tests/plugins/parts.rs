@@ -13,6 +13,7 @@ use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::firewall::DROPPING;
 use crate::support::networks::stacked::{IPVLAN, MACVLAN, VLAN};
 use crate::support::networks::tuning::tuning;
+use crate::support::networks::vrf::has_vrf;
 use crate::support::networks::{bond, dummy, fastpath, ovs};
 use crate::support::snapshot::{Change, Watch, last_of, lines};
 use crate::support::synced::{Synced, attach};
@@ -92,9 +93,24 @@ sysctl | in: echo 77 >/proc/sys/net/core/somaxconn | core/somaxconn is 517, curr
 sysctl | in: echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_filter | arp_filter is 1, current | eth0/arp_filter to 1
 "#;
 
+const OF_SBR: &str = r#"
+source rule | in: ip rule del from 10.47.0.2 | no rule leads what 10.47.0.2 sends to a table | add rule from 10.47.0.2 to table 100
+source table | in: ip route del 10.47.0.0/24 table 100 | has no route to 10.47.0.0/24 | add route 10.47.0.0/24 to table 100
+source table | in: ip -6 route flush table 101 | no default route through fd00:47::9 | add default route by fd00:47::9 to table 101
+main table | in: ip route add default via 10.47.0.1 dev eth0 | route 0.0.0.0/0 is in the main table |
+source hint | in: ip -6 route del fd00:47::/64 table main | no route to fd00:47::/64 by its address | add route fd00:47::/64 to the main
+"#;
+
+const OF_VRF: &str = r#"
+vrf | in: ip link set eth0 nomaster | failed to find eth0 associated to vrf blue | put "eth0" into VRF "blue"
+vrf | in: ip link del blue | VRF "blue" not found | put "eth0" into VRF "blue"
+vrf up | in: ip link set blue down | VRF "blue" is down | set VRF "blue" up
+vrf route | in: ip route del default table 1 | Expected Route 0.0.0.0/0 via 10.47.0.1 | add route 0.0.0.0/0 to table 1
+"#;
+
 const FAST_PATH: &str = r#"fast path | nft delete table inet cni_multi_fastpath | fastPath of "veth | add flows of "veth"#;
 
-const PLUGINS: [(&str, &str); 15] = [
+const PLUGINS: [(&str, &str); 17] = [
     ("ptp", OF_PTP),
     ("bridge", OF_BRIDGE),
     ("hairpin", OF_HAIRPIN),
@@ -110,6 +126,8 @@ const PLUGINS: [(&str, &str); 15] = [
     ("tap", OF_ADDRESSES),
     ("ovs", OF_OVS),
     ("tuning", OF_TUNING),
+    ("sbr", OF_SBR),
+    ("vrf", OF_VRF),
 ];
 
 /// A line of such a table.
@@ -152,6 +170,8 @@ fn network(plugin: &str) -> Vec<Value> {
         "firewall" => json!({"type": "firewall", "backend": "nftables"}),
         "portmap" => json!({"type": "portmap", "runtimeConfig": {"portMappings":
             [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}}),
+        "sbr" => json!({"type": "sbr", "addSourceHints": true, "gateways": ["fd00:47::9"]}),
+        "vrf" => json!({"type": "vrf", "vrfname": "blue"}),
         "hairpin" => {
             let hairpin = json!({"promiscMode": false, "hairpinMode": true});
             return vec![with(&main("bridge", false), hairpin)];
@@ -176,6 +196,7 @@ fn prepare(plugin: &str, lab: &Lab) -> bool {
         "bond" => bond::has_bonds(lab),
         "dummy" => dummy::makes_dummies(lab),
         "ovs" => ovs::node(lab),
+        "vrf" => has_vrf(&lab.container()),
         _ => true,
     }
 }
@@ -258,8 +279,8 @@ fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
         assert_as_before(&made, breaks, "the break");
         if plugins[0]["type"] != "ovs" {
             // there vswitchd, which does not run, would forward
-            for gateway in ["10.47.0.1", "fd00:47::1"] {
-                synced.container.sh(&format!("ping -c 1 -W 2 {gateway}"));
+            for address in ["10.47.0.2", "fd00:47::2"] {
+                lab.host.sh(&format!("ping -c 1 -W 2 {address}"));
             }
         }
     }
@@ -267,7 +288,7 @@ fn assert_agreed(lab: &Lab, plugins: &[Value], breaks: &[Break]) {
     assert_as_before(&before, breaks, "ADD");
 }
 
-/// A bridge or an ifb that was made again has another number, and rules of firewall other handles. The kernel adds the
+/// A bridge, an ifb or a VRF that was made again has another number, and rules of firewall other handles. The kernel adds the
 /// route of a subnet's anycast address again at most times, not at all.
 #[track_caller]
 fn assert_as_before(before: &Watch<'_>, breaks: &[Break], what: &str) {
@@ -275,6 +296,7 @@ fn assert_as_before(before: &Watch<'_>, breaks: &[Break], what: &str) {
     for it in breaks {
         new.extend(match it.script.split_once(" del ") {
             Some(("ip link", "pods0")) => &["pods0", "ifindex"][..],
+            Some(("in: ip link", "blue")) => &["\"ifname\":\"blue\"", "/run/cni/vrf/"],
             Some(("ip link", _)) => &["ifindex", "ifb"],
             _ if it.part == "admission" => &["accepts4", "accepts6", "0x0"],
             _ => &[],

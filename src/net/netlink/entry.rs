@@ -119,9 +119,11 @@ impl RouteEntry {
         octets
     }
 
-    /// Reads [`RouteEntry::to_octets`]; None for something else, and for a route of another link.
+    /// Reads [`RouteEntry::to_octets`]; None for something else, for a route of another link, and for
+    /// one that expires: a router announces it again.
     pub fn from_octets(octets: &[u8], link: &Link) -> Option<RouteEntry> {
-        Family::ALL.into_iter().find_map(|family| RouteEntry::read(octets, family, link))
+        let mut read = Family::ALL.iter().filter_map(|of| RouteEntry::read(octets, *of, link));
+        read.next().filter(|route| find(&route.attributes, RTA_EXPIRES).is_none())
     }
 
     /// Whether the kernel maintains the route itself.

@@ -12,6 +12,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::net::netlink::Netlink;
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -53,12 +54,13 @@ impl Plugin for Sbr {
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let wishes = conf.wishes()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns look for free tables too
-        transaction(|rb| source_routing::create(at, &result, &wishes, rb))?;
+        transaction(|rb| source_routing::create(Target { cx, at }, &result, &wishes, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        source_routing::verify(at, &prev_result::require(cx)?, &conf.wishes()?)
+        let result = prev_result::require(cx)?;
+        source_routing::check(Target { cx, at }, &result, &conf.wishes()?)
     }
 
     fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -66,7 +68,12 @@ impl Plugin for Sbr {
     }
 
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        if has_policy_routing()? { Ok(()) } else { Err(no_policy_routing()) }
+        let has_rules = Netlink::open().and_then(Netlink::into_has_rules);
+        match has_rules.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+            true => Ok(()),
+            false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
+                .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")),
+        }
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -78,17 +85,8 @@ impl Plugin for Sbr {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        source_routing::repair(at, &result, &conf.wishes()?, repairs)
+        source_routing::repair(Target { cx, at }, &result, &conf.wishes()?, repairs)
     }
-}
-
-fn has_policy_routing() -> Result<bool> {
-    Netlink::open().and_then(Netlink::into_has_rules).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
-}
-
-fn no_policy_routing() -> Error {
-    Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
-        .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")
 }
 
 impl Conf {
@@ -107,6 +105,9 @@ impl Conf {
     }
 
     fn gateways(&self) -> Result<Vec<IpAddr>> {
+        let at_most_one_each = |path: String, problem: fmt::Arguments<'_>| {
+            Error::config(path, problem).expecting("at most one IPv4 and one IPv6 address")
+        };
         if self.gateways.len() > Family::ALL.len() {
             let problem = format_args!("{} addresses", self.gateways.len());
             return Err(at_most_one_each("gateways".to_owned(), problem)
@@ -114,31 +115,21 @@ impl Conf {
         }
         let mut gateways: Vec<IpAddr> = vec![];
         for (index, text) in self.gateways.iter().enumerate() {
-            let gateway = gateway(index, text)?;
+            let path = format!("gateways[{index}]");
+            let Some(gateway) = addr::parse_ip(text).ok().flatten() else {
+                return Err(Error::config(path, format_args!("{text:?} is not an address"))
+                    .expecting("an IPv4 or IPv6 address")
+                    .saying(format_args!("invalid static gateway IP address: {text}")));
+            };
             let family = Family::of(gateway);
             if let Some(first) = gateways.iter().find(|other| Family::of(**other) == family) {
                 let problem = format_args!("{gateway} is the second of its family");
-                return Err(at_most_one_each(format!("gateways[{index}]"), problem).saying(
-                    format_args!(
-                        "gateways list contains multiple {family} addresses: {first} and {text}"
-                    ),
-                ));
+                return Err(at_most_one_each(path, problem).saying(format_args!(
+                    "gateways list contains multiple {family} addresses: {first} and {text}"
+                )));
             }
             gateways.push(gateway);
         }
         Ok(gateways)
     }
-}
-
-fn gateway(index: usize, text: &str) -> Result<IpAddr> {
-    let parsed = addr::parse_ip(text).ok().flatten();
-    parsed.ok_or_else(|| {
-        Error::config(format_args!("gateways[{index}]"), format_args!("{text:?} is not an address"))
-            .expecting("an IPv4 or IPv6 address")
-            .saying(format_args!("invalid static gateway IP address: {text}"))
-    })
-}
-
-fn at_most_one_each(path: String, problem: fmt::Arguments<'_>) -> Error {
-    Error::config(path, problem).expecting("at most one IPv4 and one IPv6 address")
 }

@@ -7,6 +7,7 @@ use crate::cni::attachment::IfName;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -53,7 +54,7 @@ impl Plugin for Vrf {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wanted = conf.wanted()?;
-        vrf::verify(at, &wanted, &chained(cx)?)
+        vrf::check(Target { cx, at }, &wanted, &chained(cx)?)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -72,7 +73,7 @@ impl Plugin for Vrf {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        vrf::rejoin(cx, at, &wanted, repairs)
+        vrf::repair(Target { cx, at }, &wanted, repairs)
     }
 }
 
@@ -81,25 +82,20 @@ fn chained(cx: &Context<'_>) -> Result<AddResult> {
     prev_result::require_chained(cx, "missing prevResult from earlier plugin")
 }
 
-fn require_link_name(name: &str) -> Result<()> {
-    // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
-    if name.contains(['%', '\0']) {
-        return Err(no_link_name(name, "it contains % or NUL"));
-    }
-    IfName::parse(name).map(drop).map_err(|e| no_link_name(name, &e.to_string()))
-}
-
-fn no_link_name(name: &str, problem: &str) -> Error {
-    Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}"))
-}
-
 impl Conf {
     fn validate_name(&self) -> Result<()> {
-        if self.vrfname.is_empty() {
+        let name = &self.vrfname;
+        if name.is_empty() {
             return Err(Error::missing("vrfname", "the name of a VRF")
                 .saying("configuration is expected to have a valid vrf name"));
         }
-        require_link_name(&self.vrfname)
+        // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
+        let problem = match IfName::parse(name) {
+            _ if name.contains(['%', '\0']) => "it contains % or NUL".to_owned(),
+            Ok(_) => return Ok(()),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}")))
     }
 
     fn wanted(&self) -> Result<vrf::Wanted<'_>> {
@@ -107,9 +103,7 @@ impl Conf {
     }
 
     fn table(&self) -> Result<Option<u32>> {
-        Some(self.table)
-            .filter(|table| *table != 0)
-            .map(|table| routing_table::parse("table", table))
-            .transpose()
+        let configured = Some(self.table).filter(|table| *table != 0);
+        configured.map(|table| routing_table::parse("table", table)).transpose()
     }
 }

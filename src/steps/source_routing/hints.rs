@@ -5,10 +5,7 @@ use ipnet::IpNet;
 
 use super::is_same_family;
 use crate::cni::result::IpConfig;
-use crate::error::{Error, ErrorList, Result};
-use crate::net::netlink::{Link, Netlink, Route, RouteEntry, Scope};
-use crate::repair::Repairs;
-use crate::rollback::Rollback;
+use crate::net::netlink::{Route, RouteEntry, Scope};
 
 /// Whether the route leads into the subnet of an address, and packets by it are sent from the
 /// address: it stays in the main table.
@@ -19,22 +16,6 @@ pub fn is_hint(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
             && route.source() == Some(ip.address.addr())
     };
     route.is_in_main() && ips.iter().any(is_for)
-}
-
-/// Adds the missing routes.
-pub fn add<'a>(
-    container: &'a Netlink,
-    link: &Link,
-    missing: Vec<Route>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    for route in missing {
-        container.add_route(link, &route)?;
-        let link = link.clone();
-        let what = format!("delete route {}", route.dst);
-        rb.undo(what, move || container.remove_route(&link, &route));
-    }
-    Ok(())
 }
 
 /// The routes to the addresses' subnets, one for each subnet, that are not among those present. The
@@ -52,24 +33,4 @@ pub fn missing(present: &[RouteEntry], ips: &[&IpConfig]) -> Vec<Route> {
         }
     }
     missing
-}
-
-/// Fails for each route that is missing.
-pub fn verify(present: &[RouteEntry], ips: &[&IpConfig]) -> Result<()> {
-    ErrorList::of(missing(present, ips).iter().map(|route| {
-        Err(Error::check(format!("no route to {} by its address is in the main table", route.dst)))
-    }))
-}
-
-/// Adds the routes again that are missing.
-pub fn repair(
-    container: &Netlink,
-    link: &Link,
-    missing: &[Route],
-    repairs: &Repairs,
-) -> Result<()> {
-    missing.iter().try_for_each(|route| {
-        let what = format_args!("add route {} to the main table in the container", route.dst);
-        repairs.make(what, || container.add_route(link, route))
-    })
 }

@@ -7,9 +7,8 @@
 //! DEL removes the tables' routes and does not restore them in main: the interface is deleted next,
 //! and a second default route for a moment would misdirect the other interfaces' packets.
 
-mod again;
 mod hints;
-mod present;
+mod parts;
 mod tables;
 mod wishes;
 
@@ -17,21 +16,22 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::again::repair;
-pub use self::present::verify;
+use self::parts::{Plan, Present, Table};
+pub use self::parts::{check, repair};
 use self::tables::{FIRST_TABLE, Tables};
 pub use self::wishes::Wishes;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::netlink::{Link, Netlink, Route, RouteEntry, Rule};
+use crate::net::netlink::{Link, Netlink, RouteEntry, Rule};
 use crate::net::netns::Netns;
+use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::kept_routes;
 use crate::steps::records::{Records, Site};
-use crate::steps::route_changes::{self, is_link_local};
+use crate::steps::route_changes::is_link_local;
 use crate::steps::routing_table::Used;
 
 /// What ADDs made, for DEL.
@@ -53,172 +53,97 @@ fn records() -> Records {
 
 /// The addresses of the interface. An address of a result that does not name its interface counts.
 fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
-    let is_its =
-        |ip: &&IpConfig| interface_of(ip, result).is_none_or(|interface| interface.name == ifname);
+    let interface_of = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
+    let is_its = |ip: &&IpConfig| interface_of(ip).is_none_or(|of| of.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
-    if found.is_empty() { Err(without_addresses(ifname)) } else { Ok(found) }
-}
-
-fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
-    result.interfaces.get(usize::try_from(ip.interface?).ok()?)
-}
-
-fn without_addresses(ifname: &str) -> Error {
-    Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
         .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
-        .saying(format_args!("No IP addresses supplied on interface: {ifname}"))
+        .saying(format_args!("No IP addresses supplied on interface: {ifname}")))
 }
 
 /// Routes what the interface's addresses send by the configured table, or by a table of each
-/// address's own.
+/// address's own, where the interface's routes move.
 pub fn create<'a>(
-    at: &'a Attachment,
+    on: Target<'a>,
     result: &AddResult,
     wishes: &Wishes,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let result = wishes.put_into(result);
-    let ips = addresses(&result, at.ifname())?;
-    match wishes.table {
-        Some(table) => lead(at, &ips, table, rb),
-        None => move_routes(at, &ips, wishes, rb),
+    let result = &wishes.put_into(result);
+    let ips = addresses(result, on.at.ifname())?;
+    let container = on.at.netlink()?;
+    let link = container.link(on.at.ifname())?;
+    let rules = container.rules()?;
+    refuse_rules(on.at, &link, &rules, &ips, wishes.table)?;
+    let (mut tables, mut leaving, mut hints) = (vec![], vec![], vec![]);
+    if let Some(id) = wishes.table {
+        tables.extend(ips.iter().map(|ip| Table { id, ip, routes: vec![] }));
+    } else {
+        let mut used = Used::find(container, &rules)?;
+        let ids = ips.iter().map(|_| used.take_free(FIRST_TABLE));
+        let ids = ids.collect::<Result<Vec<u32>>>()?;
+        leaving = routes_in_main(container, &link, &ips)?;
+        for (ip, id) in ips.iter().zip(ids) {
+            let mut own = copies(&leaving, ip, &ips);
+            own.retain(|route| !wishes.replaces(route, ip));
+            let routes = own.iter().map(|route| route.in_table(id)).collect();
+            tables.push(Table { id, ip, routes });
+        }
+        if wishes.source_hints {
+            hints = hints::missing(&leaving, &ips);
+            leaving.retain(|route| !hints::is_hint(route, &ips));
+        }
+        leaving.retain(|route| !is_link_local(&route.dst));
     }
-}
-
-/// Adds rules that lead packets from the addresses to one table, which is left unchanged.
-fn lead<'a>(
-    at: &'a Attachment,
-    ips: &[&IpConfig],
-    table: u32,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
-    let is_in_the_way = |rule: &Rule| rule.table == table && is_about(rule, ips);
-    refuse_rules(at, &link, &container.rules()?, is_in_the_way)?;
-    remember(at, Made::with_one_table(&link, ips, table), rb)?;
-    ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
-}
-
-/// Moves the interface's routes to tables of its addresses, and adds rules that lead packets from
-/// the addresses there.
-fn move_routes<'a>(
-    at: &'a Attachment,
-    ips: &[&IpConfig],
-    wishes: &Wishes,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
-    let ids = take_tables(at, &link, ips)?;
-    let routes = routes_in_main(container, &link, ips)?;
-    let mut tables = vec![];
-    for (ip, id) in ips.iter().copied().zip(ids) {
-        let mut own = copies(&routes, ip, ips);
-        own.retain(|route| !wishes.replaces(route, ip));
-        let routes = own.iter().map(|route| route.in_table(id)).collect();
-        tables.push(OwnTable { id, ip, container, link: &link, routes });
-    }
-    remember(at, Made::with_tables(&link, &tables), rb)?;
-    tables.iter().try_for_each(|table| table.create(rb))?;
-    let missing = if wishes.source_hints { hints::missing(&routes, ips) } else { vec![] };
-    let is_leaving = |route: &RouteEntry| !wishes.source_hints || !hints::is_hint(route, ips);
-    leave_main(container, &link, routes.into_iter().filter(is_leaving).collect(), rb)?;
-    hints::add(container, &link, missing, rb)
+    let present = Present::default();
+    let plan = Plan { container, link, result, wishes, ips, tables, leaving, hints, present };
+    let ids = plan.tables.iter().map(|table| table.id);
+    let made = Made {
+        rules: plan.tables.iter().map(Table::rule).collect(),
+        tables: ids.filter(|_| wishes.table.is_none()).collect(),
+        link: Some(plan.link.index),
+        routes: kept_routes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
+    };
+    remember(on.at, made, rb)?;
+    plan.parts().make(on, rb)
 }
 
 fn has_rule(rules: &[Rule], (source, table): &(IpAddr, u32)) -> bool {
     rules.iter().any(|rule| rule.source == Some(*source) && rule.table == *table)
 }
 
-/// A free table for each of the addresses, unless there are rules for them.
-fn take_tables(at: &Attachment, link: &Link, ips: &[&IpConfig]) -> Result<Vec<u32>> {
-    let container = at.netlink()?;
-    let rules = container.rules()?;
-    refuse_rules(at, link, &rules, |rule| is_about(rule, ips))?;
-    let mut used = Used::find(container, &rules)?;
-    ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect()
-}
-
-impl Made {
-    fn add(&mut self, other: &Made) {
-        self.rules.extend(&other.rules);
-        self.tables.extend(&other.tables);
-        self.routes.extend(other.routes.iter().cloned());
-    }
-
-    /// Leaves out what the other has made as well.
-    fn spare(&mut self, other: &Made) {
-        self.rules.retain(|rule| !other.rules.contains(rule));
-        self.tables.retain(|table| !other.tables.contains(table));
-    }
-
-    /// A rule for each address that leads to the same table, which is left unchanged.
-    fn with_one_table(link: &Link, ips: &[&IpConfig], table: u32) -> Made {
-        let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
-        Made { rules, link: Some(link.index), ..Made::default() }
-    }
-
-    /// A rule for each address that leads to a table of its own.
-    fn with_tables(link: &Link, tables: &[OwnTable<'_, '_>]) -> Made {
-        let routes = tables.iter().flat_map(|table| &table.routes);
-        Made {
-            rules: tables.iter().map(|table| (table.ip.address.addr(), table.id)).collect(),
-            tables: tables.iter().map(|table| table.id).collect(),
-            link: Some(link.index),
-            routes: kept_routes::keep(routes),
-        }
-    }
-}
-
 /// The link's routes in the main table, of the families of the addresses.
 fn routes_in_main(container: &Netlink, link: &Link, ips: &[&IpConfig]) -> Result<Vec<RouteEntry>> {
     let mut routes = container.routes_through(link)?;
-    routes.retain(|route| route.is_in_main() && is_of_any_family(route, ips));
+    let is_of_any = |route: &RouteEntry| ips.iter().any(|ip| is_same_family(ip, route));
+    routes.retain(|route| route.is_in_main() && is_of_any(route));
     RouteEntry::sort_by_dependence(&mut routes);
     Ok(routes)
 }
 
-fn is_of_any_family(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
-    ips.iter().any(|ip| is_same_family(ip, route))
-}
-
-/// Deletes routes from the main table.
-fn leave_main<'a>(
-    container: &'a Netlink,
-    link: &Link,
-    routes: Vec<RouteEntry>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let leaving = routes.into_iter().filter(|route| !is_link_local(&route.dst)).collect();
-    route_changes::delete(container, link, leaving, rb)
-}
-
-/// Refuses rules that exist for one of the addresses: one would hide ours, or be hidden, since the
-/// kernel tries the newest first. DEL must not take such a rule for one of the reference's, so a
-/// record without rules is written.
+/// Refuses rules that exist for one of the addresses, or only those that lead to the configured
+/// table: one would hide ours, or be hidden, since the kernel tries the newest first. DEL must not
+/// take such a rule for one of the reference's, so a record without rules is written.
 fn refuse_rules(
     at: &Attachment,
     link: &Link,
     rules: &[Rule],
-    is_in_the_way: impl Fn(&Rule) -> bool,
+    ips: &[&IpConfig],
+    configured: Option<u32>,
 ) -> Result<()> {
-    let Some(rule) = rules.iter().find(|rule| is_in_the_way(rule)) else { return Ok(()) };
+    let is_in_the_way = |rule: &&Rule| {
+        configured.is_none_or(|table| rule.table == table)
+            && ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
+    };
+    let Some(rule) = rules.iter().find(is_in_the_way) else { return Ok(()) };
     records().write_first(at, &Made { link: Some(link.index), ..Made::default() })?;
-    Err(in_the_way(rule))
-}
-
-fn in_the_way(rule: &Rule) -> Error {
     let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
-    Error::new(
-        Code::CONFLICT,
-        format!("address {source} has a rule already: it leads to table {}", rule.table),
-    )
-    .with_details("was the interface attached before, or does another have this address?")
-}
-
-fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
-    ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
+    let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
+    Err(Error::new(Code::CONFLICT, msg)
+        .with_details("was the interface attached before, or does another have this address?"))
 }
 
 /// Adds to the record: an earlier ADD may have led the addresses to another table. A record without
@@ -228,30 +153,15 @@ fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Re
     if let Some(earlier) = &earlier {
         let rules = at.netlink()?.rules()?;
         if earlier.rules.iter().any(|recorded| has_rule(&rules, recorded)) {
-            made.add(earlier);
+            made.rules.extend(&earlier.rules);
+            made.tables.extend(&earlier.tables);
+            made.routes.extend(earlier.routes.iter().cloned());
         }
     }
     records().write(at, &made)?;
-    rb.undo("forget the rules", move || restore_record(at, earlier));
-    Ok(())
-}
-
-fn restore_record(at: &Attachment, earlier: Option<Made>) -> Result<()> {
-    match earlier {
+    rb.undo("forget the rules", move || match earlier {
         Some(earlier) => records().write(at, &earlier),
         None => records().remove(&at.key),
-    }
-}
-
-fn add_rule<'a>(
-    container: &'a Netlink,
-    source: IpAddr,
-    table: u32,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    container.add_rule(source, table)?;
-    rb.undo(format_args!("delete rule from {source}"), move || {
-        delete_rules(container, &[(source, table)])
     });
     Ok(())
 }
@@ -263,81 +173,22 @@ fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
 /// The routes for the table of one address: its own, and those that belong to no address. (The
 /// reference drops the latter unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
-    let of_family = routes.iter().filter(|route| is_same_family(ip, route));
-    of_family.filter(|route| belongs(route, ip) || belongs_to_none(route, ips)).cloned().collect()
-}
-
-fn belongs_to_none(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
-    !ips.iter().any(|ip| belongs(route, ip))
+    let is_its = |route: &&RouteEntry| {
+        is_same_family(ip, route)
+            && (belongs(route, ip) || !ips.iter().any(|other| belongs(route, other)))
+    };
+    routes.iter().filter(is_its).cloned().collect()
 }
 
 /// Whether a route belongs to the address's subnet, or to no subnet in particular.
 fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     let gateways = route.gateways();
-    let has_near_gateway = gateways.iter().any(|gateway| is_near(gateway, ip));
+    let is_near = |other: &IpAddr| ip.address.contains(other) || ip.gateway == Some(*other);
+    let has_near_gateway = gateways.iter().any(is_near);
     match route.source() {
-        Some(source) => has_near_gateway || is_near(&source, ip),
+        Some(source) => has_near_gateway || is_near(&source),
         None => is_same_family(ip, route) && (has_near_gateway || gateways.is_empty()),
     }
-}
-
-fn is_near(other: &IpAddr, ip: &IpConfig) -> bool {
-    ip.address.contains(other) || ip.gateway == Some(*other)
-}
-
-/// The table of one address.
-struct OwnTable<'a, 'r> {
-    id: u32,
-    ip: &'r IpConfig,
-    container: &'a Netlink,
-    link: &'r Link,
-    /// The routes that belong in the table, as routes of the table.
-    routes: Vec<RouteEntry>,
-}
-
-impl<'a> OwnTable<'a, '_> {
-    /// Fills the table and adds the rule that leads to it.
-    fn create(&self, rb: &mut Rollback<'a>) -> Result<()> {
-        self.empty_on_failure(rb);
-        self.fill()?;
-        add_rule(self.container, self.ip.address.addr(), self.id, rb)
-    }
-
-    fn empty_on_failure(&self, rb: &mut Rollback<'a>) {
-        let OwnTable { id, container, .. } = *self;
-        let link = self.link.clone();
-        let what = format_args!("empty table {id}");
-        rb.undo(what, move || empty_tables(container, &link, &[id]));
-    }
-
-    /// Adds the routes to the table, and the default route through the address's gateway unless the
-    /// routes include one.
-    fn fill(&self) -> Result<()> {
-        for route in &self.routes {
-            self.container.put_route(self.link, route)?;
-        }
-        match self.ip.gateway {
-            Some(gateway) if !self.has_default_route() => self.add_default_route(gateway),
-            _ => Ok(()),
-        }
-    }
-
-    fn has_default_route(&self) -> bool {
-        self.routes.iter().any(|route| route.dst.prefix_len() == 0)
-    }
-
-    fn add_default_route(&self, gateway: IpAddr) -> Result<()> {
-        let OwnTable { id, link, .. } = self;
-        self.container.add_route(link, &default_route(self.ip, *id)).map_err(|e| {
-            e.worded(format_args!("Failed to add default route to {gateway}"))
-                .with_details(format_args!("in table {id}, through {:?}", link.name))
-        })
-    }
-}
-
-fn default_route(ip: &IpConfig, table: u32) -> Route {
-    let dst = Family::of_net(ip.address).whole();
-    Route { gateway: ip.gateway, table: Some(table), ..Route::to(dst) }
 }
 
 /// Removes the listed rules.
@@ -353,37 +204,32 @@ fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
 
 /// Removes the link's routes from the tables.
 fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for route in routes_in(tables, container, link)? {
-        errors.push(container.delete_route(link, &route));
-    }
-    errors.finish()
-}
-
-fn routes_in(tables: &[u32], container: &Netlink, link: &Link) -> Result<Vec<RouteEntry>> {
     if tables.is_empty() {
-        return Ok(vec![]);
+        return Ok(());
     }
     let mut routes = container.routes_through(link)?;
     routes.retain(|route| tables.contains(&route.table));
-    Ok(routes)
+    ErrorList::of(routes.iter().map(|route| container.delete_route(link, route)))
 }
 
 /// Removes the rules, and the routes in tables that were created for the addresses.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
     if let Some(netns) = &at.netns {
-        delete_in(netns, at, configured)?;
+        let container = netns.netlink()?;
+        let mut errors = ErrorList::default();
+        for Leftover { mut made, link } in Leftover::find(netns, at, configured)? {
+            // A later ADD for another interface of this container, which has the address now, may
+            // have made the same again.
+            for other in records().others_in::<Made>(Site::of(at, netns))? {
+                made.rules.retain(|rule| !other.kept.rules.contains(rule));
+                made.tables.retain(|table| !other.kept.tables.contains(table));
+            }
+            errors.push(delete_rules(container, &made.rules));
+            errors.push(link.map_or(Ok(()), |link| empty_tables(container, &link, &made.tables)));
+        }
+        errors.finish()?;
     }
     records().remove(&at.key)
-}
-
-fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for mut left in Leftover::find(netns, at, configured)? {
-        left.spare_others(netns, at)?;
-        errors.push(left.delete(netns.netlink()?));
-    }
-    errors.finish()
 }
 
 /// What an ADD has left for its DEL.
@@ -437,24 +283,6 @@ impl Leftover {
         let tables = tables.made_for(&rules);
         Ok(Leftover { made: Made { rules, tables, ..Made::default() }, link })
     }
-
-    /// Leaves what a later ADD for another interface of this container, which has the address now,
-    /// has made again.
-    fn spare_others(&mut self, netns: &Netns, at: &Detachment) -> Result<()> {
-        for other in records().others_in(Site::of(at, netns))? {
-            self.made.spare(&other.kept);
-        }
-        Ok(())
-    }
-
-    fn delete(&self, container: &Netlink) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(delete_rules(container, &self.made.rules));
-        if let Some(link) = &self.link {
-            errors.push(empty_tables(container, link, &self.made.tables));
-        }
-        errors.finish()
-    }
 }
 
 /// The addresses of the interface, and those in prevResult.
@@ -485,6 +313,7 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::result::Interface;
 
     #[test]
     fn addresses_of_other_interfaces_do_not_count() {

@@ -30,13 +30,9 @@ impl Tables {
         link: Option<&Link>,
         configured: Option<u32>,
     ) -> Result<Tables> {
-        match configured {
-            Some(table) => Ok(Tables::Configured(table)),
-            None => Tables::read(container, link),
+        if let Some(table) = configured {
+            return Ok(Tables::Configured(table));
         }
-    }
-
-    fn read(container: &Netlink, link: Option<&Link>) -> Result<Tables> {
         let own = link.map_or(Ok(vec![]), |link| container.routes_through(link))?;
         let all = container.routes()?;
         Ok(Tables::Own {
@@ -57,9 +53,10 @@ impl Tables {
         match self {
             Tables::Configured(configured) => table == *configured,
             Tables::Own { of_link, of_all } => {
+                let count = |list: &[u32]| list.iter().filter(|of| **of == table).count();
                 table >= FIRST_TABLE
                     && table != routing_table::MAIN
-                    && count(table, of_all) == count(table, of_link)
+                    && count(of_all) == count(of_link)
             }
         }
     }
@@ -70,8 +67,4 @@ impl Tables {
         let pairs = unsigned.filter_map(|rule| Some((rule.source?, rule.table)));
         pairs.filter(|(source, _)| ips.contains(source)).collect()
     }
-}
-
-fn count(table: u32, tables: &[u32]) -> usize {
-    tables.iter().filter(|of| **of == table).count()
 }

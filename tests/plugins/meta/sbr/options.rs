@@ -4,11 +4,9 @@ use serde_json::{Value, json};
 
 use super::routes;
 use crate::support::attachment::{for_ours, with};
-use crate::support::broken::{Break, assert_check_finds};
 use crate::support::netns::Namespace;
 use crate::support::networks::bandwidth;
 use crate::support::networks::sbr::{attach, second, two_uplinks};
-use crate::support::synced;
 use crate::support::traffic::assert_pings;
 
 fn gateways() -> Value {
@@ -123,21 +121,5 @@ fn source_hints_of_a_ptp_link_lead_by_its_gateway() {
         assert_eq!(routes(&container, 4, "main", "eth0"), ["10.10.0.0/24", "10.10.0.1"]);
         assert_pings(&container, "10.10.0.1");
         sbr.check(&sbr.result).ok();
-    });
-}
-
-#[test]
-fn check_finds_lost_source_hints_and_sync_adds_them() {
-    let case = Break::new("hint removed", "ip route del 10.20.0.0/24", "10.20.0.0/24");
-    for_ours("sbr", |lab| {
-        let (container, sbr) = two_uplinks(lab, json!({"addSourceHints": true}));
-        assert_check_finds(lab, &container, &sbr, &case);
-    });
-    for_ours("sbr", |lab| {
-        let sbr = json!({"type": "sbr", "addSourceHints": true});
-        let synced = synced::attach(lab, &[second(), sbr], "");
-        let fault = || drop(synced.container.sh("ip -6 route del 2001:db8:20::/64 table main"));
-        let change = "add route 2001:db8:20::/64 to the main table";
-        synced.assert_repaired_but(fault, &[change], |_| false);
     });
 }
