@@ -13,6 +13,7 @@ mod named;
 mod names;
 mod node;
 mod page;
+mod path;
 mod policy;
 mod probe;
 mod random_rules;

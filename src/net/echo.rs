@@ -1,6 +1,7 @@
 //! ICMP echo (RFC 792, RFC 4443): what ping(8) sends.
 
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -36,16 +37,10 @@ fn types(to: IpAddr) -> Types {
 /// Sends echo requests from this thread's namespace until one is answered; returns the time that
 /// this answer took. Fails with code 11 after `patience`. Needs CAP_NET_RAW.
 pub fn ping(to: IpAddr, patience: Duration) -> Result<Duration> {
-    let mut echo = Echo::open(to, 0)?;
-    let end = Instant::now() + patience;
-    while Instant::now() < end {
-        let sent = Instant::now();
-        echo.send()?;
-        if echo.is_answered_by(sent + INTERVAL)? {
-            return Ok(sent.elapsed());
-        }
-    }
-    Err(Error::new(Code::TRY_AGAIN, format!("ping {to}: no answer within {patience:?}")))
+    let answered = Echo::open(to, 0)?.time_within(patience)?;
+    let silent =
+        || Error::new(Code::TRY_AGAIN, format!("ping {to}: no answer within {patience:?}"));
+    answered.ok_or_else(silent)
 }
 
 /// Requests to one host. The socket does not block, and belongs to the namespace of the thread that
@@ -57,19 +52,29 @@ pub struct Echo {
     to: IpAddr,
     /// The number of the last request.
     number: u16,
+    /// The length of what a request has behind its header, at least that of [`DATA`].
+    length: usize,
 }
 
 impl Echo {
     /// Opens the socket. A link-local address is one of the link with this ifindex.
     pub fn open(to: IpAddr, ifindex: u32) -> Result<Echo> {
         let socket = open(to, ifindex).map_err(|e| failed(to, &e))?;
-        Ok(Echo { socket, to, number: 0 })
+        Ok(Echo { socket, to, number: 0, length: DATA.len() })
+    }
+
+    /// The same with requests whose packets have this length, from the header of IP on.
+    #[must_use]
+    pub fn of_length(self, length: u32) -> Echo {
+        let headers = HEADER + if self.to.is_ipv4() { 20 } else { 40 };
+        Echo { length: (length as usize).saturating_sub(headers), ..self }
     }
 
     /// Sends the next request.
     pub fn send(&mut self) -> Result<()> {
         self.number = self.number.wrapping_add(1);
-        let sent = self.socket.send(&request(self.to, self.number)).or_else(unless_unreachable);
+        let sent = self.socket.send(&request(self.to, self.number, self.length));
+        let sent = sent.or_else(unless_unreachable);
         sent.map(drop).map_err(|e| failed(self.to, &e))
     }
 
@@ -84,6 +89,19 @@ impl Echo {
                 Err(error) => return Err(failed(self.to, &error)),
             }
         }
+    }
+
+    /// Sends requests until one is answered; returns the time that took, or None after `patience`.
+    pub fn time_within(&mut self, patience: Duration) -> Result<Option<Duration>> {
+        let end = Instant::now() + patience;
+        while Instant::now() < end {
+            let sent = Instant::now();
+            self.send()?;
+            if self.is_answered_by(sent + INTERVAL)? {
+                return Ok(Some(sent.elapsed()));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits for the answer to the last request.
@@ -137,10 +155,10 @@ fn unless_unreachable(error: io::Error) -> io::Result<usize> {
 }
 
 /// The message; the kernel fills in the checksum of ICMPv6.
-fn request(to: IpAddr, number: u16) -> Vec<u8> {
+fn request(to: IpAddr, number: u16, length: usize) -> Vec<u8> {
     let mut message = vec![types(to).request, 0, 0, 0];
     message.extend(identity(number));
-    message.extend(DATA);
+    message.extend(DATA.iter().chain(iter::repeat(&0)).take(length));
     if to.is_ipv4() {
         let checksum = ipv4::checksum(&message);
         message[2..4].copy_from_slice(&checksum.to_be_bytes());
@@ -167,17 +185,17 @@ mod tests {
 
     #[test]
     fn a_request_has_type_checksum_and_number() {
-        let message = request(IpAddr::from([127, 0, 0, 1]), 7);
+        let message = request(IpAddr::from([127, 0, 0, 1]), 7, 22);
         assert_eq!((message[0], message[1], &message[6..8]), (8, 0, &[0, 7][..]));
         assert_eq!(ipv4::checksum(&message), 0);
-        let message = request("::1".parse().unwrap(), 7);
+        let message = request("::1".parse().unwrap(), 7, 22);
         assert_eq!((message[0], &message[2..4]), (128, &[0, 0][..]));
     }
 
     #[test]
     fn an_answer_is_the_reply_to_this_request() {
         let to: IpAddr = "::1".parse().unwrap();
-        let mut reply = request(to, 7);
+        let mut reply = request(to, 7, 22);
         assert!(!is_reply(&reply, to, 7), "the request itself");
         reply[0] = V6.reply;
         assert!(is_reply(&reply, to, 7));
@@ -189,7 +207,7 @@ mod tests {
     #[test]
     fn the_reply_of_ipv4_follows_its_header() {
         let to = IpAddr::from([127, 0, 0, 1]);
-        let mut reply = request(to, 7);
+        let mut reply = request(to, 7, 22);
         reply[0] = V4.reply;
         let packet = [vec![0x46; 24], reply].concat();
         assert!(is_reply(&packet, to, 7));

@@ -29,6 +29,8 @@ pub enum Header {
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum Meta {
+    /// The packet's length from the header of IP on, in the machine's byte order.
+    Length = NFT_META_LEN,
     /// The packet's mark, in the machine's byte order.
     Mark = NFT_META_MARK,
     /// The name of the link a packet came in by, 16 bytes.
@@ -110,6 +112,16 @@ impl Expressions {
     pub fn meta(&mut self, key: Meta, into: Register) -> &mut Expressions {
         self.push("meta", |meta| {
             meta.be32(NFTA_META_DREG, into).be32(NFTA_META_KEY, key as u32);
+        })
+    }
+
+    /// From here on nf_tables' trace shows the packet.
+    pub fn trace(&mut self) -> &mut Expressions {
+        self.push("immediate", |immediate| {
+            immediate.be32(NFTA_IMMEDIATE_DREG, 1).value(NFTA_IMMEDIATE_DATA, &[1]);
+        });
+        self.push("meta", |meta| {
+            meta.be32(NFTA_META_KEY, NFT_META_NFTRACE).be32(NFTA_META_SREG, 1);
         })
     }
 

@@ -11,6 +11,7 @@ pub mod owned;
 mod queue;
 mod ruleset;
 mod socket;
+pub mod trace;
 mod uapi;
 pub mod wire;
 pub mod xtables;

@@ -221,7 +221,7 @@ impl Nft {
     }
 }
 
-fn open_transport() -> Result<Transport> {
+pub(super) fn open_transport() -> Result<Transport> {
     Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))
 }
 

@@ -114,7 +114,9 @@ pub const NFTA_EXPR_DATA: u16 = 2;
 pub const NFTA_META_DREG: u16 = 1;
 pub const NFTA_META_KEY: u16 = 2;
 pub const NFTA_META_SREG: u16 = 3;
+pub const NFT_META_LEN: u32 = 0;
 pub const NFT_META_PROTOCOL: u32 = 1;
+pub const NFT_META_NFTRACE: u32 = 12;
 pub const NFT_META_MARK: u32 = 3;
 pub const NFT_META_IIF: u32 = 4;
 pub const NFT_META_OIF: u32 = 5;
@@ -231,3 +233,15 @@ pub const NFT_NAT_DNAT: u32 = 1;
 // nftnl_udata_set_types
 pub const NFTNL_UDATA_COMMENT: u8 = 0;
 pub const NFTNL_UDATA_SET_KEYBYTEORDER: u8 = 0;
+
+// enum nft_trace_attributes, enum nft_trace_types
+pub const NFT_MSG_TRACE: u16 = 17;
+pub const NFNLGRP_NFTRACE: u32 = 9;
+pub const NFTA_TRACE_TABLE: u16 = 1;
+pub const NFTA_TRACE_CHAIN: u16 = 2;
+pub const NFTA_TRACE_RULE_HANDLE: u16 = 3;
+pub const NFTA_TRACE_TYPE: u16 = 4;
+pub const NFTA_TRACE_VERDICT: u16 = 5;
+pub const NFTA_TRACE_POLICY: u16 = 16;
+pub const NFT_TRACETYPE_POLICY: u32 = 1;
+pub const NFT_TRACETYPE_RULE: u32 = 3;

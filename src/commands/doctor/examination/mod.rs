@@ -25,6 +25,7 @@ mod lower_links;
 mod node;
 mod others;
 mod packet_filters;
+mod path;
 mod plugin_dirs;
 mod plugins;
 mod policy;
@@ -74,6 +75,7 @@ const EXAMINATIONS: &[Examination] = &[
     routes::EXAMINATION,
     status::EXAMINATION,
     probe::EXAMINATION,
+    path::EXAMINATION,
     plugins::EXAMINATION, // the last: it adds what no other has found
 ];
 

@@ -1,0 +1,151 @@
+//! Where packets have been, as the kernel's own trace says: the events of net and skb of tracefs
+//! (Documentation/trace/events.rst), in an instance of our own.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::error::{Error, Result};
+
+/// Where tracefs is mounted; below debugfs the kernel mounts it itself.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// How the names of our instances begin.
+const PREFIX: &str = "cni-multi-";
+/// The events of packets with a length.
+const WITH_LENGTH: [&str; 3] = ["net/net_dev_queue", "net/net_dev_xmit", "net/netif_receive_skb"];
+const DROPS: &str = "skb/kfree_skb";
+/// What the header of Ethernet adds to the length on the way out, without and with a VLAN.
+const HEADERS: [u32; 3] = [0, 14, 18];
+
+/// A trace of packets, on the whole machine, until it is dropped.
+pub struct PacketTrace {
+    instance: PathBuf,
+}
+
+/// What has happened to a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link has received it, or sent it.
+    Seen {
+        /// The link's name, in whichever namespace.
+        link: String,
+    },
+    /// The kernel has freed it: dropped it, or taken what it needed.
+    Freed {
+        /// The function, where the kernel names it (Linux 5.17).
+        function: String,
+        /// The reason, as the kernel names it (Linux 5.17).
+        reason: Option<String>,
+    },
+}
+
+impl PacketTrace {
+    /// Traces the packets of this length, from the header of IP on. None without tracefs.
+    pub fn begin(length: u32) -> Result<Option<PacketTrace>> {
+        let Some(instances) =
+            PLACES.iter().map(|place| Path::new(place).join("instances")).find(|it| it.is_dir())
+        else {
+            return Ok(None);
+        };
+        remove_stale(&instances);
+        let instance = instances.join(format!("{PREFIX}{}", process::id()));
+        match fs::create_dir(&instance) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None), // lockdown
+            made => made.map_err(Error::at_path("create", &instance))?,
+        }
+        let trace = PacketTrace { instance };
+        let lengths: Vec<String> =
+            HEADERS.iter().map(|header| format!("len == {}", length + header)).collect();
+        for event in WITH_LENGTH {
+            trace.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
+            trace.put(&format!("events/{event}/enable"), "1")?;
+        }
+        trace.put(&format!("events/{DROPS}/enable"), "1")?;
+        Ok(Some(trace))
+    }
+
+    fn put(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.instance.join(file);
+        fs::write(&path, text).map_err(Error::at_path("write", &path))
+    }
+
+    /// The events of each packet of the length since the last call, in order, with the packet's
+    /// name: an address, which the kernel uses again for later packets.
+    pub fn events(&self) -> Result<Vec<(String, Event)>> {
+        let path = self.instance.join("trace");
+        let text = fs::read_to_string(&path).map_err(Error::at_path("read", &path))?;
+        self.put("trace", "")?; // which empties it
+        Ok(read(&text))
+    }
+}
+
+impl Drop for PacketTrace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.instance); // the next run removes it
+    }
+}
+
+/// Removes the instances of processes that are gone.
+fn remove_stale(instances: &Path) {
+    let Ok(entries) = fs::read_dir(instances) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let id = name.strip_prefix(PREFIX).filter(|id| id.parse::<u32>().is_ok());
+        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+            let _: io::Result<()> = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The events of packets that a link has seen with the length.
+fn read(text: &str) -> Vec<(String, Event)> {
+    let mut ours: Vec<String> = vec![];
+    let mut events = vec![];
+    for line in text.lines() {
+        let field = |name: &str| {
+            let (_, rest) = line.split_once(&format!(" {name}"))?;
+            rest.split([' ', '\n']).next().filter(|value| !value.is_empty()).map(str::to_owned)
+        };
+        let Some(skb) = field("skbaddr=") else { continue };
+        if line.contains(": kfree_skb: ") {
+            if !ours.contains(&skb) {
+                continue; // of another length, or of another user
+            }
+            ours.retain(|known| *known != skb);
+            let function = field("location=").unwrap_or_default();
+            let function = function.split('+').next().unwrap_or_default().to_owned();
+            let reason = line.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
+            events.push((skb, Event::Freed { function, reason }));
+        } else if let Some(link) = field("dev=") {
+            if !ours.contains(&skb) {
+                ours.push(skb.clone());
+            }
+            events.push((skb, Event::Seen { link }));
+        }
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_each_event_is_read() {
+        let text = "\
+# tracer: nop
+ cni-multi-12 [000] b..2. 7.1: net_dev_queue: dev=eth0 skbaddr=00000000a1 len=613
+ cni-multi-12 [000] b..2. 7.2: net_dev_xmit: dev=eth0 skbaddr=00000000a1 len=613 rc=0
+ <idle>-0 [001] ..s1. 7.3: netif_receive_skb: dev=veth9 skbaddr=00000000a1 len=599
+ <idle>-0 [001] ..s1. 7.4: kfree_skb: skbaddr=00000000b2 protocol=2048 location=ip_rcv+0x10 reason: NO_SOCKET
+ <idle>-0 [001] ..s1. 7.5: kfree_skb: skbaddr=00000000a1 rx_sk=0 protocol=2048 location=nft_do_chain+0x3f/0x50 reason: NETFILTER_DROP
+ <idle>-0 [001] ..s1. 7.6: kfree_skb: skbaddr=00000000a1 protocol=2048 location=00000000fe
+";
+        let seen = |link: &str| Event::Seen { link: link.to_owned() };
+        let events: Vec<Event> = read(text).into_iter().map(|(_, event)| event).collect();
+        let (function, reason) = ("nft_do_chain".to_owned(), Some("NETFILTER_DROP".to_owned()));
+        let freed = Event::Freed { function, reason };
+        assert_eq!(events, [seen("eth0"), seen("eth0"), seen("veth9"), freed]);
+    }
+}

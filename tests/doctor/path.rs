@@ -1,0 +1,62 @@
+//! D54x: what drops a container's packets is named by the kernel's own trace.
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+use crate::support::attachment::skip;
+
+/// What drops packets, on the host or, after `in:`, in the container; the code; of the evidence; and what mends it.
+const FAULTS: &str = r#"
+nft 'add table netdev t; add chain netdev t c { type filter hook ingress device "uplink" priority 0; policy drop; }' | D540 | of a table netdev | nft delete table netdev t
+tc qdisc add dev $end clsact; tc filter add dev $end ingress matchall action drop | D540 | TC_INGRESS | tc qdisc del dev $end clsact
+bridge link set dev $end state 0 | D540 | BRIDGE_INGRESS_STP_STATE | bridge link set dev $end state 3
+ip neigh replace 10.97.1.2 lladdr 02:00:00:00:00:99 dev pods0 nud permanent | D540 | OTHERHOST | ip neigh del 10.97.1.2 dev pods0
+in: nft 'add table ip t; add chain ip t c { type filter hook input priority 0; policy drop; }' | D540 | of the container | in: nft delete table ip t
+nft 'add table inet t; add chain inet t c { type filter hook input priority 0; ip protocol icmp ip daddr 10.97.1.1 drop; }' | D541 | a rule: inet t c, handle | nft delete table inet t
+"#;
+
+fn can_match_all(site: &Site) -> bool {
+    let probe = "tc qdisc add dev lo clsact && tc filter add dev lo ingress matchall action pass";
+    let made = site.lab.host.try_sh(probe).status.success();
+    site.lab.host.try_sh("tc qdisc del dev lo clsact");
+    made
+}
+
+#[test]
+fn what_drops_a_packet_is_named() {
+    let site = Site::empty();
+    if !site
+        .lab
+        .host
+        .try_sh("[ -e /sys/kernel/tracing/trace ] || mount -t tracefs t /sys/kernel/tracing")
+        .status
+        .success()
+    {
+        return skip("tracefs, and root");
+    }
+    site.configure("pods", &json!([bridge("pods0", "10.97.1.0/24")]));
+    site.lab.outside.sh("ip route add 10.97.0.0/16 via 198.51.100.1");
+    let container = site.attached("pods");
+    let run = |script: &str| match script.strip_prefix("in: ") {
+        Some(script) => container.sh(script),
+        None => site.lab.host.sh(&format!("end=$(ls /sys/class/net/pods0/brif); {script}")),
+    };
+    let subject = format!("{} --probe", container.netns);
+    for line in FAULTS.lines().filter(|line| !line.is_empty()) {
+        let cells: Vec<&str> = line.split(" | ").map(str::trim).collect();
+        if cells[0].contains("matchall") && !can_match_all(&site) {
+            skip("cls_matchall");
+            continue;
+        }
+        assert_eq!(site.findings(&subject), [Value::Null; 0], "before {line}");
+        run(cells[0]);
+        let found = site.findings(&subject);
+        assert_eq!(found.len(), 1, "{line}: {found:#?}");
+        let text = |key: &str| found[0][key].as_str().unwrap().to_owned();
+        assert_eq!(text("code"), cells[1], "{line}: {found:#?}");
+        assert!(text("evidence").contains(cells[2]), "{line}: {found:#?}");
+        run(cells[3]);
+    }
+    assert_eq!(site.findings(&subject), [Value::Null; 0]);
+    assert_eq!(site.lab.host.sh("nft list tables"), "", "the trace leaves nothing");
+}
