@@ -52,7 +52,7 @@ pub struct Echo {
     to: IpAddr,
     /// The number of the last request.
     number: u16,
-    /// The length of what a request has behind its header, at least that of [`DATA`].
+    /// The length of what a request has behind its header: [`DATA`], cut or filled up.
     length: usize,
 }
 
@@ -68,6 +68,11 @@ impl Echo {
     pub fn of_length(self, length: u32) -> Echo {
         let headers = HEADER + if self.to.is_ipv4() { 20 } else { 40 };
         Echo { length: (length as usize).saturating_sub(headers), ..self }
+    }
+
+    /// How many requests were sent.
+    pub fn sent(&self) -> usize {
+        self.number.into()
     }
 
     /// Sends the next request.

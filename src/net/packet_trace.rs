@@ -1,6 +1,7 @@
 //! Where packets have been, as the kernel's own trace says: the events of net and skb of tracefs
 //! (Documentation/trace/events.rst), in an instance of our own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ const PREFIX: &str = "cni-multi-";
 /// The events of packets with a length.
 const WITH_LENGTH: [&str; 3] = ["net/net_dev_queue", "net/net_dev_xmit", "net/netif_receive_skb"];
 const DROPS: &str = "skb/kfree_skb";
-/// What the header of Ethernet adds to the length on the way out, without and with a VLAN.
+/// What is added to the length on the way out: nothing, the header of Ethernet, that with a VLAN.
 const HEADERS: [u32; 3] = [0, 14, 18];
 
 /// A trace of packets, on the whole machine, until it is dropped.
@@ -33,7 +34,7 @@ pub enum Event {
     },
     /// The kernel has freed it: dropped it, or taken what it needed.
     Freed {
-        /// The function, where the kernel names it (Linux 5.17).
+        /// The function; empty where neither the trace nor /proc/kallsyms has its name.
         function: String,
         /// The reason, as the kernel names it (Linux 5.17).
         reason: Option<String>,
@@ -50,6 +51,7 @@ impl PacketTrace {
         };
         remove_stale(&instances);
         let instance = instances.join(format!("{PREFIX}{}", process::id()));
+        let _ = fs::remove_dir(&instance); // of a process of this number in another namespace
         match fs::create_dir(&instance) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None), // lockdown
             made => made.map_err(Error::at_path("create", &instance))?,
@@ -61,6 +63,7 @@ impl PacketTrace {
             trace.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
             trace.put(&format!("events/{event}/enable"), "1")?;
         }
+        let _ = trace.put("options/hash-ptr", "0"); // Linux 5.12; its addresses have names
         trace.put(&format!("events/{DROPS}/enable"), "1")?;
         Ok(Some(trace))
     }
@@ -76,7 +79,15 @@ impl PacketTrace {
         let path = self.instance.join("trace");
         let text = fs::read_to_string(&path).map_err(Error::at_path("read", &path))?;
         self.put("trace", "")?; // which empties it
-        Ok(read(&text))
+        let mut events = read(&text);
+        for (_, event) in &mut events {
+            if let Event::Freed { function, .. } = event
+                && let Ok(address) = u64::from_str_radix(function.trim_start_matches("0x"), 16)
+            {
+                *function = name_of(address).unwrap_or_default();
+            }
+        }
+        Ok(events)
     }
 }
 
@@ -84,6 +95,18 @@ impl Drop for PacketTrace {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.instance); // the next run removes it
     }
+}
+
+/// The function at an address, by /proc/kallsyms; None where that hides addresses.
+fn name_of(address: u64) -> Option<String> {
+    let symbols = fs::read_to_string("/proc/kallsyms").ok()?;
+    let all = symbols.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let at = u64::from_str_radix(words.next()?, 16).ok()?;
+        let name = words.nth(1)?;
+        (at != 0 && at <= address).then_some((at, name))
+    });
+    all.max_by_key(|(at, _)| *at).map(|(_, name)| name.to_owned())
 }
 
 /// Removes the instances of processes that are gone.
@@ -98,30 +121,44 @@ fn remove_stale(instances: &Path) {
     }
 }
 
-/// The events of packets that a link has seen with the length.
+/// How long after a link has seen a packet its end may come, in seconds. Later the kernel may have
+/// used its address for another one.
+const HASTE: f64 = 0.005;
+/// Reasons of packets that wait for something before.
+const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
+
+/// The events of packets that a link has seen with the length. A line has the name of a process,
+/// which that chooses, before the event.
 fn read(text: &str) -> Vec<(String, Event)> {
-    let mut ours: Vec<String> = vec![];
+    let mut ours: BTreeMap<String, (f64, bool)> = BTreeMap::new();
     let mut events = vec![];
     for line in text.lines() {
+        let names = WITH_LENGTH.iter().chain([&DROPS]).map(|event| event.rsplit('/').next());
+        let begins = names.flatten().filter_map(|name| {
+            let marker = format!(": {name}: ");
+            line.rfind(&marker).map(|at| (at, name, at + marker.len()))
+        });
+        let Some((at, name, begin)) = begins.max() else { continue };
+        let time = line[..at].rsplit(' ').next().and_then(|time| time.parse().ok());
+        let (time, fields): (f64, &str) = (time.unwrap_or_default(), &line[begin..]);
         let field = |name: &str| {
-            let (_, rest) = line.split_once(&format!(" {name}"))?;
-            rest.split([' ', '\n']).next().filter(|value| !value.is_empty()).map(str::to_owned)
+            let value = fields.split(' ').find_map(|field| field.strip_prefix(name));
+            value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
         let Some(skb) = field("skbaddr=") else { continue };
-        if line.contains(": kfree_skb: ") {
-            if !ours.contains(&skb) {
-                continue; // of another length, or of another user
-            }
-            ours.retain(|known| *known != skb);
-            let function = field("location=").unwrap_or_default();
-            let function = function.split('+').next().unwrap_or_default().to_owned();
-            let reason = line.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
-            events.push((skb, Event::Freed { function, reason }));
-        } else if let Some(link) = field("dev=") {
-            if !ours.contains(&skb) {
-                ours.push(skb.clone());
-            }
+        if let Some(link) = field("dev=") {
+            ours.insert(skb.clone(), (time, name == "net_dev_xmit"));
             events.push((skb, Event::Seen { link }));
+            continue;
+        }
+        let Some((seen, is_sent)) = ours.remove(&skb) else { continue }; // of another length
+        let function = field("location=").unwrap_or_default();
+        let function = function.split('+').next().unwrap_or_default().to_owned();
+        let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
+        let is_patient = reason.as_deref().is_some_and(|reason| PATIENT.contains(&reason));
+        // A driver frees what it has sent.
+        if !is_sent && (is_patient || time - seen < HASTE) {
+            events.push((skb, Event::Freed { function, reason }));
         }
     }
     events
@@ -138,10 +175,16 @@ mod tests {
  cni-multi-12 [000] b..2. 7.1: net_dev_queue: dev=eth0 skbaddr=00000000a1 len=613
  cni-multi-12 [000] b..2. 7.2: net_dev_xmit: dev=eth0 skbaddr=00000000a1 len=613 rc=0
  <idle>-0 [001] ..s1. 7.3: netif_receive_skb: dev=veth9 skbaddr=00000000a1 len=599
- <idle>-0 [001] ..s1. 7.4: kfree_skb: skbaddr=00000000b2 protocol=2048 location=ip_rcv+0x10 reason: NO_SOCKET
- <idle>-0 [001] ..s1. 7.5: kfree_skb: skbaddr=00000000a1 rx_sk=0 protocol=2048 location=nft_do_chain+0x3f/0x50 reason: NETFILTER_DROP
+ <idle>-0 [001] ..s1. 7.3: kfree_skb: skbaddr=00000000b2 protocol=2048 location=ip_rcv+0x10 reason: NO_SOCKET
+ <idle>-0 [001] ..s1. 7.304: kfree_skb: skbaddr=00000000a1 rx_sk=0 protocol=2048 location=nft_do_chain+0x3f/0x50 reason: NETFILTER_DROP
  <idle>-0 [001] ..s1. 7.6: kfree_skb: skbaddr=00000000a1 protocol=2048 location=00000000fe
 ";
+        let late = text.replace("7.304", "7.9");
+        assert_eq!(read(&late).len(), 3, "the address is another packet's by then");
+        let sent = text.replace("netif_receive_skb: dev=veth9 skbaddr=00000000a1", "x: dev=y");
+        assert_eq!(read(&sent).len(), 2, "a driver frees what it has sent");
+        let named = text.replace("<idle>-0", "a: net_dev_xmit: ");
+        assert_eq!(read(&named), read(text), "a process chooses its name");
         let seen = |link: &str| Event::Seen { link: link.to_owned() };
         let events: Vec<Event> = read(text).into_iter().map(|(_, event)| event).collect();
         let (function, reason) = ("nft_do_chain".to_owned(), Some("NETFILTER_DROP".to_owned()));

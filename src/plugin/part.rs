@@ -28,9 +28,9 @@ pub trait Part<'a> {
     /// before, or has another user by then, stays.
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()>;
 
-    /// CHECK: compares it with the kernel and changes nothing. A difference that `make` can mend has
-    /// code 103. With any other nothing is repaired: the kernel did not answer, or a person has to
-    /// judge. One that is about [`Aspect::Cause`] is left out
+    /// CHECK: compares it with the kernel and changes nothing. A difference that `make` can mend, or
+    /// that nothing repairs, has code 103. With any other nothing is repaired: the kernel did not
+    /// answer, or a person has to judge. One that is about [`Aspect::Cause`] is left out
     /// of CHECK, since its cause is reported, and is repaired.
     fn compare(&self, on: Target<'a>) -> Result<()>;
 

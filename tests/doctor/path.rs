@@ -8,9 +8,9 @@ use crate::support::attachment::skip;
 /// What drops packets, on the host or, after `in:`, in the container; the code; of the evidence; and what mends it.
 const FAULTS: &str = r#"
 nft 'add table netdev t; add chain netdev t c { type filter hook ingress device "uplink" priority 0; policy drop; }' | D540 | of a table netdev | nft delete table netdev t
-tc qdisc add dev $end clsact; tc filter add dev $end ingress matchall action drop | D540 | TC_INGRESS | tc qdisc del dev $end clsact
-bridge link set dev $end state 0 | D540 | BRIDGE_INGRESS_STP_STATE | bridge link set dev $end state 3
-ip neigh replace 10.97.1.2 lladdr 02:00:00:00:00:99 dev pods0 nud permanent | D540 | OTHERHOST | ip neigh del 10.97.1.2 dev pods0
+tc qdisc add dev $end clsact; tc filter add dev $end ingress matchall action drop | D540 | a filter of tc | tc qdisc del dev $end clsact
+bridge link set dev $end state 0 | D540 | a port of the bridge that does not forward | bridge link set dev $end state 3
+ip neigh replace 10.97.1.2 lladdr 02:00:00:00:00:99 dev pods0 nud permanent | D540 | seen by | ip neigh del 10.97.1.2 dev pods0
 in: nft 'add table ip t; add chain ip t c { type filter hook input priority 0; policy drop; }' | D540 | of the container | in: nft delete table ip t
 nft 'add table inet t; add chain inet t c { type filter hook input priority 0; ip protocol icmp ip daddr 10.97.1.1 drop; }' | D541 | a rule: inet t c, handle | nft delete table inet t
 "#;

@@ -19,6 +19,13 @@ in: ip rule add from 10.98.1.2 blackhole pref 9 | D294 | to other networks are d
 in: ip -6 rule add from fd00:98::2 prohibit pref 9 | D294 | to other networks are prohibited | in: ip -6 rule del pref 9
 "#;
 
+/// A host that knows no other machine needs no way there, whatever bridges it has.
+const ALONE: [&str; 2] = [
+    "ip addr del 198.51.100.1/24 dev uplink; ip link add idle0 type bridge
+     ip addr add 172.31.0.1/16 dev idle0; ip link set idle0 up",
+    "ip link del idle0; ip addr add 198.51.100.1/24 dev uplink; ip route add default via 198.51.100.2",
+];
+
 #[test]
 fn each_fault_of_routing_is_named_once() {
     let site = Site::empty();
@@ -47,4 +54,8 @@ fn each_fault_of_routing_is_named_once() {
         );
         run(cells[3]);
     }
+    run(ALONE[0]);
+    assert_eq!(site.findings(""), [Value::Null; 0], "alone");
+    assert_eq!(site.findings(&container.netns), [Value::Null; 0], "alone");
+    run(ALONE[1]);
 }

@@ -157,7 +157,10 @@ fn network(plugin: &str) -> Vec<Value> {
     let chained = match plugin {
         "macvlan" | "ipvlan" | "vlan" => return link(json!({"master": "uplink", "vlanId": 7})),
         "host-device" => return link(json!({"device": "port0"})),
-        "bond" => return link(json!({"mode": "active-backup", "links": [{"name": "port0"}]})),
+        "bond" => {
+            let links = json!([{"name": "port0"}, {"name": "port1"}]);
+            return link(json!({"mode": "active-backup", "links": links}));
+        }
         "dummy" | "tap" => return link(json!({})),
         "ovs" => {
             let others = json!({"cniVersion": null, "name": null, "ipam": null});

@@ -24,8 +24,9 @@ pub const MANUAL: Manual = Manual {
     description: &[
         "Finds out why a container, or this node, has no network: reads configurations, records, \
          leases, links, routes and rules, and prints a finding for each fault, with a code, what \
-         was seen and its fix. Nothing is changed, and no packet is sent \
-         except with --probe. --bundle writes the findings with versions, configurations, \
+         was seen and its fix. Nothing is changed, and no packet is sent except with \
+         --probe: then rules and a trace of the kernel follow those of a named container, until it ends. \
+         --bundle writes the findings with versions, configurations, \
          records, links, addresses, routes and rules into a new file that only its owner can \
          read. A \
          container is called by the name or the path of its namespace, a process in it, its id or \
@@ -40,7 +41,7 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi doctor", "Examine this node and all of its attachments."),
         ("cni-multi doctor red", "Examine one container, and the node."),
-        ("cni-multi doctor red --probe", "The same, and ask its gateway for an answer."),
+        ("cni-multi doctor red --probe", "The same, and follow packets of the container."),
         (
             "cni-multi doctor red --bundle red.txt",
             "Write it with all facts into a file, for an issue.",
@@ -81,9 +82,7 @@ pub fn command() -> Command {
             subject
                 .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
         )
-        .arg(probe.help(
-            "Send packets from the containers to their gateways, and for duplicate addresses",
-        ))
+        .arg(probe.help("Send packets from the containers, and follow those of one that is named"))
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())

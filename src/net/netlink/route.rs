@@ -242,7 +242,7 @@ pub enum Way {
     Link(u32),
     /// Nowhere: ENETUNREACH without a route; EINVAL, EACCES or EHOSTUNREACH of a rule or a route that
     /// is a blackhole, prohibits or is unreachable. EHOSTUNREACH also where IPv4 is not forwarded, and
-    /// EINVAL where its source is refused (rp_filter).
+    /// EXDEV, or EINVAL of older kernels, where its source is refused (rp_filter).
     Nowhere(Errno),
 }
 
@@ -420,7 +420,8 @@ impl Netlink {
         let what = format_args!("find the route from {from} to {to}");
         let read = |payload: &[u8]| Attrs::after(payload, HEADER).u32(RTA_OIF);
         self.get(&request, what, read).map(Way::Link).or_else(|error| {
-            let nowhere = [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL];
+            use Errno::{EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, EXDEV};
+            let nowhere = [ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL, EXDEV];
             match nowhere.into_iter().find(|errno| error.is_errno(*errno)) {
                 Some(errno) => Ok(Way::Nowhere(errno)),
                 None => Err(error),

@@ -59,19 +59,21 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Traces the packets of this length, from the header of IP on; None without nf_tables.
-    pub fn begin(length: u32) -> Result<Option<Trace>> {
+    /// Traces the packets of this length, from the header of IP on, and this protocol; None without
+    /// nf_tables.
+    pub fn begin(length: u32, protocol: u8) -> Result<Option<Trace>> {
         let Some(nft) = Nft::open_if_there()? else { return Ok(None) };
         let mut group = open_transport()?;
         group.join(NFNLGRP_NFTRACE).map_err(|e| Error::kernel("listen for nf_tables' trace", e))?;
         let trace = Trace { nft, group };
         for (at, table) in TABLES.into_iter().enumerate() {
             let mut batch = Batch::default();
-            batch.table(table, "").delete_table(table).table(table, "");
+            batch.table(table, "").delete_table(table).table(table, "cni-multi doctor");
             for (name, number) in HOOKS {
                 let hook = Hook { kind: "filter", number, priority: PRIORITY };
                 batch.base_chain(table, name, hook).rule(table, name, |rule| {
-                    rule.meta(Meta::Length, 1).equal(1, &length.to_ne_bytes()).trace();
+                    rule.meta(Meta::Length, 1).equal(1, &length.to_ne_bytes());
+                    rule.meta(Meta::L4Proto, 1).equal(1, &[protocol]).trace();
                 });
             }
             match trace.nft.commit(&batch, "trace packets") {

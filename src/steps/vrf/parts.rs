@@ -9,6 +9,7 @@ use crate::plugin::part::{Part, Parts, Target};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Inside};
+use crate::steps::route_changes::is_link_local;
 use crate::steps::{kept_routes, prev_result, routing_table};
 
 /// Compares VRF, interface, addresses and routes with those that ADD made of the result.
@@ -103,7 +104,9 @@ impl<'p, 'a> Seen<'p, 'a> {
         parts.push(InVrf { seen: self, of: Of::Port });
         if let Ok(Some(vrf)) = self.vrf {
             parts.push(InVrf { seen: self, of: Of::Up });
-            let kept = self.port.routes.iter().map(|route| Of::Route(route.in_table(vrf.table)));
+            // The kernel has its own as long as the link has IPv6.
+            let kept = self.port.routes.iter().filter(|route| !is_link_local(&route.dst));
+            let kept = kept.map(|route| Of::Route(route.in_table(vrf.table)));
             parts.extend(kept.map(|of| InVrf { seen: self, of }));
         }
         parts

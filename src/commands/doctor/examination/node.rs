@@ -1,5 +1,6 @@
 //! The facts that several examinations need, each read once.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::iter;
 use std::panic::resume_unwind;
@@ -86,6 +87,8 @@ pub struct Node<'a> {
     pub attachments: Vec<Attachment>,
     /// Beside a container that was asked for: the other attachments of its networks and bridges.
     pub others: Vec<Attachment>,
+    /// How many packets were sent.
+    pub sent: Cell<usize>,
 }
 
 impl<'a> Node<'a> {
@@ -123,6 +126,7 @@ impl<'a> Node<'a> {
             leases: leases(request, reader),
             attachments,
             others: vec![],
+            sent: Cell::new(0),
             request,
             netlink,
         })

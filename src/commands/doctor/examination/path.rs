@@ -2,7 +2,11 @@
 //! kernel's trace has the links that have seen it, and what has dropped it.
 
 use std::net::IpAddr;
+use std::process;
 use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc::{IPPROTO_ICMP, IPPROTO_ICMPV6};
 
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, Severity, quoted};
@@ -15,22 +19,27 @@ use crate::net::echo::Echo;
 use crate::net::netlink::{FoundRoute, Link};
 use crate::net::nft::trace::{Dropped, Trace};
 use crate::net::packet_trace::{Event, PacketTrace};
+use crate::sys::process::Uninterrupted;
 
 const DROPPED: Fault = Fault::error("D540", "a container's packet is dropped on its way");
 const BY_GATEWAY: Fault = Fault::warning("D541", "the host drops packets to the gateway itself");
-const UNTRACED: Fault = Fault::warning("D542", "packets cannot be followed");
 
 /// The examination. What it names takes the place of a gateway's silence.
 pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&DROPPED, &BY_GATEWAY, &UNTRACED], examine };
+    Examination { faults: || vec![&DROPPED, &BY_GATEWAY], examine };
 
 /// The codes of a gateway that does not answer.
 const SILENCE: [&str; 2] = ["D530", "D531"];
-/// The length of the packets from the header of IP on, which few others have; the filter of the
-/// trace goes by it.
+/// The least length of the packets from the header of IP on. Few others have it, and the traces go by
+/// it; two runs at a time have two lengths.
 const LENGTH: u32 = 731;
+const LENGTHS: u32 = 64;
+/// What is missing where packets cannot be followed.
+const MOUNT: &str = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
 /// How long an answer may take: the first packets of a new link are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// What a socket answers where rules or routes of the container refuse a packet.
+const REFUSALS: [Errno; 4] = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, Errno::EINVAL];
 /// The main routing table.
 const MAIN: u32 = 254;
 
@@ -44,15 +53,29 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             it.object == object && !SILENCE.contains(&it.fault.code)
                 || it.object == Object::Node && it.fault.severity == Severity::Error
         };
-        let Some(interface) = wiring.interface.filter(|link| link.up) else { continue };
+        // A VRF routes its packets by another table than those of an echo.
+        let interface = wiring.interface.filter(|link| link.up && link.master.is_none());
+        let Some(interface) = interface else { continue };
         if findings.0.iter().any(is_cause) {
             continue;
         }
         for family in Family::ALL {
             let walk = Walk { node, wiring: &wiring, interface, family };
-            for finding in Reader(findings).keep(walk.findings()) {
-                findings.0.retain(|it| it.object != object || !SILENCE.contains(&it.fault.code));
-                findings.add(finding);
+            let is_silence = |it: &Finding| {
+                let gateway = it.evidence.split(' ').next().and_then(|ip| ip.parse().ok());
+                let is_of_family = gateway.is_none_or(|ip| Family::of(ip) == family);
+                it.object == object && SILENCE.contains(&it.fault.code) && is_of_family
+            };
+            match Reader(findings).keep(walk.findings()) {
+                None => {
+                    let silent = findings.0.iter_mut().filter(|it| is_silence(it));
+                    silent.for_each(|it| it.show = MOUNT.to_owned());
+                }
+                Some(found) if found.is_empty() => (),
+                Some(found) => {
+                    findings.0.retain(|it| !is_silence(it));
+                    findings.0.extend(found);
+                }
             }
         }
     }
@@ -73,43 +96,49 @@ struct Target {
 }
 
 impl Walk<'_> {
-    /// What drops the packets to each target, until one that is an error.
-    fn findings(&self) -> Result<Vec<Finding>> {
+    /// What drops the packets to each target, until one that is an error; None without tracefs.
+    fn findings(&self) -> Result<Option<Vec<Finding>>> {
         let targets = self.targets();
         let mut found = vec![];
         let Some(netns) = self.wiring.attachment.open()?.filter(|_| !targets.is_empty()) else {
-            return Ok(found);
+            return Ok(Some(found));
         };
-        let Some(events) = PacketTrace::begin(LENGTH)? else {
-            let evidence = "no tracefs at /sys/kernel/tracing: mount it, or boot without lockdown";
-            let finding = Finding::new(&UNTRACED, Object::Node, evidence);
-            return Ok(vec![finding.show("mount -t tracefs tracefs /sys/kernel/tracing")]);
+        let length = LENGTH + process::id() % LENGTHS;
+        let protocol = match self.family {
+            Family::V4 => IPPROTO_ICMP as u8,
+            Family::V6 => IPPROTO_ICMPV6 as u8,
         };
-        let rules = Trace::begin(LENGTH)?;
+        let _whole = Uninterrupted::begin(); // or the traces would stay
+        let Some(trace) = PacketTrace::begin(length)? else { return Ok(None) };
+        let rules = Trace::begin(length, protocol)?;
         for target in targets {
             let (ip, link) = (target.ip, self.interface.index);
             let sent = netns.enter(|| {
-                let mut echo = Echo::open(ip, link)?.of_length(LENGTH);
-                echo.time_within(PATIENCE).map(|time| time.is_some())
+                let mut echo = Echo::open(ip, link)?.of_length(length);
+                let answered = echo.time_within(PATIENCE).map(|time| time.is_some());
+                Ok((answered, echo.sent()))
             });
-            let (seen, rules) = (
-                events.events()?,
-                match &rules {
-                    Some(rules) => rules.drops()?,
-                    None => vec![],
-                },
-            );
-            let finding = match sent {
+            let answered = sent.and_then(|(answered, sent)| {
+                self.node.sent.set(self.node.sent.get() + sent);
+                answered
+            });
+            let (seen, rules) = (trace.events()?, rules.as_ref().map_or(Ok(vec![]), Trace::drops)?);
+            let finding = match answered {
                 Ok(true) => None,
                 Ok(false) => self.judge(&target, &seen, rules.first()),
-                Err(error) => Some(self.refused(&target, &error)),
+                Err(error) if REFUSALS.iter().any(|errno| error.is_errno(*errno)) => {
+                    Some(self.refused(&target, &error))
+                }
+                Err(error) => return Err(error),
             };
             match finding {
-                Some(error) if error.fault.severity == Severity::Error => return Ok(vec![error]),
+                Some(error) if error.fault.severity == Severity::Error => {
+                    return Ok(Some(vec![error]));
+                }
                 warning => found.extend(warning),
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// The gateways of the record, and where the host's default route leads if the container has one
@@ -164,13 +193,18 @@ impl Walk<'_> {
         }
         let by = match (rule, freed) {
             (Some(rule), _) => rule.to_string(),
-            (None, Some((function, reason))) => by_kernel(function, reason),
+            (None, Some((function, reason))) => {
+                let names = [Some(function).filter(|it| !it.is_empty()), reason];
+                let names: Vec<&str> = names.into_iter().flatten().collect();
+                format!("{} ({})", Why::of(function, reason).text(), names.join(", "))
+            }
             (None, None) => return None,
         };
         let last = links.last().copied().unwrap_or_default();
         let evidence =
             format!("{} is dropped by {by}; seen by {}", target.role(), links.join(", "));
-        let is_filtered = rule.is_some() || freed.is_some_and(|it| it.1 == Some("NETFILTER_DROP"));
+        let why = freed.map_or(Why::Other, |(function, reason)| Why::of(function, reason));
+        let is_filtered = rule.is_some() || why == Why::Filter;
         let is_of_host = target.is_gateway && is_filtered && last != self.interface.name;
         let fault = if is_of_host { &BY_GATEWAY } else { &DROPPED };
         let show = match rule {
@@ -178,7 +212,7 @@ impl Walk<'_> {
                 let words = [family, table.as_str(), chain.as_str()].map(quoted).join(" ");
                 format!("sudo nft -a list chain {words}")
             }
-            None => show(freed.and_then(|it| it.1), (target.ip, last)),
+            None => why.show(target.ip, last),
         };
         Some(self.found(fault, evidence).show(show))
     }
@@ -198,40 +232,70 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// What the kernel's reason means (include/net/dropreason-core.h).
-fn by_kernel(function: &str, reason: Option<&str>) -> String {
-    let meaning = match reason.unwrap_or_default() {
-        "NETFILTER_DROP" => "a rule of iptables-legacy, of a table netdev, or of the container",
-        "IP_RPFILTER" => "the check of source addresses, rp_filter",
-        "IP_INNOROUTES" | "IP_OUTNOROUTES" => "routing, which has no route",
-        "IP_INADDRERRORS" => "routing: no route, or forwarding is off",
-        "IP_INVALID_SOURCE" | "IP_LOCAL_SOURCE" => "the check of source addresses",
-        "NEIGH_FAILED" => "the wait for a neighbour that does not answer",
-        "PKT_TOO_BIG" => "a link with a smaller MTU",
-        "QDISC_DROP" => "a queueing discipline",
-        "TC_INGRESS" | "TC_EGRESS" => "a filter of tc",
-        "XDP" => "a program of XDP",
-        "BRIDGE_INGRESS_STP_STATE" => "a port of the bridge that does not forward",
-        "OTHERHOST" => "a host with another hardware address",
-        "SOCKET_FILTER" => "the filter of a socket",
-        _ => "the kernel",
-    };
-    let reason = reason.map(|reason| format!(", {reason}")).unwrap_or_default();
-    format!("{meaning} ({function}{reason})")
+/// Why the kernel has freed a packet: by its reason (include/net/dropreason-core.h), or by the
+/// function where it has none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Filter,
+    Source,
+    Routing,
+    Neighbour,
+    Length,
+    Queue,
+    Traffic,
+    Port,
+    Address,
+    Other,
 }
 
-/// The command that shows the cause.
-fn show(reason: Option<&str>, (to, link): (IpAddr, &str)) -> String {
-    let link = quoted(link);
-    match reason.unwrap_or_default() {
-        "NETFILTER_DROP" => "sudo nft list ruleset; sudo iptables-legacy-save -c".to_owned(),
-        "IP_RPFILTER" => {
-            format!("sysctl net.ipv4.conf.all.rp_filter net/ipv4/conf/{link}/rp_filter")
+impl Why {
+    fn of(function: &str, reason: Option<&str>) -> Why {
+        match (reason.unwrap_or_default(), function) {
+            ("NETFILTER_DROP", _) => Why::Filter,
+            ("IP_RPFILTER" | "IP_INVALID_SOURCE" | "IP_LOCAL_SOURCE", _) => Why::Source,
+            ("IP_INNOROUTES" | "IP_OUTNOROUTES" | "IP_INADDRERRORS", _) => Why::Routing,
+            ("NEIGH_FAILED", _) => Why::Neighbour,
+            ("PKT_TOO_BIG", _) => Why::Length,
+            ("QDISC_DROP", _) => Why::Queue,
+            ("TC_INGRESS" | "TC_EGRESS" | "XDP", _) => Why::Traffic,
+            ("BRIDGE_INGRESS_STP_STATE", _) => Why::Port,
+            ("OTHERHOST", _) => Why::Address,
+            (_, "nf_hook_slow" | "nft_do_chain" | "ipt_do_table" | "ip6t_do_table") => Why::Filter,
+            (_, "ip_error" | "ip6_pkt_drop" | "ip_forward" | "ip6_forward") => Why::Routing,
+            (_, "br_handle_frame") => Why::Port,
+            (_, "sch_handle_ingress" | "sch_handle_egress" | "tcf_classify") => Why::Traffic,
+            _ => Why::Other,
         }
-        "NEIGH_FAILED" => "ip neigh".to_owned(),
-        "TC_INGRESS" => format!("tc filter show dev {link} ingress"),
-        "QDISC_DROP" | "TC_EGRESS" => format!("tc -s qdisc show dev {link}"),
-        "BRIDGE_INGRESS_STP_STATE" => format!("bridge -d link show dev {link}"),
-        _ => format!("ip route get {to}"),
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Why::Filter => "a rule of iptables-legacy, of a table netdev, or of the container",
+            Why::Source => "the check of source addresses, rp_filter",
+            Why::Routing => "routing: no route, a blackhole, or forwarding is off",
+            Why::Neighbour => "the wait for a neighbour that does not answer",
+            Why::Length => "a link with a smaller MTU",
+            Why::Queue => "a queueing discipline",
+            Why::Traffic => "a filter of tc, or a program of XDP",
+            Why::Port => "a port of the bridge that does not forward",
+            Why::Address => "a host with another hardware address",
+            Why::Other => "the kernel",
+        }
+    }
+
+    /// The command that shows the cause.
+    fn show(self, to: IpAddr, link: &str) -> String {
+        let link = quoted(link);
+        match self {
+            Why::Filter => "sudo nft list ruleset; sudo iptables-legacy-save -c".to_owned(),
+            Why::Source => {
+                format!("sysctl net/ipv4/conf/all/rp_filter net/ipv4/conf/{link}/rp_filter")
+            }
+            Why::Neighbour | Why::Address => "ip neigh".to_owned(),
+            Why::Queue => format!("tc -s qdisc show dev {link}"),
+            Why::Traffic => format!("tc filter show dev {link} ingress"),
+            Why::Port => format!("bridge -d link show dev {link}"),
+            Why::Length | Why::Routing | Why::Other => format!("ip route get {to}"),
+        }
     }
 }

@@ -37,7 +37,10 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
     let width = |cell: fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or_default();
     let widths =
         (width(|row| row.label.chars().count()), width(|row| row.word().len()), CODE_WIDTH);
-    let mut text = String::new();
+    let mut text = match node.sent.get() {
+        0 => String::new(),
+        sent => format!("{sent} packets were sent\n"),
+    };
     for row in &rows {
         row.write(&mut text, widths, style);
     }

@@ -1,7 +1,7 @@
 //! D29x: the way of a container's packets to other networks, and back, as the kernel answers that
 //! asks for it. No packet is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ use super::wiring::Wiring;
 use crate::cni::result::IpConfig;
 use crate::error::Result;
 use crate::family::Family;
-use crate::net::netlink::{Address, Link, Question, Way};
+use crate::net::netlink::{Link, Question, Way};
 use crate::net::sysctl::Sysctl;
 
 const NO_ROUTE: Fault = Fault::error("D290", "the host has no route to other networks");
@@ -36,14 +36,19 @@ fn outside(family: Family) -> IpAddr {
 }
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let all = Wiring::all(node);
+    let families = Family::ALL.map(|family| {
+        let routers = all.iter().filter_map(|it| it.router(node, family)).map(|link| link.index);
+        (family, is_known(node, family, &routers.collect()))
+    });
     // What several attachments need, with how many do.
     let mut of_host: BTreeMap<String, (Finding, usize)> = BTreeMap::new();
-    for wiring in Wiring::all(node) {
+    for wiring in &all {
         let object = wiring.attachment.object();
         if findings.0.iter().any(|known| known.object == object) {
             continue; // it may be the cause
         }
-        let roads = Family::ALL.into_iter().filter_map(|family| Road::of(node, &wiring, family));
+        let roads = families.iter().filter_map(|known| Road::of(node, wiring, known));
         let found: Vec<Finding> =
             roads.filter_map(|road| Reader(findings).keep(road.obstacle(node))).collect();
         for finding in found {
@@ -70,17 +75,24 @@ struct Road<'a> {
     from: IpAddr,
     /// The host's link that routes them.
     router: &'a Link,
+    /// Whether the host has an address of the family that others may know.
+    is_known: bool,
 }
 
 impl<'a> Road<'a> {
-    /// None if it has no default route by the host.
-    fn of(node: &'a Node<'_>, wiring: &'a Wiring<'a>, family: Family) -> Option<Road<'a>> {
+    /// None if it has no default route by the host. In a VRF it would be in another table.
+    fn of(
+        node: &'a Node<'_>,
+        wiring: &'a Wiring<'a>,
+        &(family, is_known): &(Family, bool),
+    ) -> Option<Road<'a>> {
+        let interface = wiring.interface.filter(|link| link.master.is_none())?;
         let result = wiring.attachment.result.as_ref()?;
         result.routes.iter().find(|route| route.dst == family.whole())?;
         let of_family = |ip: &&IpConfig| Family::of_net(ip.address) == family;
         let from = result.ips.iter().find(of_family)?.address.addr();
         let router = wiring.router(node, family).filter(|router| router.up)?; // else it is the cause
-        Some(Road { wiring, interface: wiring.interface?, family, from, router })
+        Some(Road { wiring, interface, family, from, router, is_known })
     }
 
     /// The first thing on the way out and back that keeps packets from arriving.
@@ -100,11 +112,11 @@ impl<'a> Road<'a> {
         let out = Question { from, to, comes_by: Some(self.router.index) };
         let uplink = match node.netlink.way(out)? {
             Way::Link(link) => node.link(link),
-            Way::Nowhere(Errno::ENETUNREACH) => return Ok(self.without_route(node)),
+            Way::Nowhere(Errno::ENETUNREACH) => return Ok(self.without_route()),
             Way::Nowhere(errno) => return self.refused(errno, (from, to, router)),
         };
         let Some(uplink) = uplink else { return Ok(None) };
-        if let Some(problem) = self.problem_of(uplink, node) {
+        if let Some(problem) = self.problem_of(uplink) {
             let evidence = format!("{:?}, the link to other networks, {problem}", uplink.name);
             let show = format!("ip addr show dev {}", quoted(&uplink.name));
             return Ok(Some(Finding::new(&UPLINK, Object::Node, evidence).show(show)));
@@ -127,17 +139,11 @@ impl<'a> Road<'a> {
         Finding::new(fault, self.wiring.attachment.object(), evidence)
     }
 
-    /// A host whose only addresses are those of its containers' gateways needs no route to others.
-    fn without_route(&self, node: &Node<'_>) -> Option<Finding> {
-        let all = Wiring::all(node);
-        let is_gateway = |index: u32| {
-            all.iter().any(|it| it.router(node, self.family).is_some_and(|it| it.index == index))
-        };
-        let is_beside = |it: &&Address| {
-            let ip = it.net.addr();
-            Family::of(ip) == self.family && is_of_others(ip) && !is_gateway(it.link)
-        };
-        node.addresses.iter().find(is_beside)?;
+    /// A host without an address that others may know needs no route to them.
+    fn without_route(&self) -> Option<Finding> {
+        if !self.is_known {
+            return None;
+        }
         let (version, option) = match self.family {
             Family::V4 => ("IPv4", ""),
             Family::V6 => ("IPv6", "-6 "),
@@ -160,7 +166,8 @@ impl<'a> Road<'a> {
             return Ok(None);
         }
         let [all, of_link] = ["all", by].map(|link| Sysctl::ipv4_conf(link, "rp_filter").read());
-        let is_strict = is_v4 && errno == Errno::EINVAL && all?.max(of_link?) == "1";
+        let is_refusal = matches!(errno, Errno::EINVAL | Errno::EXDEV);
+        let is_strict = is_v4 && is_refusal && all?.max(of_link?) == "1";
         let why = if is_strict { " (rp_filter is strict)" } else { "" };
         let refusal = refusal(errno);
         let evidence = format!("packets from {from} to {to} that come in by {by:?} {refusal}{why}");
@@ -169,28 +176,38 @@ impl<'a> Road<'a> {
     }
 
     /// What keeps the link from carrying packets of the family.
-    fn problem_of(&self, uplink: &Link, node: &Node<'_>) -> Option<&'static str> {
-        let is_of_family = |ip: IpAddr| Family::of(ip) == self.family;
-        let has_address = || {
-            let mut own = node.addresses.iter().filter(|it| it.link == uplink.index);
-            own.any(|it| is_of_family(it.net.addr()))
-        };
+    fn problem_of(&self, uplink: &Link) -> Option<&'static str> {
         match () {
             () if !uplink.up => Some("is down"),
             () if uplink.lacks_carrier() => Some("has no carrier"),
-            // IPv6 needs only that of the link, which may be off.
-            () if self.wiring.is_set("ipMasq") && !has_address() => Some("has no address"),
+            // That of another link would do.
+            () if self.wiring.is_set("ipMasq") && !self.is_known => Some("has no address"),
             () => None,
         }
     }
 }
 
-/// Whether other machines may know the address.
-fn is_of_others(ip: IpAddr) -> bool {
-    match ip {
+/// Whether the host has an address of the family that other machines may know: not on a bridge of
+/// containers alone, and of IPv6 a global one.
+fn is_known(node: &Node<'_>, family: Family, routers: &BTreeSet<u32>) -> bool {
+    let leads_out = |index: u32| {
+        let mut ports = node.links.iter().filter(|link| link.master == Some(index));
+        match node.link(index).map_or("", |link| link.kind.as_str()) {
+            "bridge" => ports.any(|port| port.kind != "veth"),
+            kind => kind != "dummy",
+        }
+    };
+    let is_global = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
-        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
-    }
+        IpAddr::V6(ip) => ip.segments()[0] >> 13 == 1, // 2000::/3
+    };
+    node.addresses.iter().any(|it| {
+        let ip = it.net.addr();
+        Family::of(ip) == family
+            && is_global(ip)
+            && !routers.contains(&it.link)
+            && leads_out(it.link)
+    })
 }
 
 /// What the kernel does with a packet that it sends nowhere.

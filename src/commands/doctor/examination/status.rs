@@ -1,5 +1,7 @@
 //! D213: networks whose STATUS says that no ADD can succeed.
 
+use nix::errno::Errno;
+
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, text_of};
 use super::node::Node;
@@ -16,15 +18,18 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     for network in &node.networks {
         let object = Object::Network(network.list.name.clone());
         let is_about = |finding: &&Finding| {
-            let mut named = finding.evidence.split([' ', ',', ':', '"']);
+            let mut words = finding.evidence.split([' ', ',', ':']);
+            let quoted = format!("{:?}", network.list.name.as_str());
             finding.object == object
                 || finding.object == Object::Node
-                    && named.any(|word| word == network.list.name || network.has(word))
+                    && words.any(|word| word == quoted || network.has(word))
         };
         if findings.0.iter().any(|finding| is_about(&finding)) {
             continue;
         }
-        if let Err(error) = runtime.status(&network.list) {
+        if let Err(error) = runtime.status(&network.list)
+            && error.errno.is_none_or(|it| it != Errno::EPERM as i32 && it != Errno::EACCES as i32)
+        {
             let show = format!("sudo cni-multi net status {}", network.list.name);
             findings.add(Finding::new(&NOT_READY, object, text_of(&error)).show(show));
         }

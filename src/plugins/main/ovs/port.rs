@@ -281,10 +281,10 @@ pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Re
         found.push::<()>(Err(Error::check(what)));
     }
     let error = match rows(interfaces)?.first() {
-        Some(row) => datum::text(column(row, "error")?)?,
-        None => None,
+        Some(row) => column(row, "error").and_then(datum::text),
+        None => Ok(None),
     };
-    if let Some(error) = error.filter(|error| !error.is_empty()) {
+    if let Some(error) = found.push(error).flatten().filter(|error| !error.is_empty()) {
         let what = format!("Open vSwitch has an error of port {name:?}: {error}");
         found.push::<()>(Err(Error::check(what)));
     }

@@ -64,7 +64,8 @@ pub fn plan(
 }
 
 /// If a link of the attachment has the gateway of the container's address, the host's route to the
-/// address leads by a link of the attachment. One that is down has no routes, which is not a detour.
+/// address leads by a link of the attachment. One that is down has no routes: the
+/// plugin that made it reports that.
 fn require_no_detour(host: &Netlink, result: &AddResult, link: &Link, ip: IpAddr) -> Result<()> {
     let of_ip = result.ips.iter().find(|found| found.address.addr() == ip);
     let Some(gateway) = of_ip.and_then(|found| found.gateway) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! D53x, with `--probe`: what answers when containers send packets to their gateways, and whether
+//! D53x: what answers when containers send packets to their gateways, and whether
 //! another host answers for their own addresses.
 //!
 //! [`question`] is one question with its socket, opened inside the namespace; [`round`] asks those
@@ -60,12 +60,12 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             sockets += subject.most();
             batch.push(subject);
         }
-        probe(&mut batch, findings);
+        probe(&mut batch, node, findings);
     }
 }
 
 /// Probes for these containers at once.
-fn probe(batch: &mut [Subject<'_>], findings: &mut Findings) {
+fn probe(batch: &mut [Subject<'_>], node: &Node<'_>, findings: &mut Findings) {
     for subject in batch.iter_mut() {
         if let Err(error) = subject.open() {
             findings.add(subject.not_sent(&error));
@@ -73,7 +73,7 @@ fn probe(batch: &mut [Subject<'_>], findings: &mut Findings) {
     }
     let mut questions: Vec<&mut Question> =
         batch.iter_mut().flat_map(|subject| &mut subject.questions).collect();
-    Reader(findings).keep(round::ask(&mut questions));
+    Reader(findings).keep(round::ask(&mut questions, &node.sent));
     batch.iter().for_each(|subject| subject.judge(findings));
 }
 

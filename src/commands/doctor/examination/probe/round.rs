@@ -1,5 +1,6 @@
 //! Asks many questions at once: the time is that of one.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -12,8 +13,9 @@ use crate::error::{Error, Result};
 /// a port that does not forward yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Asks until each question is answered, or its patience has ended.
-pub fn ask(questions: &mut [&mut Question]) -> Result<()> {
+/// Asks until each question is answered, or its patience has ended. Adds to the packets that were
+/// `sent`.
+pub fn ask(questions: &mut [&mut Question], sent: &Cell<usize>) -> Result<()> {
     let begin = Instant::now();
     let mut next = Duration::ZERO;
     loop {
@@ -25,6 +27,7 @@ pub fn ask(questions: &mut [&mut Question]) -> Result<()> {
         }
         if after >= next {
             open.iter_mut().for_each(|question| question.ask());
+            sent.set(sent.get() + open.len());
             next += INTERVAL;
         }
         read_until(&mut open, begin + next)?;
