@@ -1,7 +1,6 @@
 //! Where packets have been, as the kernel's own trace says: the events of net and skb of tracefs
 //! (Documentation/trace/events.rst), in an instance of our own.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -121,16 +120,16 @@ fn remove_stale(instances: &Path) {
     }
 }
 
-/// How long after a link has seen a packet its end may come, in seconds. Later the kernel may have
-/// used its address for another one.
-const HASTE: f64 = 0.005;
+/// How long after a link has seen a packet its end may come, in microseconds. Later the kernel may
+/// have used its address for another one.
+const HASTE: u64 = 5000;
 /// Reasons of packets that wait for something before.
 const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
 
 /// The events of packets that a link has seen with the length. A line has the name of a process,
 /// which that chooses, before the event.
 fn read(text: &str) -> Vec<(String, Event)> {
-    let mut ours: BTreeMap<String, (f64, bool)> = BTreeMap::new();
+    let mut ours: Vec<(String, u64, bool)> = vec![];
     let mut events = vec![];
     for line in text.lines() {
         let names = WITH_LENGTH.iter().chain([&DROPS]).map(|event| event.rsplit('/').next());
@@ -139,29 +138,38 @@ fn read(text: &str) -> Vec<(String, Event)> {
             line.rfind(&marker).map(|at| (at, name, at + marker.len()))
         });
         let Some((at, name, begin)) = begins.max() else { continue };
-        let time = line[..at].rsplit(' ').next().and_then(|time| time.parse().ok());
-        let (time, fields): (f64, &str) = (time.unwrap_or_default(), &line[begin..]);
+        let time = line[..at].rsplit(' ').next().and_then(microseconds).unwrap_or_default();
+        let fields = &line[begin..];
         let field = |name: &str| {
             let value = fields.split(' ').find_map(|field| field.strip_prefix(name));
             value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
         let Some(skb) = field("skbaddr=") else { continue };
+        let known = ours.iter().position(|(known, ..)| *known == skb);
+        let known = known.map(|at| ours.swap_remove(at));
         if let Some(link) = field("dev=") {
-            ours.insert(skb.clone(), (time, name == "net_dev_xmit"));
+            ours.push((skb.clone(), time, name == "net_dev_xmit"));
             events.push((skb, Event::Seen { link }));
             continue;
         }
-        let Some((seen, is_sent)) = ours.remove(&skb) else { continue }; // of another length
+        let Some((_, seen, is_sent)) = known else { continue }; // of another length
         let function = field("location=").unwrap_or_default();
         let function = function.split('+').next().unwrap_or_default().to_owned();
         let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
         let is_patient = reason.as_deref().is_some_and(|reason| PATIENT.contains(&reason));
         // A driver frees what it has sent.
-        if !is_sent && (is_patient || time - seen < HASTE) {
+        if !is_sent && (is_patient || time.saturating_sub(seen) < HASTE) {
             events.push((skb, Event::Freed { function, reason }));
         }
     }
     events
+}
+
+/// A time as in `7.304000`, of seconds.
+fn microseconds(time: &str) -> Option<u64> {
+    let (seconds, fraction) = time.split_once('.')?;
+    let fraction: u64 = format!("{fraction:0<6}").parse().ok()?;
+    Some(seconds.parse::<u64>().ok()? * 1_000_000 + fraction)
 }
 
 #[cfg(test)]
