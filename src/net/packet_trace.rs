@@ -14,7 +14,8 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const PREFIX: &str = "cni-multi-";
 /// The events of packets with a length.
 const WITH_LENGTH: [&str; 3] = ["net/net_dev_queue", "net/net_dev_xmit", "net/netif_receive_skb"];
-const DROPS: &str = "skb/kfree_skb";
+/// The events of all packets: one is dropped, or was of use.
+const ENDS: [&str; 2] = ["skb/kfree_skb", "skb/consume_skb"];
 /// What is added to the length on the way out: nothing, the header of Ethernet, that with a VLAN.
 const HEADERS: [u32; 3] = [0, 14, 18];
 
@@ -33,7 +34,7 @@ pub enum Event {
     },
     /// The kernel has freed it: dropped it, or taken what it needed.
     Freed {
-        /// The function; empty where neither the trace nor /proc/kallsyms has its name.
+        /// The function; empty where the kernel prints a hash of its address (before Linux 6.4).
         function: String,
         /// The reason, as the kernel names it (Linux 5.17).
         reason: Option<String>,
@@ -62,8 +63,9 @@ impl PacketTrace {
             trace.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
             trace.put(&format!("events/{event}/enable"), "1")?;
         }
-        let _ = trace.put("options/hash-ptr", "0"); // Linux 5.12; its addresses have names
-        trace.put(&format!("events/{DROPS}/enable"), "1")?;
+        for event in ENDS {
+            trace.put(&format!("events/{event}/enable"), "1")?;
+        }
         Ok(Some(trace))
     }
 
@@ -78,15 +80,7 @@ impl PacketTrace {
         let path = self.instance.join("trace");
         let text = fs::read_to_string(&path).map_err(Error::at_path("read", &path))?;
         self.put("trace", "")?; // which empties it
-        let mut events = read(&text);
-        for (_, event) in &mut events {
-            if let Event::Freed { function, .. } = event
-                && let Ok(address) = u64::from_str_radix(function.trim_start_matches("0x"), 16)
-            {
-                *function = name_of(address).unwrap_or_default();
-            }
-        }
-        Ok(events)
+        Ok(read(&text))
     }
 }
 
@@ -94,18 +88,6 @@ impl Drop for PacketTrace {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.instance); // the next run removes it
     }
-}
-
-/// The function at an address, by /proc/kallsyms; None where that hides addresses.
-fn name_of(address: u64) -> Option<String> {
-    let symbols = fs::read_to_string("/proc/kallsyms").ok()?;
-    let all = symbols.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let at = u64::from_str_radix(words.next()?, 16).ok()?;
-        let name = words.nth(1)?;
-        (at != 0 && at <= address).then_some((at, name))
-    });
-    all.max_by_key(|(at, _)| *at).map(|(_, name)| name.to_owned())
 }
 
 /// Removes the instances of processes that are gone.
@@ -120,19 +102,30 @@ fn remove_stale(instances: &Path) {
     }
 }
 
-/// How long after a link has seen a packet its end may come, in microseconds. Later the kernel may
-/// have used its address for another one.
-const HASTE: u64 = 5000;
+/// How long after a link has seen a packet its end may come, in microseconds: what has ended without
+/// an event leaves its address to another one.
+const HASTE: u64 = 100_000;
 /// Reasons of packets that wait for something before.
 const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
+
+/// Where a packet was seen last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// In the queue of a link.
+    Queue,
+    /// Sent by a link, whose driver then frees it.
+    Wire,
+    /// Received.
+    Host,
+}
 
 /// The events of packets that a link has seen with the length. A line has the name of a process,
 /// which that chooses, before the event.
 fn read(text: &str) -> Vec<(String, Event)> {
-    let mut ours: Vec<(String, u64, bool)> = vec![];
+    let mut ours: Vec<(String, u64, At)> = vec![];
     let mut events = vec![];
     for line in text.lines() {
-        let names = WITH_LENGTH.iter().chain([&DROPS]).map(|event| event.rsplit('/').next());
+        let names = WITH_LENGTH.iter().chain(&ENDS).map(|event| event.rsplit('/').next());
         let begins = names.flatten().filter_map(|name| {
             let marker = format!(": {name}: ");
             line.rfind(&marker).map(|at| (at, name, at + marker.len()))
@@ -148,17 +141,26 @@ fn read(text: &str) -> Vec<(String, Event)> {
         let known = ours.iter().position(|(known, ..)| *known == skb);
         let known = known.map(|at| ours.swap_remove(at));
         if let Some(link) = field("dev=") {
-            ours.push((skb.clone(), time, name == "net_dev_xmit"));
+            let at = match (name, known) {
+                ("net_dev_queue", _) => At::Queue,
+                // The other end of a pair may have it before this end says that it is sent.
+                ("net_dev_xmit", Some((.., At::Queue))) => At::Wire,
+                ("net_dev_xmit", Some((.., at))) => at,
+                _ => At::Host,
+            };
+            ours.push((skb.clone(), time, at));
             events.push((skb, Event::Seen { link }));
             continue;
         }
-        let Some((_, seen, is_sent)) = known else { continue }; // of another length
+        let Some((_, seen, at)) = known else { continue }; // of another length
         let function = field("location=").unwrap_or_default();
-        let function = function.split('+').next().unwrap_or_default().to_owned();
+        let function = function.split('+').next().unwrap_or_default();
+        let is_name = function.starts_with(|first: char| first.is_alphabetic() || first == '_');
+        let function = if is_name { function.to_owned() } else { String::new() };
         let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
         let is_patient = reason.as_deref().is_some_and(|reason| PATIENT.contains(&reason));
-        // A driver frees what it has sent.
-        if !is_sent && (is_patient || time.saturating_sub(seen) < HASTE) {
+        let is_soon = is_patient || time.saturating_sub(seen) < HASTE;
+        if name == "kfree_skb" && at != At::Wire && is_soon {
             events.push((skb, Event::Freed { function, reason }));
         }
     }
@@ -189,6 +191,9 @@ mod tests {
 ";
         let late = text.replace("7.304", "7.9");
         assert_eq!(read(&late).len(), 3, "the address is another packet's by then");
+        let used = text
+            .replace(" kfree_skb: skbaddr=00000000a1 rx", " consume_skb: skbaddr=00000000a1 rx");
+        assert_eq!(read(&used).len(), 3, "it was of use");
         let sent = text.replace("netif_receive_skb: dev=veth9 skbaddr=00000000a1", "x: dev=y");
         assert_eq!(read(&sent).len(), 2, "a driver frees what it has sent");
         let named = text.replace("<idle>-0", "a: net_dev_xmit: ");
