@@ -27,6 +27,6 @@ pub fn run(bytes: &[u8]) {
         ports.iter().for_each(|port| drop(port.key()));
     }
     let _ = port::require_bridge(&database, &conf, &key);
-    let _ = port::inspect(&database, &conf, (&key, "veth0"));
+    let _ = port::verify(&database, &conf, (&key, "veth0"));
     let _ = port::delete(&database, Wanted::Of(&key));
 }

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
@@ -83,6 +83,14 @@ pub struct Transport {
     memory: RefCell<Option<Memory<Refusal>>>,
 }
 
+/// Readable when something has arrived: for poll(2).
+impl AsFd for Transport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket is open for as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+    }
+}
+
 impl Transport {
     /// Opens a socket of the protocol (NETLINK_ROUTE, NETLINK_NETFILTER).
     pub fn open(protocol: isize) -> Result<Transport, Errno> {
@@ -105,11 +113,6 @@ impl Transport {
     /// Joins a multicast group, to be notified of changes.
     pub fn join(&mut self, group: u32) -> Result<(), Errno> {
         self.socket.add_membership(group).map_err(errno_of)
-    }
-
-    /// The socket, for poll(2).
-    pub fn socket(&self) -> &Socket {
-        &self.socket
     }
 
     /// The kernel's cookie of the socket's namespace. It is never reused, unlike a path and even an

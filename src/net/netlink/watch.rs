@@ -1,6 +1,6 @@
 //! Waits for the kernel's notification that something changed, instead of polling.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -83,8 +83,7 @@ impl Watch {
 /// Readable when something changed.
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket is open for as long as `self` is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.transport.socket().as_raw_fd()) }
+        self.transport.as_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 //! dropped one.
 
 use std::fmt;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -88,8 +88,7 @@ impl Trace {
     /// What has dropped packets since the last call, the first first.
     pub fn drops(&self) -> Result<Vec<Dropped>> {
         let mut drops = vec![];
-        // SAFETY: the socket is open for as long as `self` is borrowed.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.group.socket().as_raw_fd()) };
+        let socket = self.group.as_fd();
         let failed = |errno| Error::kernel("read nf_tables' trace", errno);
         while poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], PollTimeout::ZERO)
             .map_err(failed)?
