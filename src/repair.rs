@@ -32,6 +32,8 @@ pub struct Repairs {
     known: RefCell<BTreeSet<String>>,
     /// What a look has verified that several attachments share.
     sound: RefCell<BTreeSet<String>>,
+    /// The differences of the container's side, which stays as it is.
+    left: RefCell<Vec<String>>,
     /// The plugins of others, which cannot repair.
     skipped: RefCell<BTreeSet<String>>,
 }
@@ -44,6 +46,7 @@ impl Repairs {
             changes: RefCell::default(),
             known: RefCell::default(),
             sound: RefCell::default(),
+            left: RefCell::default(),
             skipped: RefCell::default(),
         }
     }
@@ -102,6 +105,25 @@ impl Repairs {
         }
     }
 
+    /// Notes the differences of a comparison with what the container may change. Returns any other
+    /// error.
+    pub fn leave(&self, compared: Result<()>) -> Result<()> {
+        match compared {
+            Err(error) if error.code == Code::CHECK_FAILED => {
+                self.left
+                    .borrow_mut()
+                    .extend(error.into_parts().iter().map(|part| part.msg.clone()));
+                Ok(())
+            }
+            compared => compared,
+        }
+    }
+
+    /// The differences that were left since the last call.
+    pub fn take_left(&self) -> Vec<String> {
+        self.left.take()
+    }
+
     /// Notes that this plugin, which is not compiled in, was not asked.
     pub fn skip(&self, plugin: impl fmt::Display) {
         self.skipped.borrow_mut().insert(plugin.to_string());
@@ -121,6 +143,7 @@ impl Repairs {
     /// Drops what was found, because something has changed since.
     pub fn begin_again(&self) {
         self.changes.take();
+        self.left.take();
         self.known.take();
         self.sound.take();
     }

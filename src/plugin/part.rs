@@ -34,6 +34,12 @@ pub trait Part<'a> {
     /// of CHECK, since its cause is reported, and is repaired.
     fn compare(&self, on: Target<'a>) -> Result<()>;
 
+    /// For a repair, which looks at every attachment of the node: whether a part that stays as it is may
+    /// differ. Returns false if a few questions without a dump show that it does not.
+    fn may_differ(&self, _on: Target<'a>) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Makes it again after `compare` has found a difference: as ADD, unless what is left of it is
     /// in the way.
     fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
@@ -127,10 +133,16 @@ impl<'p, 'a> Parts<'p, 'a> {
         ErrorList::of(compared.filter(|outcome| !outcome.as_ref().is_err_and(follows)))
     }
 
-    /// Makes again those that differ, or notes them.
+    /// Makes again those that differ, or notes them; of the container's side, what is left.
     pub fn repair(&self, on: Target<'a>, repairs: &Repairs) -> Result<()> {
         let mut errors = ErrorList::default();
-        for part in self.0.iter().filter(|part| part.is_repaired()) {
+        for part in &self.0 {
+            if !part.is_repaired() {
+                if errors.push(part.may_differ(on)) == Some(true) {
+                    errors.push(repairs.leave(part.compare(on)));
+                }
+                continue;
+            }
             let compare = || part.compare(on);
             let again = || transaction(|rb| part.make_again(on, rb));
             let repaired = match part.is_shared() {

@@ -31,6 +31,8 @@ pub struct Round<'r, 'a> {
     /// What looks have found since the last change.
     look: Repairs,
     made: Repairs,
+    /// What the last look has left of the container's side.
+    left: Vec<String>,
     /// The namespaces of the host.
     host: Vec<FileId>,
 }
@@ -50,7 +52,7 @@ impl<'r, 'a> Round<'r, 'a> {
         let host = netns::of_host()?;
         runtime.handles.remember()?;
         let (look, made) = (Repairs::new(Extent::Look), Repairs::new(Extent::Make));
-        Ok(Round { runtime, extent, look, made, host })
+        Ok(Round { runtime, extent, look, made, left: vec![], host })
     }
 
     /// Repairs an attachment by its record. A plugin that fails does not keep the later ones from
@@ -58,6 +60,7 @@ impl<'r, 'a> Round<'r, 'a> {
     pub fn repair(&mut self, list: &NetworkList, recorded: &Recorded) -> Result<Presence> {
         self.runtime.cache = recorded.cache.clone();
         let looked = self.look(list, recorded);
+        self.left = self.look.take_left();
         if self.extent == Extent::Look || (looked.is_ok() && !self.look.has_changes()) {
             return looked;
         }
@@ -74,6 +77,13 @@ impl<'r, 'a> Round<'r, 'a> {
             Extent::Look => self.look.take_changes(),
             Extent::Make => self.made.take_changes(),
         }
+    }
+
+    /// The differences of the container's side that the last look has left. While there is something
+    /// to repair a later plugin may make what an earlier one misses.
+    pub fn take_left(&mut self) -> Vec<String> {
+        let left = std::mem::take(&mut self.left);
+        if self.look.has_changes() { vec![] } else { left }
     }
 
     /// The plugins that are other programs, each once.
@@ -118,18 +128,21 @@ impl<'r, 'a> Round<'r, 'a> {
         found.require_interface(&self.host)?;
         let runtime = self.runtime.within(&held.env);
         let repaired = runtime.repair_all(&found, &self.made);
-        require_taken(&runtime, &found, &self.made, repaired)
+        let (repaired, left) = require_taken(&runtime, &found, &self.made, repaired);
+        self.left = left;
+        repaired
     }
 }
 
-/// Looks again after a repair. A change that is missing again is an error, and no change: the kernel
-/// may not have kept it, or another program has undone it.
+/// Looks again after a repair; also returns what is left of the container's side. A change that is
+/// missing again is an error, and no change: the kernel may not have kept it, or another program has
+/// undone it.
 fn require_taken(
     runtime: &Runtime<'_>,
     found: &Found<'_>,
     made: &Repairs,
     repaired: Result<Presence>,
-) -> Result<Presence> {
+) -> (Result<Presence>, Vec<String>) {
     let again = Repairs::new(Extent::Look);
     let looked = runtime.repair_all(found, &again);
     let retracted = made.retract(&again);
@@ -138,8 +151,8 @@ fn require_taken(
         Err(_) => (repaired, retracted), // the look has found what this has reported
     };
     let not_taken = missing.iter().map(|change| Err(not_taken(change)));
-    ErrorList::of([done.map(drop)].into_iter().chain(not_taken))?;
-    Ok(Presence::Alive)
+    let errors = ErrorList::of([done.map(drop)].into_iter().chain(not_taken));
+    (errors.map(|()| Presence::Alive), again.take_left())
 }
 
 fn not_taken(change: &str) -> Error {

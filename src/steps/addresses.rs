@@ -1,7 +1,7 @@
 //! Addresses and routes of the container's interface.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -123,10 +123,33 @@ impl<'a> Part<'a> for Inside<'_> {
         verify(on.at, link, self.result, index)
     }
 
+    fn may_differ(&self, on: Target<'a>) -> Result<bool> {
+        let Some((link, _)) = self.found else { return Ok(false) };
+        let container = on.at.netlink()?;
+        for ip in &self.result.ips {
+            if !link.up || !container.is_local(ip.address.addr()).unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+        let leads_elsewhere = |route: &result::Route| {
+            let to = match (route.dst.prefix_len(), Family::of_net(route.dst)) {
+                (0, Family::V4) => DOCUMENTATION_V4.into(),
+                (0, Family::V6) => DOCUMENTATION_V6.into(),
+                _ => route.dst.network(),
+            };
+            container.link_towards(to).ok() != Some(link.index)
+        };
+        Ok(self.result.routes.iter().any(leads_elsewhere))
+    }
+
     fn is_repaired(&self) -> bool {
         false
     }
 }
+
+/// Addresses of no network (RFC 5737, RFC 3849), which only a default route leads to.
+const DOCUMENTATION_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const DOCUMENTATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// Gives the interface the addresses and routes of the result, and sets it up.
 pub fn configure(

@@ -14,6 +14,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use crate::steps::ipam::{self, Ipam};
@@ -262,16 +263,15 @@ impl<'a> Addressing<'a> {
     }
 }
 
-/// CHECK of a plugin whose attachment is such a link: compares the lease, if any, the link, the
-/// `properties` that the plugin has given it, its addresses and its routes.
-pub fn check(
+/// Compares the container's link with the result: kind, hardware address, addresses and routes.
+/// `properties` compares what the plugin itself has set.
+pub fn compare(
     on: Target<'_>,
     result: Result<AddResult>,
     kind: Option<&str>,
     properties: impl FnOnce(&Link) -> Result<()>,
 ) -> Result<()> {
     let mut found = ErrorList::default();
-    found.push(ipam::check_if_any(on.cx, on.at));
     if let Some(result) = found.push(result)
         && let Some((link, index)) = prev_result::see(on.at, &result, kind, &mut found)
     {
@@ -283,4 +283,19 @@ pub fn check(
         }
     }
     found.finish()
+}
+
+/// CHECK of a plugin that creates only a link in the container: checks the lease, if any, and reports
+/// what the plugin has `compared`.
+pub fn check(on: Target<'_>, compared: impl FnOnce() -> Result<()>) -> Result<()> {
+    ErrorList::of([ipam::check_if_any(on.cx, on.at), compared()])
+}
+
+/// Repairs the lease, if any. What the plugin has `compared` is in the container and stays.
+pub fn repair(
+    on: Target<'_>,
+    repairs: &Repairs,
+    compared: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    ErrorList::of([ipam::repair_if_any(on.cx, on.at, repairs), repairs.leave(compared())])
 }

@@ -41,6 +41,11 @@ pub fn container_interface<'a>(
     Ok((index, interface))
 }
 
+/// The index of the container's interface in prevResult. Results before 0.3 have none.
+pub fn index_of(result: &AddResult, at: &Attachment) -> Option<usize> {
+    container_interface(result, at).ok().map(|(index, _)| index)
+}
+
 /// The container's interface as the kernel has it, and its index in prevResult.
 pub fn see(
     at: &Attachment,

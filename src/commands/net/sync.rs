@@ -46,7 +46,9 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
     for (number, recorded) in all.iter().enumerate() {
         report.progress.count(number, all.len());
         let repaired = lists.of(recorded).and_then(|list| round.repair(list, recorded));
+        let left = round.take_left();
         report.add(&recorded.at, &repaired, round.take_changes());
+        left.iter().for_each(|difference| report.add_left(&recorded.at, difference));
         errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at)));
     }
     let skipped: Vec<String> = round.take_skipped().collect();
@@ -119,6 +121,7 @@ struct Report<'a> {
     repaired: usize,
     failed: usize,
     rows: Vec<Value>,
+    left: Vec<Value>,
     /// The result of writing the report. A closed stdout does not stop the work.
     written: Result<()>,
 }
@@ -136,6 +139,7 @@ impl<'a> Report<'a> {
             repaired: 0,
             failed: 0,
             rows: vec![],
+            left: vec![],
             written: Ok(()),
         }
     }
@@ -155,13 +159,24 @@ impl<'a> Report<'a> {
     }
 
     fn add_change(&mut self, at: &Parameters, change: &str) {
-        let Key { network, ifname, .. } = &at.key;
-        if self.as_json {
-            self.rows.push(row(&at.key, change));
-        } else {
-            let [name, change] = [&at.name(), change].map(visible);
-            self.print(&format!("{network} {name} {ifname}: {change}\n"));
+        match self.as_json {
+            true => self.rows.push(row(&at.key, "change", change)),
+            false => self.print_of(at, change),
         }
+    }
+
+    /// Adds a difference of the container's side, which stays as it is.
+    fn add_left(&mut self, at: &Parameters, difference: &str) {
+        match self.as_json {
+            true => self.left.push(row(&at.key, "difference", difference)),
+            false => self.print_of(at, &format!("not repaired: {difference}")),
+        }
+    }
+
+    fn print_of(&mut self, at: &Parameters, text: &str) {
+        let Key { network, ifname, .. } = &at.key;
+        let [name, text] = [&at.name(), text].map(visible);
+        self.print(&format!("{network} {name} {ifname}: {text}\n"));
     }
 
     fn print(&mut self, text: &str) {
@@ -200,6 +215,7 @@ impl<'a> Report<'a> {
             put(&mut members, name, Value::number(count as u64));
         }
         put(&mut members, "changes", Value::Array(std::mem::take(&mut self.rows)));
+        put(&mut members, "notRepaired", Value::Array(std::mem::take(&mut self.left)));
         table::json(&Value::Object(members))
     }
 }
@@ -210,11 +226,11 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-fn row(key: &Key, change: &str) -> Value {
+fn row(key: &Key, name: &str, text: &str) -> Value {
     let mut members = Members::new();
     put_text(&mut members, "network", key.network.as_str());
     put_text(&mut members, "containerId", key.container_id.as_str());
     put_text(&mut members, "ifname", key.ifname.as_str());
-    put_text(&mut members, "change", change);
+    put_text(&mut members, name, text);
     Value::Object(members)
 }

@@ -61,8 +61,8 @@ impl Plugin for Dummy {
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
-        let result = prev_result::require(cx);
-        container_link::check(Target { cx, at }, result, Some(KIND), |_| Ok(()))
+        let on = Target { cx, at };
+        container_link::check(on, || compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -79,15 +79,19 @@ impl Plugin for Dummy {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
     fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || compare(on))
     }
 }
 
 fn without_ipam() -> Error {
     Error::missing("ipam.type", "the name of an ipam plugin")
         .saying("dummy interface requires an IPAM configuration")
+}
+
+fn compare(on: Target<'_>) -> Result<()> {
+    container_link::compare(on, prev_result::require(on.cx), Some(KIND), |_| Ok(()))
 }
 
 fn plan() -> Plan {

@@ -95,13 +95,7 @@ impl Plugin for Ipvlan {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let on = Target { cx, at };
-        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
-            ErrorList::of([
-                verify_mode(link, conf.mode),
-                conf.lower_link(&conf.master).verify(cx, at, link),
-                conf.accept_ra.compare(on),
-            ])
-        })
+        container_link::check(on, || conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -121,9 +115,9 @@ impl Plugin for Ipvlan {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || conf.compare(on))
     }
 }
 
@@ -138,6 +132,17 @@ fn addressing<'a>(cx: &'a Context<'a>, previous: Option<&AddResult>) -> Result<A
 }
 
 impl Conf {
+    /// Compares what is in the container.
+    fn compare(&self, on: Target<'_>) -> Result<()> {
+        container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
+            ErrorList::of([
+                verify_mode(link, self.mode),
+                self.lower_link(&self.master).verify(on.cx, on.at, link),
+                self.accept_ra.compare(on),
+            ])
+        })
+    }
+
     fn lower_link<'a>(&self, name: &'a str) -> LowerLink<'a> {
         LowerLink::new(name, self.link_in_container)
     }

@@ -75,8 +75,8 @@ impl Plugin for Loopback {
     }
 
     /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        repairs.leave(Self::check(cx, conf, at))
     }
 }
 

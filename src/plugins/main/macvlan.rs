@@ -95,14 +95,7 @@ impl Plugin for Macvlan {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let on = Target { cx, at };
-        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
-            ErrorList::of([
-                verify_mode(link, conf.mode),
-                verify_queue(link, conf.bcqueuelen),
-                conf.lower_link().verify(cx, at, link),
-                conf.accept_ra.compare(on),
-            ])
-        })
+        container_link::check(on, || conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -120,13 +113,25 @@ impl Plugin for Macvlan {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || conf.compare(on))
     }
 }
 
 impl Conf {
+    /// Compares what is in the container.
+    fn compare(&self, on: Target<'_>) -> Result<()> {
+        container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
+            ErrorList::of([
+                verify_mode(link, self.mode),
+                verify_queue(link, self.bcqueuelen),
+                self.lower_link().verify(on.cx, on.at, link),
+                self.accept_ra.compare(on),
+            ])
+        })
+    }
+
     fn lower_link(&self) -> LowerLink<'_> {
         LowerLink::new(&self.master, self.link_in_container)
     }

@@ -129,9 +129,11 @@ impl Plugin for Ptp {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
-        let link = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
+        let inside = at.netlink()?.link(at.ifname())?;
+        let link = veth::host_end(cx, at, &result, &inside)?;
+        let found = prev_result::index_of(&result, at).map(|index| (&inside, index));
         ipam::repair_before(cx, at, repairs, || {
-            conf.parts(&result, Some(&link), None).repair(Target { cx, at }, repairs)
+            conf.parts(&result, Some(&link), found).repair(Target { cx, at }, repairs)
         })
     }
 }

@@ -93,14 +93,7 @@ impl Plugin for Vlan {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
         let on = Target { cx, at };
-        container_link::check(on, prev_result::require(cx), Some(KIND), |link| {
-            ErrorList::of([
-                conf.verify_id(link),
-                conf.verify_mtu(link),
-                conf.lower_link().verify(cx, at, link),
-                conf.accept_ra.compare(on),
-            ])
-        })
+        container_link::check(on, || conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -118,9 +111,9 @@ impl Plugin for Vlan {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || conf.compare(on))
     }
 }
 
@@ -139,6 +132,18 @@ fn validate_id(id: i64) -> Result<()> {
 }
 
 impl Conf {
+    /// Compares what is in the container.
+    fn compare(&self, on: Target<'_>) -> Result<()> {
+        container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
+            ErrorList::of([
+                self.verify_id(link),
+                self.verify_mtu(link),
+                self.lower_link().verify(on.cx, on.at, link),
+                self.accept_ra.compare(on),
+            ])
+        })
+    }
+
     fn lower_link(&self) -> LowerLink<'_> {
         LowerLink::new(&self.master, self.link_in_container)
     }

@@ -8,7 +8,7 @@ use crate::plugin::part::{Part, Target};
 use crate::steps::{container_link, prev_result};
 
 /// Compares the bond with prevResult and the configuration.
-pub fn verify(on: Target<'_>, conf: &Conf) -> Result<()> {
+pub fn compare(on: Target<'_>, conf: &Conf) -> Result<()> {
     let mut result = prev_result::require(on.cx);
     if let Ok(result) = &mut result
         && conf.follows_active_link()
@@ -16,7 +16,7 @@ pub fn verify(on: Target<'_>, conf: &Conf) -> Result<()> {
         // The bond's hardware address changes with its active link.
         result.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
     }
-    container_link::check(on, result, Some(KIND), |bond| {
+    container_link::compare(on, result, Some(KIND), |bond| {
         ErrorList::of([
             verify_mode(conf, bond),
             verify_mtu(conf, bond),

@@ -22,7 +22,7 @@ use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
-use crate::steps::ipam::{self, Ipam, Leases};
+use crate::steps::ipam::{Ipam, Leases};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 
@@ -56,7 +56,8 @@ impl Plugin for Bond {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        check::verify(Target { cx, at }, conf)
+        let on = Target { cx, at };
+        container_link::check(on, || check::compare(on, conf))
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -74,9 +75,9 @@ impl Plugin for Bond {
         owned::remove(&[&Leases, &Bonds(conf)], cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || check::compare(on, conf))
     }
 }
 

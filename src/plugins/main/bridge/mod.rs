@@ -99,8 +99,10 @@ impl Plugin for Bridge {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let (result, member) = (prev_result::require(cx)?, Member { cx, conf, at });
-        let port = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
-        let seen = member.seeing(&result, None, Some(&port), None);
+        let inside = at.netlink()?.link(at.ifname())?;
+        let port = veth::host_end(cx, at, &result, &inside)?;
+        let found = prev_result::index_of(&result, at).map(|index| (&inside, index));
+        let seen = member.seeing(&result, None, Some(&port), found);
         ipam::repair_before(cx, at, repairs, || {
             let mac = member.mac_of(&result);
             let mut parts = seen.bridge_parts();

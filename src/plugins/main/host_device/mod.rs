@@ -50,11 +50,8 @@ impl Plugin for HostDevice {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let (on, result) = (Target { cx, at }, prev_result::require(cx));
-        if result.as_ref().is_ok_and(|result| conf.is_of_user_space(result, at)) {
-            return ipam::check_if_any(cx, at);
-        }
-        container_link::check(on, result, None, |_| conf.accept_ra.compare(on))
+        let on = Target { cx, at };
+        container_link::check(on, || conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -70,9 +67,9 @@ impl Plugin for HostDevice {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || conf.compare(on))
     }
 }
 
@@ -93,6 +90,15 @@ impl Owned for Devices {
 }
 
 impl Conf {
+    /// Compares what is in the container.
+    fn compare(&self, on: Target<'_>) -> Result<()> {
+        let result = prev_result::require(on.cx);
+        if result.as_ref().is_ok_and(|result| self.is_of_user_space(result, on.at)) {
+            return Ok(());
+        }
+        container_link::compare(on, result, None, |_| self.accept_ra.compare(on))
+    }
+
     /// Whether prevResult says that the device is of user space: no link went into the container.
     fn is_of_user_space(&self, result: &AddResult, at: &Attachment) -> bool {
         let inside = prev_result::container_interface(result, at);

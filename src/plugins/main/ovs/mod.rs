@@ -100,10 +100,12 @@ impl Plugin for Ovs {
         let conf = &flat_file::completed(conf)?;
         conf.bridge()?;
         let result = prev_result::require(cx)?;
-        let link = veth::host_end(cx, at, &result, &at.netlink()?.link(at.ifname())?)?;
+        let inside = at.netlink()?.link(at.ifname())?;
+        let link = veth::host_end(cx, at, &result, &inside)?;
+        let found = prev_result::index_of(&result, at).map(|index| (&inside, index));
         ipam::repair_before(cx, at, repairs, || {
             let member = Member { cx, conf, at, database: &conf.connect(cx)? };
-            member.parts(&result, Some(&link), None).repair(Target { cx, at }, repairs)
+            member.parts(&result, Some(&link), found).repair(Target { cx, at }, repairs)
         })
     }
 }

@@ -92,9 +92,8 @@ impl Plugin for Tap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let result = prev_result::require(cx);
-        let properties = |link: &Link| conf.verify_bridge(at, link);
-        container_link::check(Target { cx, at }, result, Some(KIND), properties)
+        let on = Target { cx, at };
+        container_link::check(on, || conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -110,9 +109,9 @@ impl Plugin for Tap {
         owned::remove(OWNS, cx, Removal::Gc(valid))
     }
 
-    /// Only the lease: the interface is in the container.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let on = Target { cx, at };
+        container_link::repair(on, repairs, || conf.compare(on))
     }
 }
 
@@ -148,6 +147,12 @@ fn not_in_container(name: &str) -> Error {
 }
 
 impl Conf {
+    /// Compares what is in the container.
+    fn compare(&self, on: Target<'_>) -> Result<()> {
+        let result = prev_result::require(on.cx);
+        container_link::compare(on, result, Some(KIND), |link| self.verify_bridge(on.at, link))
+    }
+
     fn create_tap(&self, spec: &TapSpec) -> Result<()> {
         match self.selinux_context.as_str() {
             "" => tuntap::create_tap(spec),

@@ -108,7 +108,10 @@ impl Plugin for Tuning {
         prev_result::require(cx)?;
         allowlist::require(&conf.settings)?;
         let changes = sysctls::survey(at, &conf.settings)?;
-        parts(&changes).repair(Target { cx, at }, repairs)
+        let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
+        let link = link_if_tuned(at, &conf.attributes).map_err(gone);
+        let compared = link.and_then(|link| conf.attributes.verify(&link));
+        ErrorList::of([repairs.leave(compared), parts(&changes).repair(Target { cx, at }, repairs)])
     }
 }
 
