@@ -63,7 +63,7 @@ impl Echo {
         Ok(Echo { socket, to, number: 0, length: DATA.len() })
     }
 
-    /// The same with requests whose packets have this length, from the header of IP on.
+    /// Pads each request so that its packet has this length, IP header included.
     #[must_use]
     pub fn of_length(self, length: u32) -> Echo {
         let headers = HEADER + if self.to.is_ipv4() { 20 } else { 40 };
@@ -171,9 +171,14 @@ fn request(to: IpAddr, number: u16, length: usize) -> Vec<u8> {
     message
 }
 
+/// The identifier of this process's requests, as they have it.
+pub fn identifier() -> [u8; 2] {
+    (std::process::id() as u16).to_be_bytes()
+}
+
 /// Identifier and sequence number.
 fn identity(number: u16) -> [u8; 4] {
-    let [id, sequence] = [(std::process::id() as u16).to_be_bytes(), number.to_be_bytes()];
+    let [id, sequence] = [identifier(), number.to_be_bytes()];
     [id[0], id[1], sequence[0], sequence[1]]
 }
 

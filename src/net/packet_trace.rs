@@ -1,5 +1,5 @@
-//! Where packets have been, as the kernel's own trace says: the events of net and skb of tracefs
-//! (Documentation/trace/events.rst), in an instance of our own.
+//! Follows packets by the trace events `net` and `skb` of the kernel (Documentation/trace/events.rst),
+//! in a tracefs instance of our own: which links saw a packet, and which function dropped it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -27,12 +27,12 @@ pub struct PacketTrace {
 /// What has happened to a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A link has received it, or sent it.
+    /// A link has received, queued or sent the packet.
     Seen {
         /// The link's name, in whichever namespace.
         link: String,
     },
-    /// The kernel has freed it: dropped it, or taken what it needed.
+    /// The kernel has dropped the packet.
     Freed {
         /// The function; empty where the kernel prints a hash of its address (before Linux 6.4).
         function: String,
@@ -78,9 +78,9 @@ impl PacketTrace {
     /// name: an address, which the kernel uses again for later packets.
     pub fn events(&self) -> Result<Vec<(String, Event)>> {
         let path = self.instance.join("trace");
-        let text = fs::read_to_string(&path).map_err(Error::at_path("read", &path))?;
-        self.put("trace", "")?; // which empties it
-        Ok(read(&text))
+        let text = fs::read(&path).map_err(Error::at_path("read", &path))?;
+        self.put("trace", "")?; // empties the file
+        Ok(read(&String::from_utf8_lossy(&text))) // names of processes have any bytes
     }
 }
 
@@ -102,25 +102,25 @@ fn remove_stale(instances: &Path) {
     }
 }
 
-/// How long after a link has seen a packet its end may come, in microseconds: what has ended without
-/// an event leaves its address to another one.
+/// How long after a link saw a packet the kernel may drop it, in microseconds. Some frees have no event,
+/// and the kernel then uses the address for another packet.
 const HASTE: u64 = 100_000;
-/// Reasons of packets that wait for something before.
+/// Reasons of drops after a wait.
 const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
 
 /// Where a packet was seen last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// In the queue of a link.
+    /// The link has queued it.
     Queue,
-    /// Sent by a link, whose driver then frees it.
+    /// The link has sent it. The driver frees it, which is not a drop.
     Wire,
-    /// Received.
+    /// A link has received it.
     Host,
 }
 
-/// The events of packets that a link has seen with the length. A line has the name of a process,
-/// which that chooses, before the event.
+/// Reads the lines of a trace; returns the events of packets that a link saw with the length. A line
+/// begins with a process name, which the process chooses, so the last name of an event counts.
 fn read(text: &str) -> Vec<(String, Event)> {
     let mut ours: Vec<(String, u64, At)> = vec![];
     let mut events = vec![];

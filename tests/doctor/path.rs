@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
+use crate::support::call::binary;
 
 /// What drops packets, on the host or, after `in:`, in the container; the code; of the evidence; and what mends it.
 const FAULTS: &str = r#"
@@ -13,6 +14,7 @@ bridge link set dev $end state 0 | D540 | a port of the bridge that does not for
 ip neigh replace 10.97.1.2 lladdr 02:00:00:00:00:99 dev pods0 nud permanent | D540 | seen by | ip neigh del 10.97.1.2 dev pods0
 in: nft 'add table ip t; add chain ip t c { type filter hook input priority 0; policy drop; }' | D540 | of the container | in: nft delete table ip t
 nft 'add table inet t; add chain inet t c { type filter hook input priority 0; ip protocol icmp ip daddr 10.97.1.1 drop; }' | D541 | a rule: inet t c, handle | nft delete table inet t
+in: nft 'add table ip t; add chain ip t c { type filter hook output priority 0; ip daddr 198.51.100.2 drop; }' | D540 | is refused in the container | in: nft delete table ip t
 "#;
 
 fn can_match_all(site: &Site) -> bool {
@@ -59,6 +61,22 @@ fn what_drops_a_packet_is_named() {
         assert!(is_said, "{line}: {found:#?}");
         run(cells[3]);
     }
+    // A process of the container chooses its name, in any bytes.
+    container.sh("cp $(command -v ping) \"$(printf '/run/\\377')\"
+        \"$(printf '/run/\\377')\" -q -i 0.01 -c 300 10.97.1.1 >/dev/null & sleep 0.2");
     assert_eq!(site.findings(&subject), [Value::Null; 0]);
-    assert_eq!(site.lab.host.sh("nft list tables"), "", "the trace leaves nothing");
+    // A run that is killed leaves its traces to the next one.
+    let left = "ls -d /sys/kernel/tracing/instances/cni-multi-* 2>/dev/null; nft list tables";
+    assert_eq!(site.lab.host.try_sh(left).stdout, b"", "the traces are gone");
+    run(
+        "nft 'add table inet t; add chain inet t c { type filter hook input priority 0; ip protocol icmp drop; }'",
+    );
+    let program = binary();
+    let killed = format!("{} doctor {subject} & pid=$!", program.display());
+    let until =
+        "for _ in $(seq 200); do nft list tables | grep -q doctor && break; sleep 0.02; done";
+    site.lab.host.sh(&format!("{killed}; {until}; kill -9 $pid; wait; {left}"));
+    assert_eq!(site.codes(&subject), ["D541"]);
+    run("nft delete table inet t");
+    assert_eq!(site.lab.host.try_sh(left).stdout, b"", "the next run has removed them");
 }

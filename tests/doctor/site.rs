@@ -16,7 +16,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A host without networks, whose way to others is the peer outside.
+    /// A host without networks. Its default routes lead to the peer outside.
     pub fn empty() -> Site {
         let lab = Lab::new(Peer::Ours);
         lab.host.sh("mkdir -p /run/net.d; ip route add default via 198.51.100.2

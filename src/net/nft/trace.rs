@@ -1,5 +1,5 @@
-//! nf_tables' trace of packets, what `nft monitor trace` shows: which rule, or which policy, has
-//! dropped one.
+//! The trace of nf_tables, which `nft monitor trace` prints: which rule, or which chain's policy,
+//! dropped a packet.
 
 use std::fmt;
 use std::os::fd::AsFd as _;
@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::batch::{Batch, Hook, Table};
-use super::expr::Meta;
+use super::expr::{Header, Meta};
 use super::socket::{Nft, open_transport};
 use super::uapi::*;
 use crate::error::{Error, Result};
@@ -26,6 +26,8 @@ const TABLES: [Table; 2] = [
 const HOOKS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
 /// Before all that others do, also before connections are tracked.
 const PRIORITY: i32 = -500;
+/// The offset of the identifier in the headers of ICMP and ICMPv6.
+const IDENTIFIER: u32 = 4;
 /// The length of nfgenmsg.
 const HEADER: usize = 4;
 
@@ -59,9 +61,9 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Traces the packets of this length, from the header of IP on, and this protocol; None without
-    /// nf_tables.
-    pub fn begin(length: u32, protocol: u8) -> Result<Option<Trace>> {
+    /// Traces the echo requests and replies of this length, IP header included, of this protocol (ICMP or
+    /// ICMPv6) and with this identifier. Returns None if the kernel lacks nf_tables.
+    pub fn begin(length: u32, protocol: u8, identifier: [u8; 2]) -> Result<Option<Trace>> {
         let Some(nft) = Nft::open_if_there()? else { return Ok(None) };
         let mut group = open_transport()?;
         group.join(NFNLGRP_NFTRACE).map_err(|e| Error::kernel("listen for nf_tables' trace", e))?;
@@ -73,7 +75,8 @@ impl Trace {
                 let hook = Hook { kind: "filter", number, priority: PRIORITY };
                 batch.base_chain(table, name, hook).rule(table, name, |rule| {
                     rule.meta(Meta::Length, 1).equal(1, &length.to_ne_bytes());
-                    rule.meta(Meta::L4Proto, 1).equal(1, &[protocol]).trace();
+                    rule.meta(Meta::L4Proto, 1).equal(1, &[protocol]);
+                    rule.payload(Header::Transport, IDENTIFIER, 2, 1).equal(1, &identifier).trace();
                 });
             }
             match trace.nft.commit(&batch, "trace packets") {

@@ -1,5 +1,6 @@
-//! D54x: where a packet of a container ends. One is sent to its gateway, and one to the host's; the
-//! kernel's trace has the links that have seen it, and what has dropped it.
+//! D540 and D541: what drops a container's packets. The container sends an echo request to its
+//! gateway, and another to the host's gateway; two traces of the kernel have the links that saw them,
+//! and the rule or the function that dropped them.
 
 use std::net::IpAddr;
 use std::process;
@@ -15,7 +16,7 @@ use super::wiring::Wiring;
 use crate::cni::result::IpConfig;
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::net::echo::Echo;
+use crate::net::echo::{self, Echo};
 use crate::net::netlink::{FoundRoute, Link};
 use crate::net::nft::trace::{Dropped, Trace};
 use crate::net::packet_trace::{Event, PacketTrace};
@@ -24,17 +25,17 @@ use crate::sys::process::Uninterrupted;
 const DROPPED: Fault = Fault::error("D540", "a container's packet is dropped on its way");
 const BY_GATEWAY: Fault = Fault::warning("D541", "the host drops packets to the gateway itself");
 
-/// The examination. What it names takes the place of a gateway's silence.
+/// The examination. A finding of it replaces D530 or D531 of the same gateway.
 pub const EXAMINATION: Examination =
     Examination { faults: || vec![&DROPPED, &BY_GATEWAY], examine };
 
 /// The codes of a gateway that does not answer.
 const SILENCE: [&str; 2] = ["D530", "D531"];
-/// The least length of the packets from the header of IP on. Few others have it, and the traces go by
-/// it; two runs at a time have two lengths.
+/// The least length of a probe, IP header included. The traces select probes by their length, so it is
+/// an unusual one; the process number adds to it, so that two runs do not trace each other's.
 const LENGTH: u32 = 731;
 const LENGTHS: u32 = 64;
-/// What is missing where packets cannot be followed.
+/// The command that makes a kernel's trace available.
 const MOUNT: &str = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
 /// How long an answer may take: the first packets of a new link are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             it.object == object && !SILENCE.contains(&it.fault.code)
                 || it.object == Object::Node && it.fault.severity == Severity::Error
         };
-        // A VRF routes its packets by another table than those of an echo.
+        // The echo socket is not bound to the interface: it would not use the table of a VRF.
         let interface = wiring.interface.filter(|link| link.up && link.master.is_none());
         let Some(interface) = interface else { continue };
         if findings.0.iter().any(is_cause) {
@@ -66,16 +67,17 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
                 let is_of_family = gateway.is_none_or(|ip| Family::of(ip) == family);
                 it.object == object && SILENCE.contains(&it.fault.code) && is_of_family
             };
-            match Reader(findings).keep(walk.findings()) {
-                None => {
+            match walk.findings() {
+                Ok(None) => {
                     let silent = findings.0.iter_mut().filter(|it| is_silence(it));
                     silent.for_each(|it| it.show = MOUNT.to_owned());
                 }
-                Some(found) if found.is_empty() => (),
-                Some(found) => {
+                Ok(Some(found)) if found.is_empty() => (),
+                Ok(Some(found)) => {
                     findings.0.retain(|it| !is_silence(it));
                     findings.0.extend(found);
                 }
+                Err(error) => Reader(findings).keep(Err(error)),
             }
         }
     }
@@ -96,7 +98,7 @@ struct Target {
 }
 
 impl Walk<'_> {
-    /// What drops the packets to each target, until one that is an error; None without tracefs.
+    /// Probes each target, and stops at the first error. Returns None without tracefs.
     fn findings(&self) -> Result<Option<Vec<Finding>>> {
         let targets = self.targets();
         let mut found = vec![];
@@ -110,7 +112,7 @@ impl Walk<'_> {
         };
         let _whole = Uninterrupted::begin(); // or the traces would stay
         let Some(trace) = PacketTrace::begin(length)? else { return Ok(None) };
-        let rules = Trace::begin(length, protocol)?;
+        let rules = Trace::begin(length, protocol, echo::identifier())?;
         for target in targets {
             let (ip, link) = (target.ip, self.interface.index);
             let sent = netns.enter(|| {
@@ -165,14 +167,14 @@ impl Walk<'_> {
         Finding::new(fault, self.wiring.attachment.object(), evidence)
     }
 
-    /// What the container's own rules or routes refuse.
+    /// The finding that the container's own rules or routes refuse the packet.
     fn refused(&self, target: &Target, error: &Error) -> Finding {
-        let evidence = format!("{}: {}", target.role(), error.msg);
+        let evidence = format!("{} is refused in the container: {}", target.role(), error.msg);
         self.found(&DROPPED, evidence).show(self.wiring.within("nft list ruleset"))
     }
 
-    /// What has dropped the packet, or its answer. Nothing is said of one that has left the host: not
-    /// every router answers.
+    /// The finding about a probe without an answer: what dropped it, or dropped the answer. Returns None
+    /// if no drop was traced: the probe has left the host, and not every router answers.
     fn judge(
         &self,
         target: &Target,
@@ -222,8 +224,8 @@ impl Target {
     fn role(&self) -> String {
         let Target { ip, is_gateway } = self;
         match is_gateway {
-            true => format!("a packet to {ip}, the gateway,"),
-            false => format!("a packet to {ip}, the host's gateway,"),
+            true => format!("a packet to the gateway, {ip},"),
+            false => format!("a packet to the host's gateway, {ip},"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! D29x: the way of a container's packets to other networks, and back, as the kernel answers that
-//! asks for it. No packet is sent.
+//! D29x: asks the kernel (RTM_GETROUTE) how it routes a container's packets to other networks, and the
+//! replies back. Sends no packet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,8 +22,8 @@ const ELSEWHERE: Fault = Fault::error("D292", "the host routes answers to anothe
 const UPLINK: Fault = Fault::error("D293", "the host's link to other networks is unusable");
 const INSIDE: Fault = Fault::error("D294", "the container's routing refuses its packets");
 
-/// The examination. It comes after those of links, addresses and settings, whose findings explain
-/// many of these.
+/// The examination. It runs after those of links, addresses and settings, and skips an attachment that
+/// has a finding already: that finding may be the cause.
 pub const EXAMINATION: Examination =
     Examination { faults: || vec![&NO_ROUTE, &REFUSED, &ELSEWHERE, &UPLINK, &INSIDE], examine };
 
@@ -41,7 +41,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let routers = all.iter().filter_map(|it| it.router(node, family)).map(|link| link.index);
         (family, is_known(node, family, &routers.collect()))
     });
-    // What several attachments need, with how many do.
+    // Findings about the host, with the number of attachments that each concerns.
     let mut of_host: BTreeMap<String, (Finding, usize)> = BTreeMap::new();
     for wiring in &all {
         let object = wiring.attachment.object();
@@ -95,7 +95,7 @@ impl<'a> Road<'a> {
         Some(Road { wiring, interface, family, from, router, is_known })
     }
 
-    /// The first thing on the way out and back that keeps packets from arriving.
+    /// The first fault on the way out and back.
     fn obstacle(&self, node: &Node<'_>) -> Result<Option<Finding>> {
         let (from, to) = (self.from, outside(self.family));
         let Some(netns) = self.wiring.attachment.open()? else { return Ok(None) };
@@ -153,8 +153,8 @@ impl<'a> Road<'a> {
         Some(Finding::new(&NO_ROUTE, Object::Node, evidence).show(show))
     }
 
-    /// A refusal of the host's, for packets that come in by this link. That it does not forward is
-    /// another finding.
+    /// The finding that the host refuses packets that come in by this link. Returns None if it does not
+    /// forward: D220 reports that.
     fn refused(
         &self,
         errno: Errno,
@@ -175,20 +175,20 @@ impl<'a> Road<'a> {
         Ok(Some(self.found(&REFUSED, evidence).show(show)))
     }
 
-    /// What keeps the link from carrying packets of the family.
+    /// Why the link carries no packets of the family.
     fn problem_of(&self, uplink: &Link) -> Option<&'static str> {
         match () {
             () if !uplink.up => Some("is down"),
             () if uplink.lacks_carrier() => Some("has no carrier"),
-            // That of another link would do.
+            // The kernel takes an address of another link for masquerading if this one has none.
             () if self.wiring.is_set("ipMasq") && !self.is_known => Some("has no address"),
             () => None,
         }
     }
 }
 
-/// Whether the host has an address of the family that other machines may know: not on a bridge of
-/// containers alone, and of IPv6 a global one.
+/// Whether other machines may know an address of the host: one that is not on a bridge of containers
+/// alone, and for IPv6 a global one.
 fn is_known(node: &Node<'_>, family: Family, routers: &BTreeSet<u32>) -> bool {
     let leads_out = |index: u32| {
         let mut ports = node.links.iter().filter(|link| link.master == Some(index));

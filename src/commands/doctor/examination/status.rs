@@ -1,4 +1,4 @@
-//! D213: networks whose STATUS says that no ADD can succeed.
+//! D213: networks whose plugins report by STATUS that an ADD would fail.
 
 use nix::errno::Errno;
 
@@ -8,8 +8,8 @@ use super::node::Node;
 
 const NOT_READY: Fault = Fault::error("D213", "a network can attach no container now");
 
-/// The examination. It comes after all that are about networks and the node: their findings have
-/// the cause.
+/// The examination. It runs after those of networks and of the node, and skips a network that one of
+/// their findings names: that finding is the cause.
 pub const EXAMINATION: Examination = Examination { faults: || vec![&NOT_READY], examine };
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
