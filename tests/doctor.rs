@@ -8,6 +8,7 @@ mod dns;
 mod done;
 mod foreign_files;
 mod healthy;
+mod legacy;
 mod links;
 mod named;
 mod names;

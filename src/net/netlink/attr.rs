@@ -69,7 +69,7 @@ impl<'a> Attrs<'a> {
 
     /// A long number in the machine's byte order.
     pub fn u64(self, kind: u16) -> Option<u64> {
-        Some(u64::from_ne_bytes(self.bytes(kind)?.get(..8)?.try_into().ok()?))
+        read_u64(self.bytes(kind)?, 0)
     }
 
     /// A number in the machine's byte order.
@@ -133,6 +133,11 @@ pub fn read_u16(bytes: &[u8], offset: usize) -> Option<u16> {
 /// The number at `offset`, if the bytes reach that far.
 pub fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+/// The number at `offset`, if the bytes reach that far.
+pub fn read_u64(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use nix::libc;
 
 use super::{Entry, Extension, Goal, LegacyChain, Matched};
 use crate::family::Family;
-use crate::net::netlink::attr::{read_text, read_u16, read_u32};
+use crate::net::netlink::attr::{read_text, read_u16, read_u32, read_u64};
 
 // struct ipt_getinfo: the name, the hooks that are valid, where the chain of each begins, where its
 // policy is
@@ -18,6 +18,8 @@ const LINK: usize = 16;
 /// struct xt_entry_match and xt_entry_target: size, name, revision.
 const EXTENSION: usize = 32;
 const REVISION: usize = 31;
+/// struct xt_counters: packets and bytes. It is the end of an entry's fixed part.
+const COUNTERS: usize = 16;
 /// IPT_F_GOTO.
 const GOTO: u8 = 2;
 /// IP6T_F_PROTO: the protocol is compared, also if it is 0.
@@ -104,13 +106,15 @@ impl Blob<'_> {
                 name: name.to_owned(),
                 hook: Some(hook),
                 drops: self.verdict(end)? == DROP,
+                packets: self.packets(end)?,
                 entries: self.between(field(HOOK_ENTRIES)?, end, &heads)?,
             });
         }
         for head in &heads {
             let mut entries = self.between(head.begin, head.end, &heads)?;
             entries.pop(); // the end of the chain, which returns
-            chains.push(LegacyChain { name: head.name.clone(), hook: None, drops: false, entries });
+            let name = head.name.clone();
+            chains.push(LegacyChain { name, hook: None, drops: false, packets: 0, entries });
         }
         Some(chains)
     }
@@ -172,7 +176,13 @@ impl Blob<'_> {
             protocol: is_for_protocol.then_some(protocol),
             matches: self.matches(at)?,
             goal: self.goal(at, flags & GOTO != 0, heads)?,
+            packets: self.packets(at)?,
         })
+    }
+
+    /// How many packets the entry has matched, as the kernel has added up the counters of all CPUs.
+    fn packets(&self, at: usize) -> Option<u64> {
+        read_u64(self.entries, at + self.layout.size - COUNTERS)
     }
 
     /// An address, with its mask behind both addresses.
@@ -245,5 +255,68 @@ impl Blob<'_> {
                 offset => Goal::Jump(chain(offset)?.name.clone()),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ending, endings_of};
+    use super::*;
+
+    const REJECT: &str = "REJECT";
+
+    /// An entry as the kernel writes it: a match of 40 bytes, and a target with four bytes of data.
+    fn entry(layout: &Layout, packets: u64, target: &str, data: &[u8; 4]) -> Vec<u8> {
+        let mut entry = vec![0; layout.size];
+        let target_offset = layout.size + 40;
+        for (number, at) in [(target_offset, 0), (target_offset + 40, 2)] {
+            let at = layout.target_offset + at;
+            entry[at..at + 2].copy_from_slice(&(number as u16).to_ne_bytes());
+        }
+        entry[layout.size - COUNTERS..][..8].copy_from_slice(&packets.to_ne_bytes());
+        for (name, data) in [("comment", &[0; 4]), (target, data)] {
+            let mut extension = vec![0; EXTENSION];
+            extension[..2].copy_from_slice(&40u16.to_ne_bytes());
+            extension[2..2 + name.len()].copy_from_slice(name.as_bytes());
+            entry.extend(extension.into_iter().chain(*data).chain([0; 4]));
+        }
+        entry
+    }
+
+    #[test]
+    fn rules_and_policies_that_end_packets_are_counted() {
+        for layout in [&V4, &V6] {
+            let verdict =
+                |packets, verdict: i32| entry(layout, packets, "", &verdict.to_ne_bytes());
+            let length = verdict(0, DROP).len();
+            let jump = 6 * length as i32;
+            let all = [
+                verdict(90, ACCEPT), // FORWARD
+                verdict(5, DROP),
+                verdict(6, jump),
+                entry(layout, 7, REJECT, &[0; 4]),
+                verdict(8, DROP),
+                entry(layout, 0, ERROR, b"own\0"),
+                verdict(9, DROP),
+                verdict(91, RETURN),
+                entry(layout, 0, ERROR, b"ERR\0"),
+            ]
+            .concat();
+            let mut info = vec![0; UNDERFLOWS + 4 * HOOKS.len()];
+            info[VALID_HOOKS] = 1 << 2;
+            let policy = (4 * length as u32).to_ne_bytes();
+            info[UNDERFLOWS + 4 * 2..][..4].copy_from_slice(&policy);
+            let chains = |entries| Blob { layout, info: &info, entries }.chains();
+            let ending = |chain: &str, rule, packets| {
+                let (table, chain) = ("filter".to_owned(), chain.to_owned());
+                Ending { table, chain, rule, packets }
+            };
+            let found = endings_of("filter", &chains(&all).unwrap());
+            let forward = |rule, packets| ending("FORWARD", rule, packets);
+            let own = ending("own", Some(1), 9);
+            let expected = [forward(Some(2), 5), forward(Some(4), 7), forward(None, 8), own];
+            assert_eq!(found, expected, "{} bytes", layout.size);
+            assert!(chains(&all[..all.len() - 1]).is_none(), "the kernel wrote less");
+        }
     }
 }

@@ -30,6 +30,9 @@ const INFO: usize = 84;
 const ENTRIES: usize = 40;
 /// How often a table is read again that changed between its size and its entries.
 const TRIES: usize = 20;
+/// The target that drops a packet and reports it to its sender.
+const REJECT: &str = "REJECT";
+
 /// A table of one family.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'n> {
@@ -48,6 +51,8 @@ pub struct LegacyChain {
     pub hook: Option<u32>,
     /// Whether its policy is DROP.
     pub drops: bool,
+    /// How many packets had the policy; 0 for a chain without one.
+    pub packets: u64,
     /// Its rules.
     pub entries: Vec<Entry>,
 }
@@ -110,6 +115,58 @@ pub struct Entry {
     pub matches: Vec<Extension>,
     /// What it does.
     pub goal: Goal,
+    /// How many packets it has matched.
+    pub packets: u64,
+}
+
+/// A rule, or a policy, that ends packets: it drops or rejects them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// The rule's number in the chain, from 1 on, as `iptables-legacy -L --line-numbers` prints it;
+    /// None for the policy of the chain.
+    pub rule: Option<usize>,
+    /// How many packets it has ended.
+    pub packets: u64,
+}
+
+/// The rules and policies that end packets, in all of the family's tables in this thread's namespace.
+/// An error is that of [`tables`] or [`read`].
+pub fn endings(family: Family) -> Result<Vec<Ending>> {
+    let mut endings = vec![];
+    for name in tables(family)? {
+        endings.extend(endings_of(&name, &read(Table { family, name: &name })?));
+    }
+    Ok(endings)
+}
+
+fn endings_of(table: &str, chains: &[LegacyChain]) -> Vec<Ending> {
+    let mut endings = vec![];
+    for chain in chains {
+        let ending = |rule, packets| Ending {
+            table: table.to_owned(),
+            chain: chain.name.clone(),
+            rule,
+            packets,
+        };
+        for (number, entry) in (1..).zip(&chain.entries) {
+            let ends = match &entry.goal {
+                Goal::Drop => true,
+                Goal::Target(target) => target.name == REJECT,
+                _ => false, // the packet goes on
+            };
+            if ends {
+                endings.push(ending(Some(number), entry.packets));
+            }
+        }
+        if chain.drops {
+            endings.push(ending(None, chain.packets));
+        }
+    }
+    endings
 }
 
 /// The names of the family's tables in this thread's namespace.
