@@ -1,6 +1,7 @@
 //! Follows packets by the trace events `net` and `skb` of the kernel (Documentation/trace/events.rst),
 //! in a tracefs instance of our own: which links saw a packet, and which function dropped it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,10 @@ const PREFIX: &str = "cni-multi-";
 const WITH_LENGTH: [&str; 3] = ["net/net_dev_queue", "net/net_dev_xmit", "net/netif_receive_skb"];
 /// The events of all packets: one is dropped, or was of use.
 const ENDS: [&str; 2] = ["skb/kfree_skb", "skb/consume_skb"];
+/// The event of a drop, and the stack that the kernel shall print with it: for packets of IPv4, of IPv6
+/// and with a VLAN, as others are no probes (linux/if_ether.h).
+const DROP: &str = "events/skb/kfree_skb";
+const STACK: &str = "stacktrace if protocol == 2048 || protocol == 34525 || protocol == 33024";
 /// What is added to the length on the way out: nothing, the header of Ethernet, that with a VLAN.
 const HEADERS: [u32; 3] = [0, 14, 18];
 
@@ -34,7 +39,7 @@ pub enum Event {
     },
     /// The kernel has dropped the packet.
     Freed {
-        /// The function; empty where the kernel prints a hash of its address (before Linux 6.4).
+        /// The function, without the suffixes of the compiler; empty if the kernel prints no name.
         function: String,
         /// The reason, as the kernel names it (Linux 5.17).
         reason: Option<String>,
@@ -62,6 +67,12 @@ impl PacketTrace {
         for event in WITH_LENGTH {
             trace.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
             trace.put(&format!("events/{event}/enable"), "1")?;
+        }
+        // Before Linux 6.4 the event has an address or its hash (%p), but a stack has names.
+        let format = trace.instance.join(DROP).join("format");
+        let text = fs::read_to_string(&format).map_err(Error::at_path("read", &format))?;
+        if !text.contains("location=%pS") {
+            let _ = trace.put(&format!("{DROP}/trigger"), STACK); // needs CONFIG_STACKTRACE
         }
         for event in ENDS {
             trace.put(&format!("events/{event}/enable"), "1")?;
@@ -108,6 +119,14 @@ const HASTE: u64 = 100_000;
 /// Reasons of drops after a wait.
 const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
 
+/// How a line before a stack ends.
+const BEFORE_STACK: &str = ": <stack trace>";
+/// How a line of a stack begins: a caller, the innermost first.
+const CALLER: &str = " => ";
+/// How the names of functions begin that are between a drop and its event.
+const FREEING: [&str; 5] =
+    ["kfree_skb", "__traceiter_", "trace_event_", "event_triggers_", "stacktrace_trigger"];
+
 /// Where a packet was seen last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -119,20 +138,59 @@ enum At {
     Host,
 }
 
-/// Reads the lines of a trace; returns the events of packets that a link saw with the length. A line
-/// begins with a process name, which the process chooses, so the last name of an event counts.
+/// A line of a trace: `PROCESS-ID [CPU] FLAGS TIME: EVENT: FIELDS`, or `<stack trace>` for event and fields.
+/// The process chooses its name, newlines included, so the last event in the line counts.
+struct Line<'t> {
+    cpu: &'t str,
+    /// In microseconds.
+    time: u64,
+    event: &'t str,
+    fields: &'t str,
+}
+
+impl<'t> Line<'t> {
+    fn parse(text: &'t str) -> Option<Line<'t>> {
+        let names = WITH_LENGTH.iter().chain(&ENDS).filter_map(|event| event.rsplit('/').next());
+        let events = names.filter_map(|name| {
+            let marker = format!(": {name}: ");
+            text.rfind(&marker).map(|at| (at, name, &text[at + marker.len()..]))
+        });
+        let stack = text.strip_suffix(BEFORE_STACK).map(|head| (head.len(), BEFORE_STACK, ""));
+        let (at, event, fields) = events.chain(stack).max()?;
+        let mut words = text[..at].rsplit(' ');
+        let time = words.next().and_then(microseconds).unwrap_or_default();
+        let cpu = words.find(|word| word.starts_with('['))?;
+        Some(Line { cpu, time, event, fields })
+    }
+}
+
+/// Reads the lines of a trace; returns the events of packets that a link saw with the length. A stack is
+/// that of the last event on its CPU: lines of other CPUs may be in between.
 fn read(text: &str) -> Vec<(String, Event)> {
     let mut ours: Vec<(String, u64, At)> = vec![];
     let mut events = vec![];
-    for line in text.lines() {
-        let names = WITH_LENGTH.iter().chain(&ENDS).map(|event| event.rsplit('/').next());
-        let begins = names.flatten().filter_map(|name| {
-            let marker = format!(": {name}: ");
-            line.rfind(&marker).map(|at| (at, name, at + marker.len()))
-        });
-        let Some((at, name, begin)) = begins.max() else { continue };
-        let time = line[..at].rsplit(' ').next().and_then(microseconds).unwrap_or_default();
-        let fields = &line[begin..];
+    // The drops without a function, by their place in `events`: each CPU's last event, and that of a stack.
+    let mut nameless: HashMap<&str, usize> = HashMap::new();
+    let mut in_stack = None;
+    for text in text.lines() {
+        // A name of a process that looks like a caller has other words behind it.
+        if let Some(caller) = text.strip_prefix(CALLER).filter(|caller| !caller.contains(' ')) {
+            let name = caller.split(['+', '.']).next().unwrap_or_default();
+            let is_freeing = FREEING.iter().any(|prefix| name.starts_with(prefix));
+            if let Some(drop) = in_stack.take_if(|_| !is_freeing)
+                && let Some((_, Event::Freed { function, .. })) = events.get_mut(drop)
+            {
+                *function = name.to_owned();
+            }
+            continue;
+        }
+        in_stack = None;
+        let Some(Line { cpu, time, event, fields }) = Line::parse(text) else { continue };
+        let last = nameless.remove(cpu);
+        if event == BEFORE_STACK {
+            in_stack = last;
+            continue;
+        }
         let field = |name: &str| {
             let value = fields.split(' ').find_map(|field| field.strip_prefix(name));
             value.filter(|value| !value.is_empty()).map(str::to_owned)
@@ -141,7 +199,7 @@ fn read(text: &str) -> Vec<(String, Event)> {
         let known = ours.iter().position(|(known, ..)| *known == skb);
         let known = known.map(|at| ours.swap_remove(at));
         if let Some(link) = field("dev=") {
-            let at = match (name, known) {
+            let at = match (event, known) {
                 ("net_dev_queue", _) => At::Queue,
                 // The other end of a pair may have it before this end says that it is sent.
                 ("net_dev_xmit", Some((.., At::Queue))) => At::Wire,
@@ -153,14 +211,17 @@ fn read(text: &str) -> Vec<(String, Event)> {
             continue;
         }
         let Some((_, seen, at)) = known else { continue }; // of another length
-        let function = field("location=").unwrap_or_default();
-        let function = function.split('+').next().unwrap_or_default();
-        let is_name = function.starts_with(|first: char| first.is_alphabetic() || first == '_');
-        let function = if is_name { function.to_owned() } else { String::new() };
         let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
         let is_patient = reason.as_deref().is_some_and(|reason| PATIENT.contains(&reason));
         let is_soon = is_patient || time.saturating_sub(seen) < HASTE;
-        if name == "kfree_skb" && at != At::Wire && is_soon {
+        if event == "kfree_skb" && at != At::Wire && is_soon {
+            // An address has no offset behind it.
+            let function = field("location=").unwrap_or_default();
+            let function = function.split_once('+').and_then(|(name, _)| name.split('.').next());
+            let function = function.unwrap_or_default().to_owned();
+            if function.is_empty() {
+                nameless.insert(cpu, events.len());
+            }
             events.push((skb, Event::Freed { function, reason }));
         }
     }
@@ -203,5 +264,61 @@ mod tests {
         let (function, reason) = ("nft_do_chain".to_owned(), Some("NETFILTER_DROP".to_owned()));
         let freed = Event::Freed { function, reason };
         assert_eq!(events, [seen("eth0"), seen("eth0"), seen("veth9"), freed]);
+    }
+
+    /// A source address that strict rp_filter refuses, on Linux 5.10.
+    const ADDRESS: &str = "\
+            ping-366     [000] ..s1   110.107008: netif_receive_skb: dev=lab0 skbaddr=ffff8c64d422a500 len=1415
+            ping-366     [000] ..s1   110.107325: kfree_skb: skbaddr=ffff8c64d422a500 protocol=2048 location=ffffffffabbb25ee
+            ping-366     [000] ..s1   110.107408: <stack trace>
+ => trace_event_raw_event_kfree_skb
+ => kfree_skb
+ => ip_rcv_finish_core.constprop.0
+ => ip_rcv_finish
+";
+    /// A rule that drops, on Linux 6.1.
+    const HASH: &str = "\
+            ping-184     [000] ..s1.    24.618379: netif_receive_skb: dev=lab0 skbaddr=00000000227f9873 len=1215
+            ping-184     [000] ..s1.    24.618765: kfree_skb: skbaddr=00000000227f9873 protocol=2048 location=00000000ed61d9be reason: NETFILTER_DROP
+            ping-184     [000] ..s1.    24.618904: <stack trace>
+ => trace_event_raw_event_kfree_skb
+ => kfree_skb_reason
+ => nf_hook_slow
+ => ip_forward
+";
+
+    /// The function that has dropped the packet of a trace.
+    fn dropped_by(text: &str) -> String {
+        match read(text).pop() {
+            Some((_, Event::Freed { function, .. })) => function,
+            other => panic!("{other:?} is no drop"),
+        }
+    }
+
+    #[test]
+    fn a_stack_names_the_function_of_the_last_drop_on_its_cpu() {
+        assert_eq!(dropped_by(ADDRESS), "ip_rcv_finish_core");
+        assert_eq!(dropped_by(HASH), "nf_hook_slow");
+        let stack = "            ping-184     [000] ..s1.    24.618904: <stack trace>\n";
+        assert_eq!(dropped_by(&HASH.replace(stack, "")), "", "callers of nothing");
+        assert_eq!(dropped_by(&HASH.replace(stack, &stack.replace("[000]", "[001]"))), "");
+        for (cpu, function) in [("[000]", ""), ("[001]", "nf_hook_slow")] {
+            let other = format!(
+                "  <idle>-0 {cpu} ..s. 24.618800: consume_skb: skbaddr=000000008d422ad0\n{stack}"
+            );
+            assert_eq!(dropped_by(&HASH.replace(stack, &other)), function, "between: {cpu}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_process_is_no_caller() {
+        for name in ["\n => mine", "=> mine\n", "=> mine"] {
+            let other = format!(" {name}-7     [001] ..s1.    24.6188: consume_skb: skbaddr=08\n");
+            let stack = "            ping-184     [000] ..s1.    24.618904: <stack trace>\n";
+            let between = HASH.replace(stack, &format!("{other}{stack}"));
+            assert_eq!(dropped_by(&between), "nf_hook_slow", "{name:?}");
+            let own = HASH.replace("            ping", &format!(" {name}"));
+            assert_eq!(dropped_by(&own), "nf_hook_slow", "{name:?}");
+        }
     }
 }
