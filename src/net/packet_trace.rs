@@ -116,8 +116,8 @@ fn remove_stale(instances: &Path) {
 /// How long after a link saw a packet the kernel may drop it, in microseconds. Some frees have no event,
 /// and the kernel then uses the address for another packet.
 const HASTE: u64 = 100_000;
-/// Reasons of drops after a wait.
-const PATIENT: [&str; 2] = ["NEIGH_FAILED", "QDISC_DROP"];
+/// Reasons of drops after a wait, and the function where there is no such reason (IPv6, before Linux 5.17).
+const PATIENT: [&str; 3] = ["NEIGH_FAILED", "QDISC_DROP", "neigh_invalidate"];
 
 /// How a line before a stack ends.
 const BEFORE_STACK: &str = ": <stack trace>";
@@ -178,7 +178,7 @@ fn read(text: &str) -> Vec<(String, Event)> {
             let name = caller.split(['+', '.']).next().unwrap_or_default();
             let is_freeing = FREEING.iter().any(|prefix| name.starts_with(prefix));
             if let Some(drop) = in_stack.take_if(|_| !is_freeing)
-                && let Some((_, Event::Freed { function, .. })) = events.get_mut(drop)
+                && let Some((_, Event::Freed { function, .. }, _)) = events.get_mut(drop)
             {
                 *function = name.to_owned();
             }
@@ -207,14 +207,12 @@ fn read(text: &str) -> Vec<(String, Event)> {
                 _ => At::Host,
             };
             ours.push((skb.clone(), time, at));
-            events.push((skb, Event::Seen { link }));
+            events.push((skb, Event::Seen { link }, true));
             continue;
         }
         let Some((_, seen, at)) = known else { continue }; // of another length
         let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
-        let is_patient = reason.as_deref().is_some_and(|reason| PATIENT.contains(&reason));
-        let is_soon = is_patient || time.saturating_sub(seen) < HASTE;
-        if event == "kfree_skb" && at != At::Wire && is_soon {
+        if event == "kfree_skb" && at != At::Wire {
             // An address has no offset behind it.
             let function = field("location=").unwrap_or_default();
             let function = function.split_once('+').and_then(|(name, _)| name.split('.').next());
@@ -222,10 +220,22 @@ fn read(text: &str) -> Vec<(String, Event)> {
             if function.is_empty() {
                 nameless.insert(cpu, events.len());
             }
-            events.push((skb, Event::Freed { function, reason }));
+            events.push((
+                skb,
+                Event::Freed { function, reason },
+                time.saturating_sub(seen) < HASTE,
+            ));
         }
     }
-    events
+    let counts = |event: &Event, is_soon| match event {
+        Event::Seen { .. } => true,
+        Event::Freed { function, reason } => {
+            let names = [Some(function), reason.as_ref()];
+            is_soon || names.into_iter().flatten().any(|name| PATIENT.contains(&name.as_str()))
+        }
+    };
+    let events = events.into_iter().filter(|(_, event, is_soon)| counts(event, *is_soon));
+    events.map(|(skb, event, _)| (skb, event)).collect()
 }
 
 /// A time as in `7.304000`, of seconds.
@@ -299,6 +309,10 @@ mod tests {
     fn a_stack_names_the_function_of_the_last_drop_on_its_cpu() {
         assert_eq!(dropped_by(ADDRESS), "ip_rcv_finish_core");
         assert_eq!(dropped_by(HASH), "nf_hook_slow");
+        let late = ADDRESS.replace("110.1074", "113.1074").replace("110.1073", "113.1073");
+        assert_eq!(read(&late).len(), 1, "the address is another packet's by then");
+        let waited = late.replace("ip_rcv_finish_core.constprop.0", "neigh_invalidate");
+        assert_eq!(dropped_by(&waited), "neigh_invalidate");
         let stack = "            ping-184     [000] ..s1.    24.618904: <stack trace>\n";
         assert_eq!(dropped_by(&HASH.replace(stack, "")), "", "callers of nothing");
         assert_eq!(dropped_by(&HASH.replace(stack, &stack.replace("[000]", "[001]"))), "");
