@@ -18,7 +18,7 @@ pub enum Aspect {
     Port,
     /// The container lacks an address.
     Address(IpNet),
-    /// The container lacks the route to this destination.
+    /// The container lacks the route to this destination, or the host's leads elsewhere.
     Route(IpNet),
     /// The host lacks the gateway's address.
     Gateway(IpAddr),

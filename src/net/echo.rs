@@ -4,23 +4,18 @@ use std::io::{self, ErrorKind};
 use std::iter;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::packet_socket::ipv4;
+use super::request::{self, Answer, Request, unless_unreachable};
 use crate::error::{Code, Error, Result};
 
 /// The length of the header: type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
 /// The data behind the header, which the answer repeats.
 const DATA: &[u8] = b"cni-multi echo request";
-/// How long one request waits for its answer before the next one is sent: a bridge drops packets
-/// of a port that does not forward yet.
-const INTERVAL: Duration = Duration::from_millis(200);
-
 /// The types of a request and of its answer.
 struct Types {
     request: u8,
@@ -37,10 +32,10 @@ fn types(to: IpAddr) -> Types {
 /// Sends echo requests from this thread's namespace until one is answered; returns the time that
 /// this answer took. Fails with code 11 after `patience`. Needs CAP_NET_RAW.
 pub fn ping(to: IpAddr, patience: Duration) -> Result<Duration> {
-    let answered = Echo::open(to, 0)?.time_within(patience)?;
+    let answered = request::ask(&mut Echo::open(to, 0)?, patience, &mut 0)?;
     let silent =
         || Error::new(Code::TRY_AGAIN, format!("ping {to}: no answer within {patience:?}"));
-    answered.ok_or_else(silent)
+    answered.map(|(_, time)| time).ok_or_else(silent)
 }
 
 /// Requests to one host. The socket does not block, and belongs to the namespace of the thread that
@@ -70,11 +65,6 @@ impl Echo {
         Echo { length: (length as usize).saturating_sub(headers), ..self }
     }
 
-    /// How many requests were sent.
-    pub fn sent(&self) -> usize {
-        self.number.into()
-    }
-
     /// Sends the next request.
     pub fn send(&mut self) -> Result<()> {
         self.number = self.number.wrapping_add(1);
@@ -95,34 +85,15 @@ impl Echo {
             }
         }
     }
+}
 
-    /// Sends requests until one is answered; returns the time that took, or None after `patience`.
-    pub fn time_within(&mut self, patience: Duration) -> Result<Option<Duration>> {
-        let end = Instant::now() + patience;
-        while Instant::now() < end {
-            let sent = Instant::now();
-            self.send()?;
-            if self.is_answered_by(sent + INTERVAL)? {
-                return Ok(Some(sent.elapsed()));
-            }
-        }
-        Ok(None)
+impl Request for Echo {
+    fn send(&mut self) -> Result<()> {
+        Echo::send(self)
     }
 
-    /// Waits for the answer to the last request.
-    fn is_answered_by(&self, end: Instant) -> Result<bool> {
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut polled = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-            poll(&mut polled, timeout).map_err(|e| failed(self.to, &e.into()))?;
-            if self.receive()? {
-                return Ok(true);
-            }
-            if left.is_zero() {
-                return Ok(false);
-            }
-        }
+    fn receive(&mut self) -> Result<Option<Answer>> {
+        Ok(Echo::receive(self)?.then_some(Answer::Yes))
     }
 }
 
@@ -149,14 +120,6 @@ fn open(to: IpAddr, ifindex: u32) -> io::Result<UdpSocket> {
     let socket = UdpSocket::from(socket(family, SockType::Raw, flags, protocol)?);
     socket.connect(to)?;
     Ok(socket)
-}
-
-/// A neighbour that does not answer yet is no error: the next request may reach it.
-fn unless_unreachable(error: io::Error) -> io::Result<usize> {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EHOSTUNREACH) => Ok(0),
-        _ => Err(error),
-    }
 }
 
 /// The message; the kernel fills in the checksum of ICMPv6.

@@ -2,6 +2,7 @@
 //! Kernel interfaces unrelated to networks are in [`sys`](crate::sys).
 
 pub mod conntrack;
+pub mod dns_query;
 pub mod echo;
 pub mod filter_rule;
 pub mod iptables;
@@ -16,8 +17,10 @@ pub mod nft;
 pub mod packet_socket;
 pub mod packet_trace;
 pub mod private;
+pub mod request;
 pub mod sock_diag;
 pub mod solicitation;
+pub mod syn;
 pub mod sysctl;
 pub mod sysfs;
 pub mod temporary;

@@ -1,4 +1,4 @@
-//! `--probe`: what answers the packets of containers, and who else has their addresses.
+//! ``: what answers the packets of containers, and who else has their addresses.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn dual() -> Site {
 }
 
 fn probed(site: &Site, container: &Container) -> Vec<Value> {
-    site.findings(&format!("{} --probe", container.netns))
+    site.findings(&format!("{} ", container.netns))
 }
 
 /// One finding with this code, which has the text, and that is found only with packets.
@@ -128,7 +128,7 @@ fn many_containers_with_a_dead_gateway_take_the_time_of_one() {
     let _containers: Vec<Container> = (0..COUNT).map(|_| site.attached("pods")).collect();
     site.lab.host.sh("ip link set pods0 arp off");
     let begin = Instant::now();
-    let codes = site.codes("--probe");
+    let codes = site.codes("");
     let time = begin.elapsed();
     assert_eq!(codes, vec!["D530"; COUNT]);
     eprintln!("{COUNT} containers: {time:?}");

@@ -24,8 +24,8 @@ pub const MANUAL: Manual = Manual {
     description: &[
         "Finds out why a container, or this node, has no network: reads configurations, records, \
          leases, links, routes and rules, and prints a finding for each fault, with a code, what \
-         was seen and its fix. Nothing is changed, and no packet is sent except with \
-         --probe: then rules and a trace of the kernel follow those of a named container, until it ends. \
+         was seen and its fix. Nothing stays changed. For a named container it sends packets, which a \
+         trace of the kernel and rules of its own follow until it ends. \
          --bundle writes the findings with versions, configurations, \
          records, links, addresses, routes and rules into a new file that only its owner can \
          read. A \
@@ -40,8 +40,8 @@ pub const MANUAL: Manual = Manual {
     ],
     examples: &[
         ("cni-multi doctor", "Examine this node and all of its attachments."),
-        ("cni-multi doctor red", "Examine one container, and the node."),
-        ("cni-multi doctor red --probe", "The same, and follow packets of the container."),
+        ("cni-multi doctor red", "Examine the node and one container, and follow packets."),
+        ("cni-multi doctor red --no-packets", "The same without a packet."),
         (
             "cni-multi doctor red --bundle red.txt",
             "Write it with all facts into a file, for an issue.",
@@ -71,8 +71,8 @@ pub const MANUAL: Manual = Manual {
 pub fn command() -> Command {
     let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
     let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
-    let probe =
-        Arg::new("probe").long("probe").action(ArgAction::SetTrue).conflicts_with("selftest");
+    let no_packets = Arg::new("no-packets").long("no-packets").action(ArgAction::SetTrue);
+    let no_packets = no_packets.conflicts_with("selftest");
     let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
     let output = output.value_parser(["text", "json"]);
@@ -82,7 +82,7 @@ pub fn command() -> Command {
             subject
                 .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
         )
-        .arg(probe.help("Send packets from the containers, and follow those of one that is named"))
+        .arg(no_packets.help("Send no packet to or from a container that is named"))
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())
@@ -96,7 +96,7 @@ pub fn plugin_dirs() -> Arg {
     path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]")
 }
 
-/// How many findings of each kind the node and everything attached to it have, without a probe. The
+/// How many findings of each kind the node and everything attached to it have, without a packet. The
 /// command line has [`ipam::directories`] and [`plugin_dirs`].
 pub fn count(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment) -> Result<Counts> {
     examination::count(&whole_node(matches, plugins, env)?)
@@ -152,7 +152,7 @@ fn request<'a>(
     env: &'a Environment,
 ) -> Result<Request<'a>> {
     Ok(Request {
-        probe: matches.get_flag("probe"),
+        no_packets: matches.get_flag("no-packets"),
         subject: subject(matches)?,
         bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
         ..whole_node(matches, plugins, env)?
@@ -167,7 +167,7 @@ fn whole_node<'a>(
 ) -> Result<Request<'a>> {
     let host = ipam::host(matches, plugins, env);
     Ok(Request {
-        probe: false,
+        no_packets: true,
         plugins,
         env,
         conf_dir: host.conf_dir,

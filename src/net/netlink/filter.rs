@@ -23,6 +23,7 @@ const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_MIRRED_PARMS: u16 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
+const TCA_INGRESS_REDIR: u32 = 3;
 /// The offset of tcm_info in tcmsg.
 const TCM_INFO: usize = 16;
 /// The first word of tc_u32_sel without the number of keys: a match ends the search.
@@ -68,6 +69,8 @@ pub enum Verdict {
     Class(Handle),
     /// It is redirected to the link of this ifindex, which is 0 when that link is gone.
     Redirect(u32),
+    /// It goes on as if the link of this ifindex had received it.
+    Receive(u32),
     /// An action that we never use.
     Other,
 }
@@ -112,16 +115,21 @@ impl Filter {
         match self.verdict {
             Verdict::Class(class) => class,
             // as the reference sets it, without an effect
-            Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1),
+            Verdict::Redirect(_) | Verdict::Receive(_) | Verdict::Other => Handle::new(1, 1),
         }
     }
 
     fn options(&self) -> Vec<u8> {
         let mut options = Attributes::default();
         options.u32(TCA_U32_CLASSID, self.class().number()).raw(TCA_U32_SEL, &self.selector());
-        if let Verdict::Redirect(link) = self.verdict {
+        let action = match self.verdict {
+            Verdict::Redirect(link) => Some((TCA_EGRESS_REDIR, link)),
+            Verdict::Receive(link) => Some((TCA_INGRESS_REDIR, link)),
+            Verdict::Class(_) | Verdict::Other => None,
+        };
+        if let Some((way, link)) = action {
             options.nest(TCA_U32_ACT, |actions| {
-                actions.nest(FIRST_ACTION, |action| redirect(action, link));
+                actions.nest(FIRST_ACTION, |action| redirect(action, way, link));
             });
         }
         options.bytes().to_vec()
@@ -193,23 +201,27 @@ fn verdict(options: Attrs<'_>) -> Verdict {
             .u32(TCA_U32_CLASSID)
             .map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
     };
-    redirected_to(action).map_or(Verdict::Other, Verdict::Redirect)
+    redirection(action).unwrap_or(Verdict::Other)
 }
 
-/// The link that an action redirects to, if that is what it does.
-fn redirected_to(action: Attrs<'_>) -> Option<u32> {
+/// Where an action redirects to, if that is what it does.
+fn redirection(action: Attrs<'_>) -> Option<Verdict> {
     if action.text(TCA_ACT_KIND)? != "mirred" {
         return None;
     }
     let parameters = action.nested(TCA_ACT_OPTIONS)?.bytes(TCA_MIRRED_PARMS)?;
     let link = read_u32(parameters, MIRRED_LINK)?;
-    (read_u32(parameters, MIRRED_ACTION)? == TCA_EGRESS_REDIR).then_some(link)
+    match read_u32(parameters, MIRRED_ACTION)? {
+        TCA_EGRESS_REDIR => Some(Verdict::Redirect(link)),
+        TCA_INGRESS_REDIR => Some(Verdict::Receive(link)),
+        _ => None,
+    }
 }
 
-fn redirect(action: &mut Attributes, link: u32) {
+fn redirect(action: &mut Attributes, way: u32, link: u32) {
     action.text(TCA_ACT_KIND, "mirred").nest(TCA_ACT_OPTIONS, |options| {
         // tc_mirred: index, capabilities, what happens to the packet here, two counts, action, link
-        options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, link]);
+        options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, way, link]);
     });
 }
 

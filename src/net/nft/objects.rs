@@ -115,6 +115,12 @@ impl Nft {
         Ok(self.table(table)?.is_some())
     }
 
+    /// The names of a family's tables.
+    pub fn tables(&self, family: NfFamily) -> Result<Vec<String>> {
+        let query = Query::new(NFT_MSG_GETTABLE, family, format_args!("list tables"), |_| ());
+        self.dump(&query, |attrs, names| names.extend(attrs.text(NFTA_TABLE_NAME)))
+    }
+
     /// Whether the table exists and is not dormant (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
         Ok(self.table(table)?.is_some_and(|info| info.flags & NFT_TABLE_F_DORMANT == 0))

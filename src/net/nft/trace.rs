@@ -1,10 +1,14 @@
 //! The trace of nf_tables, which `nft monitor trace` prints: which rule, or which chain's policy,
-//! dropped a packet.
+//! dropped a packet, and with which addresses one left.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process;
 
 use nix::errno::Errno;
+use nix::libc::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::batch::{Batch, Hook, Table};
@@ -12,20 +16,21 @@ use super::expr::{Header, Meta};
 use super::socket::{Nft, open_transport};
 use super::uapi::*;
 use crate::error::{Error, Result};
-use crate::net::netlink::attr::Attrs;
+use crate::net::echo;
+use crate::net::netlink::attr::{Attrs, read_ip};
 use crate::net::netlink::transport::{Message, Transport};
 use crate::net::nfnetlink::{NFNL_SUBSYS_NFTABLES, NfFamily};
 
-/// The tables that mark packets. A run that is killed leaves them to the next one, which removes
-/// them.
-const TABLES: [Table; 2] = [
-    Table { family: NfFamily::Inet, name: "cni_multi_doctor" },
-    Table { family: NfFamily::Bridge, name: "cni_multi_doctor" },
-];
-/// NF_INET_PRE_ROUTING and NF_INET_LOCAL_OUT, and the same numbers for bridges.
-const HOOKS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
-/// Before all that others do, also before connections are tracked.
-const PRIORITY: i32 = -500;
+/// The families whose tables mark packets, the first on every kernel.
+const FAMILIES: [NfFamily; 2] = [NfFamily::Inet, NfFamily::Bridge];
+/// How the names of these tables begin; the process number follows.
+const PREFIX: &str = "cni_multi_doctor_";
+/// NF_INET_PRE_ROUTING and NF_INET_LOCAL_OUT, before all that others do, also before connections are
+/// tracked; and NF_INET_POST_ROUTING, after all. Bridges have the same numbers.
+const HOOKS: [(&str, u32, i32); 3] =
+    [("prerouting", 0, -500), ("output", 3, -500), (LAST, 4, 10_000)];
+/// The chain that sees packets as they leave.
+const LAST: &str = "postrouting";
 /// The offset of the identifier in the headers of ICMP and ICMPv6.
 const IDENTIFIER: u32 = 4;
 /// The length of nfgenmsg.
@@ -44,6 +49,20 @@ pub struct Dropped {
     pub handle: Option<u64>,
 }
 
+/// What has happened to a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was dropped.
+    Dropped(Dropped),
+    /// It leaves this namespace, with addresses that may have been translated.
+    Left {
+        /// Its source.
+        from: IpAddr,
+        /// Its destination.
+        to: IpAddr,
+    },
+}
+
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Dropped { family, table, chain, handle } = self;
@@ -58,66 +77,101 @@ impl fmt::Display for Dropped {
 pub struct Trace {
     nft: Nft,
     group: Transport,
+    /// The name of its tables.
+    name: &'static str,
 }
 
 impl Trace {
-    /// Traces the echo requests and replies of this length, IP header included, of this protocol (ICMP or
-    /// ICMPv6) and with this identifier. Returns None if the kernel lacks nf_tables.
-    pub fn begin(length: u32, protocol: u8, identifier: [u8; 2]) -> Result<Option<Trace>> {
+    /// Traces this process's echo requests of this length, IP header included, and the replies to them,
+    /// and what is sent from and to this port. Returns None if the kernel lacks nf_tables.
+    pub fn begin(length: u32, port: u16) -> Result<Option<Trace>> {
         let Some(nft) = Nft::open_if_there()? else { return Ok(None) };
         let mut group = open_transport()?;
         group.join(NFNLGRP_NFTRACE).map_err(|e| Error::kernel("listen for nf_tables' trace", e))?;
-        let trace = Trace { nft, group };
-        for (at, table) in TABLES.into_iter().enumerate() {
+        remove_stale(&nft)?;
+        let name = format!("{PREFIX}{}", process::id()).leak(); // names of tables live as long as this process
+        let trace = Trace { nft, group, name };
+        let (length, identifier, port) =
+            (length.to_ne_bytes(), echo::identifier(), port.to_be_bytes());
+        for family in FAMILIES {
             let mut batch = Batch::default();
+            let table = Table { family, name };
             batch.table(table, "").delete_table(table).table(table, "cni-multi doctor");
-            for (name, number) in HOOKS {
-                let hook = Hook { kind: "filter", number, priority: PRIORITY };
-                batch.base_chain(table, name, hook).rule(table, name, |rule| {
-                    rule.meta(Meta::Length, 1).equal(1, &length.to_ne_bytes());
-                    rule.meta(Meta::L4Proto, 1).equal(1, &[protocol]);
-                    rule.payload(Header::Transport, IDENTIFIER, 2, 1).equal(1, &identifier).trace();
-                });
+            for (name, number, priority) in HOOKS {
+                let hook = Hook { kind: "filter", number, priority };
+                batch.base_chain(table, name, hook);
+                for protocol in [IPPROTO_ICMP, IPPROTO_ICMPV6] {
+                    batch.rule(table, name, |rule| {
+                        rule.meta(Meta::Length, 1).equal(1, &length);
+                        rule.meta(Meta::L4Proto, 1).equal(1, &[protocol as u8]);
+                        rule.payload(Header::Transport, IDENTIFIER, 2, 1).equal(1, &identifier);
+                        rule.trace();
+                    });
+                }
+                for (protocol, side) in
+                    [IPPROTO_TCP, IPPROTO_UDP].into_iter().flat_map(|it| [(it, 0), (it, 2)])
+                {
+                    batch.rule(table, name, |rule| {
+                        rule.meta(Meta::L4Proto, 1).equal(1, &[protocol as u8]);
+                        rule.payload(Header::Transport, side, 2, 1).equal(1, &port).trace();
+                    });
+                }
             }
             match trace.nft.commit(&batch, "trace packets") {
-                // Not every kernel has the tables of bridges.
-                Err(error) if at == 0 => return Err(error),
+                Err(error) if family == FAMILIES[0] => return Err(error),
                 _ => (),
             }
         }
         Ok(Some(trace))
     }
 
-    /// What has dropped packets since the last call, the first first.
-    pub fn drops(&self) -> Result<Vec<Dropped>> {
-        let mut drops = vec![];
+    /// What has happened to packets since the last call, in order.
+    pub fn steps(&self) -> Result<Vec<Step>> {
+        let mut steps = vec![];
         let socket = self.group.as_fd();
         let failed = |errno| Error::kernel("read nf_tables' trace", errno);
         while poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], PollTimeout::ZERO)
             .map_err(failed)?
             > 0
         {
-            match self.group.events(|message| drops.extend(dropped_by(message))) {
+            match self.group.events(|message| steps.extend(step(message))) {
                 Err(Errno::ENOBUFS) | Ok(()) => (), // others trace as well, and more than fits
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        Ok(drops)
+        Ok(steps)
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        for table in TABLES {
-            let mut batch = Batch::default();
-            batch.table(table, "").delete_table(table);
-            let _ = self.nft.commit(&batch, "end the trace"); // the next run does it
+        for family in FAMILIES {
+            let _ = remove(&self.nft, Table { family, name: self.name }); // the next run does it
         }
     }
 }
 
-/// What the message says has dropped a packet; None if it passed.
-fn dropped_by(message: Message<'_>) -> Option<Dropped> {
+fn remove(nft: &Nft, table: Table) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.table(table, "").delete_table(table);
+    nft.commit(&batch, "end the trace")
+}
+
+/// Removes the tables of processes that are gone.
+fn remove_stale(nft: &Nft) -> Result<()> {
+    for family in FAMILIES {
+        for name in nft.tables(family)? {
+            let id = name.strip_prefix(PREFIX).filter(|id| id.parse::<u32>().is_ok());
+            if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+                remove(nft, Table { family, name: name.leak() })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the message says; None if the packet goes on.
+fn step(message: Message<'_>) -> Option<Step> {
     if message.kind != u16::from(NFNL_SUBSYS_NFTABLES) << 8 | NFT_MSG_TRACE {
         return None;
     }
@@ -137,6 +191,18 @@ fn dropped_by(message: Message<'_>) -> Option<Dropped> {
         _ => return None,
     };
     let (table, chain) = (attrs.text(NFTA_TRACE_TABLE)?, attrs.text(NFTA_TRACE_CHAIN)?);
-    let handle = attrs.be64(NFTA_TRACE_RULE_HANDLE);
-    (code == NF_DROP as u32).then_some(Dropped { family, table, chain, handle })
+    if code == NF_DROP as u32 {
+        let handle = attrs.be64(NFTA_TRACE_RULE_HANDLE);
+        return Some(Step::Dropped(Dropped { family, table, chain, handle }));
+    }
+    let is_last = table.starts_with(PREFIX) && chain == LAST && family == "inet";
+    let (from, to) = ends(attrs.bytes(NFTA_TRACE_NETWORK_HEADER).filter(|_| is_last)?)?;
+    Some(Step::Left { from, to })
+}
+
+/// Source and destination in a header of IP.
+fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let (at, length) = if header.first()? >> 4 == 4 { (12, 4) } else { (8, 16) };
+    let ip = |at: usize| read_ip(header.get(at..at + length)?);
+    Some((ip(at)?, ip(at + length)?))
 }

@@ -242,6 +242,7 @@ pub const NFTA_TRACE_CHAIN: u16 = 2;
 pub const NFTA_TRACE_RULE_HANDLE: u16 = 3;
 pub const NFTA_TRACE_TYPE: u16 = 4;
 pub const NFTA_TRACE_VERDICT: u16 = 5;
+pub const NFTA_TRACE_NETWORK_HEADER: u16 = 8;
 pub const NFTA_TRACE_POLICY: u16 = 16;
 pub const NFT_TRACETYPE_POLICY: u32 = 1;
 pub const NFT_TRACETYPE_RULE: u32 = 3;

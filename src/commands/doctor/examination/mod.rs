@@ -6,7 +6,6 @@
 
 mod addresses;
 mod attachment;
-mod bridged;
 mod bundle;
 mod configuration;
 mod conntrack;
@@ -15,7 +14,6 @@ mod dns;
 mod examination;
 mod file_reader;
 mod finding;
-mod firewalld;
 mod forwarding;
 mod kernel;
 mod leftovers;
@@ -24,6 +22,7 @@ mod lists;
 mod lower_links;
 mod node;
 mod others;
+mod outside;
 mod packet_filters;
 mod path;
 mod plugin_dirs;
@@ -74,9 +73,9 @@ const EXAMINATIONS: &[Examination] = &[
     ranges::EXAMINATION,
     routes::EXAMINATION,
     status::EXAMINATION,
+    plugins::EXAMINATION, // it adds what no other has found
     probe::EXAMINATION,
     path::EXAMINATION,
-    plugins::EXAMINATION, // the last: it adds what no other has found
 ];
 
 /// How the findings are printed.

@@ -1,6 +1,6 @@
 //! The facts that several examinations need, each read once.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::iter;
 use std::panic::resume_unwind;
@@ -89,6 +89,8 @@ pub struct Node<'a> {
     pub others: Vec<Attachment>,
     /// How many packets were sent.
     pub sent: Cell<usize>,
+    /// What the output says of them besides; may be empty.
+    pub note: RefCell<String>,
 }
 
 impl<'a> Node<'a> {
@@ -127,6 +129,7 @@ impl<'a> Node<'a> {
             attachments,
             others: vec![],
             sent: Cell::new(0),
+            note: RefCell::default(),
             request,
             netlink,
         })

@@ -1,22 +1,18 @@
-//! D26x: rules of other programs that act on the packets of containers.
+//! D260: rules of other programs that act on the packets of containers.
 
-use super::bridged::{self, Hit};
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object};
 use super::node::{Node, Reader};
 use crate::error::Result;
 use crate::family::Family;
-use crate::net::nft::drops::Ruleset;
 use crate::net::nft::{self, Nft};
-use crate::net::sysctl::Sysctl;
 use crate::net::xtables_legacy::{self, Table};
 use crate::plugins::meta::firewall::MADE;
 
 const BOTH: Fault = Fault::warning("D260", "iptables-legacy and iptables-nft have the same table");
-const BRIDGED: Fault = Fault::warning("D261", "rules that drop also see packets within a bridge");
 
 /// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&BOTH, &BRIDGED], examine };
+pub const EXAMINATION: Examination = Examination { faults: || vec![&BOTH], examine };
 
 /// The tables of iptables that rules of containers are in.
 const TABLES: [&str; 2] = ["filter", "nat"];
@@ -27,11 +23,6 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let both = Reader(findings).keep(both.unwrap_or(Ok(vec![])));
         if !both.is_empty() {
             findings.add(in_both_finding(family, &both));
-        }
-        if Reader(findings).keep(sees_bridged(family)) {
-            let hits = Ruleset::look(|ruleset| bridged::hits(ruleset, node, family));
-            let finding = bridged_finding(family, &Reader(findings).keep(hits));
-            finding.into_iter().for_each(|it| findings.add(it));
         }
     }
 }
@@ -58,23 +49,4 @@ fn in_both_finding(family: Family, tables: &[&str]) -> Finding {
     let evidence = format!("{word}tables: {}; a packet has to pass both", tables.join(", "));
     let fix = format!("sudo {word}tables-legacy-save; sudo {word}tables-nft-save");
     Finding::new(&BOTH, Object::Node, evidence).fix(fix)
-}
-
-/// Whether packets from one port of a bridge to another traverse the rules of the family.
-fn sees_bridged(family: Family) -> Result<bool> {
-    let setting = Sysctl::bridge_netfilter(family);
-    Ok(setting.exists()? && setting.read()? == "1")
-}
-
-/// The finding about networks whose containers do not reach each other.
-fn bridged_finding(family: Family, hits: &[Hit]) -> Option<Finding> {
-    let first = hits.first()?;
-    let networks: Vec<&str> = hits.iter().map(|hit| hit.network.as_str()).collect();
-    let setting = Sysctl::bridge_netfilter(family);
-    let evidence = format!(
-        "sysctl {setting} is 1, and {} matches packets between containers of {}",
-        first.culprit,
-        networks.join(", ")
-    );
-    Some(Finding::new(&BRIDGED, Object::Node, evidence).fix(format!("sudo sysctl -w {setting}=0")))
 }

@@ -26,7 +26,7 @@ const BY_PLUGIN: [(&str, &Fault); 6] = [
     ("vrf", &VRF),
 ];
 
-/// The examination. It is the last about attachments: of what the plugins' CHECK reports, the
+/// The examination. It comes after all that send nothing: of what the plugins' CHECK reports, the
 /// consequences of earlier findings are left out.
 pub const EXAMINATION: Examination = Examination {
     faults: || vec![&OTHER, &PORTMAP, &BANDWIDTH, &FIREWALL, &TUNING, &SBR, &VRF],
@@ -44,7 +44,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
                 Ok(all) => all.iter().for_each(|one| add(attachment, one, findings)),
                 Err(error) => {
                     let finding = Finding::new(&OTHER, attachment.object(), "");
-                    add_other(finding.fix(attach_again(attachment)), &error, findings);
+                    add_unknown(finding.fix(attach_again(attachment)), &error, findings);
                 }
             }
         }
@@ -60,14 +60,11 @@ fn add(attachment: &Attachment, drift: &Drift, findings: &mut Findings) {
         sync(attachment.at().key.network.as_str())
     };
     let finding = Finding::new(fault.unwrap_or(&OTHER), attachment.object(), format!("{plugin}: "));
-    match fault {
-        None => add_other(finding.fix(fix), error, findings),
-        Some(_) => findings.add(finding.fix(fix).saying(&text_of(error))),
-    }
+    add_unknown(finding.fix(fix), error, findings);
 }
 
 /// Adds the differences that no earlier finding explains.
-fn add_other(finding: Finding, error: &Error, findings: &mut Findings) {
+fn add_unknown(finding: Finding, error: &Error, findings: &mut Findings) {
     let mut parts = error.clone().into_parts();
     let is_known = |aspect: &Option<Aspect>| {
         aspect.as_ref().is_some_and(|it| findings.explain(&finding.object, it))

@@ -39,7 +39,10 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
         (width(|row| row.label.chars().count()), width(|row| row.word().len()), CODE_WIDTH);
     let mut text = match node.sent.get() {
         0 => String::new(),
-        sent => format!("{sent} packets were sent\n"),
+        sent => match node.note.borrow().as_str() {
+            "" => format!("{sent} packets were sent\n"),
+            note => format!("{sent} packets were sent; {note}\n"),
+        },
     };
     for row in &rows {
         row.write(&mut text, widths, style);

@@ -23,8 +23,8 @@ pub struct Request<'a> {
     pub plugin_path: String,
     /// The container; empty for all of the node.
     pub subject: String,
-    /// Whether packets are sent.
-    pub probe: bool,
+    /// Whether no packet is sent to or from a named container.
+    pub no_packets: bool,
     /// The file for everything that is looked at, which must not exist.
     pub bundle: Option<PathBuf>,
 }
@@ -41,6 +41,11 @@ impl<'a> Request<'a> {
             handles: Rc::default(),
             is_traced: false,
         }
+    }
+
+    /// Whether packets are sent: a container is named.
+    pub fn sends_packets(&self) -> bool {
+        !self.no_packets && !self.subject.is_empty()
     }
 
     /// The plugin directories.

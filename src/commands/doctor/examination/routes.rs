@@ -11,7 +11,7 @@ use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use super::wiring::Wiring;
 use crate::cni::result::IpConfig;
-use crate::error::Result;
+use crate::error::{Aspect, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Question, Way};
 use crate::net::sysctl::Sysctl;
@@ -128,8 +128,8 @@ impl<'a> Road<'a> {
                 let other = node.link(link).map_or("another link", |link| &link.name);
                 let evidence =
                     format!("packets to {from} leave by {other:?} in place of {router:?}");
-                let show = format!("ip route get {from}");
-                Ok(Some(self.found(&ELSEWHERE, evidence).show(show)))
+                let found = self.found(&ELSEWHERE, evidence).show(format!("ip route get {from}"));
+                Ok(Some(found.explaining([Aspect::Route(from.into())])))
             }
             Way::Nowhere(errno) => self.refused(errno, (to, from, &uplink.name)),
         }
@@ -172,7 +172,8 @@ impl<'a> Road<'a> {
         let refusal = refusal(errno);
         let evidence = format!("packets from {from} to {to} that come in by {by:?} {refusal}{why}");
         let show = format!("ip route get {to} from {from} iif {}; ip rule", quoted(by));
-        Ok(Some(self.found(&REFUSED, evidence).show(show)))
+        let found = self.found(&REFUSED, evidence).show(show);
+        Ok(Some(found.explaining([Aspect::Route(self.from.into())])))
     }
 
     /// Why the link carries no packets of the family.

@@ -3,7 +3,8 @@
 use super::attachment::{Attachment, Inside, bridge_of};
 use super::finding::quoted;
 use super::node::Node;
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Route};
@@ -135,6 +136,55 @@ impl<'a> Wiring<'a> {
             None if self.is("ptp") => of_address,
             None => None,
         }
+    }
+
+    /// The first recorded address of the family.
+    pub fn ip(&self, family: Family) -> Option<IpAddr> {
+        let ips = self.attachment.result.iter().flat_map(|result| &result.ips);
+        ips.map(|ip| ip.address.addr()).find(|ip| Family::of(*ip) == family)
+    }
+
+    /// The gateways that the host is to be, or that a recorded route leads by. IPAM plugins name a
+    /// gateway also where nobody is to have its address.
+    pub fn used_gateways(&self) -> BTreeSet<IpAddr> {
+        let Some(result) = self.attachment.result.as_ref() else { return BTreeSet::new() };
+        let is_used = |gateway: &IpAddr| {
+            let leads_by = |route: &Route| {
+                Family::of_net(route.dst) == Family::of(*gateway)
+                    && route.gw.is_none_or(|gw| gw == *gateway)
+            };
+            self.is_routed() || result.routes.iter().any(leads_by)
+        };
+        let gateways = result.ips.iter().filter_map(|ip| ip.gateway);
+        gateways.chain(result.routes.iter().filter_map(|route| route.gw)).filter(is_used).collect()
+    }
+
+    /// The ports of TCP that are published at this address of the host.
+    pub fn published(&self, own: IpAddr) -> Vec<SocketAddr> {
+        let plugins = self.attachment.list.iter().flat_map(|list| &list.plugins);
+        if !plugins.into_iter().any(|plugin| plugin.kind == "portmap") {
+            return vec![];
+        }
+        let mappings = self.attachment.at().capability_args.get("portMappings");
+        let published = |mapping: &Value| {
+            let text = |key| mapping.get(key).and_then(Value::as_str).unwrap_or_default();
+            let is_tcp = matches!(text("protocol"), "") || text("protocol").eq_ignore_ascii_case("tcp");
+            let ip: Option<IpAddr> = text("hostIP").parse().ok();
+            let at = ip.filter(|ip| !ip.is_unspecified()).unwrap_or(own);
+            let port = mapping.get("hostPort")?.as_u64()?.try_into().ok()?;
+            let is_its = ip.is_none_or(|ip| Family::of(ip) == Family::of(own)) && !at.is_loopback();
+            (is_tcp && is_its).then_some(SocketAddr::new(at, port))
+        };
+        mappings.map(Value::items).unwrap_or_default().iter().filter_map(published).collect()
+    }
+
+    /// Whether the network keeps its containers from each other.
+    pub fn isolates(&self) -> bool {
+        let plugins = self.attachment.list.iter().flat_map(|list| &list.plugins);
+        let is_isolated = |plugin: &PluginConfig| {
+            plugin.value.get("ingressPolicy").and_then(Value::as_str) == Some("isolated")
+        };
+        self.is_set("portIsolation") || plugins.into_iter().any(is_isolated)
     }
 
     /// The host's link that routes the container's packets of the family to other networks; None if

@@ -10,7 +10,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::cni::valid::Stale;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Context, Detachment, Handles};
@@ -74,7 +74,8 @@ fn require_no_detour(host: &Netlink, result: &AddResult, link: &Link, ip: IpAddr
             let to = &link.name;
             let what = format!("the host routes {ip} to {to:?}, not to {:?}", own.name);
             let advice = format_args!("`ip route get {ip}` shows the route: delete it");
-            return Err(Error::check(what).with_details(advice));
+            let elsewhere = Error::check(what).with_details(advice);
+            return Err(elsewhere.about(&Aspect::Route(ip.into())));
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! D53x: what answers when containers send packets to their gateways, and whether
-//! another host answers for their own addresses.
+//! D53x: what answers when a container sends packets to its gateways, and whether another host answers
+//! for its own addresses.
 //!
-//! [`question`] is one question with its socket, opened inside the namespace; [`round`] asks those
-//! of many containers at once. How many depends on the descriptors that this process may open.
+//! [`question`] is one question with its socket, opened inside the namespace; [`round`] asks many at
+//! once.
 
 mod question;
 mod round;
@@ -12,12 +12,14 @@ use std::net::IpAddr;
 
 use self::question::{Interface, Kind, Question};
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted, text_of};
+use super::finding::{Fault, Finding, Findings, Severity, quoted, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::{Aspect, Error, Result};
+use crate::family::Family;
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{FoundRoute, Link};
+use crate::net::sysctl::Sysctl;
 use crate::sys::limits;
 
 const SILENT: Fault =
@@ -40,45 +42,32 @@ const MAIN: u32 = 254;
 /// the first.
 const MOST_ASKED: usize = 64;
 
-/// Descriptors that are left for everything but sockets.
-const RESERVED: usize = 24;
-
-/// The most sockets at a time, whatever the limit.
-const MOST: usize = 4096;
-
 fn examine(node: &Node<'_>, findings: &mut Findings) {
-    if !node.request.probe {
+    if !node.request.sends_packets() {
         return;
     }
-    let room = limits::raise_descriptors().saturating_sub(RESERVED).clamp(8, MOST);
+    limits::raise_descriptors();
     let all = Wiring::all(node);
-    let mut left = all.iter().filter_map(Subject::of).peekable();
-    while left.peek().is_some() {
-        let mut batch = vec![];
-        let mut sockets = 0;
-        while let Some(subject) = left.next_if(|it| sockets == 0 || sockets + it.most() <= room) {
-            sockets += subject.most();
-            batch.push(subject);
-        }
-        probe(&mut batch, node, findings);
-    }
-}
-
-/// Probes for these containers at once.
-fn probe(batch: &mut [Subject<'_>], node: &Node<'_>, findings: &mut Findings) {
-    for subject in batch.iter_mut() {
+    let has_error = |wiring: &&Wiring<'_>| {
+        let object = wiring.attachment.object();
+        findings.0.iter().any(|it| it.object == object && it.fault.severity == Severity::Error)
+    };
+    let sound = all.iter().filter(|it| !has_error(it)); // an error may be why nobody answers
+    let mut subjects: Vec<Subject<'_>> = sound.filter_map(|it| Subject::of(node, it)).collect();
+    for subject in &mut subjects {
         if let Err(error) = subject.open() {
             findings.add(subject.not_sent(&error));
         }
     }
     let mut questions: Vec<&mut Question> =
-        batch.iter_mut().flat_map(|subject| &mut subject.questions).collect();
+        subjects.iter_mut().flat_map(|subject| &mut subject.questions).collect();
     Reader(findings).keep(round::ask(&mut questions, &node.sent));
-    batch.iter().for_each(|subject| subject.judge(findings));
+    subjects.iter().for_each(|subject| subject.judge(findings));
 }
 
 /// A container that is probed for.
 struct Subject<'a> {
+    node: &'a Node<'a>,
     wiring: &'a Wiring<'a>,
     link: &'a Link,
     gateways: Vec<IpAddr>,
@@ -89,15 +78,10 @@ struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// None if its interface is missing or down, which is a finding without packets, or is not the
     /// recorded one.
-    fn of(wiring: &'a Wiring<'a>) -> Option<Subject<'a>> {
+    fn of(node: &'a Node<'a>, wiring: &'a Wiring<'a>) -> Option<Subject<'a>> {
         let link = wiring.interface.filter(|link| link.up)?;
         let (gateways, own) = (gateways(wiring, link), own(wiring, interface(wiring, link)));
-        Some(Subject { wiring, link, gateways, own, questions: vec![] })
-    }
-
-    /// The most sockets that it needs.
-    fn most(&self) -> usize {
-        2 * self.gateways.len() + self.own.len()
+        Some(Subject { node, wiring, link, gateways, own, questions: vec![] })
     }
 
     /// Opens the sockets inside the namespace.
@@ -153,16 +137,31 @@ impl<'a> Subject<'a> {
         self.found(&NOT_SENT, text_of(error)).fix(attach_again(self.wiring.attachment))
     }
 
+    /// The finding that nobody has the gateway's address, or why the host does not say that it has.
     fn silent(&self, gateway: IpAddr) -> Finding {
         let what = if gateway.is_ipv4() { "ARP" } else { "neighbour discovery" };
         let evidence = format!("{gateway} does not answer {what} on {:?}", self.link.name);
-        self.found(&SILENT, evidence).fix(self.wiring.within("ip neigh show"))
+        let holder = self.wiring.router(self.node, Family::of(gateway));
+        if let Some(holder) = holder.filter(|link| !link.arp) {
+            let evidence = format!("{evidence}: {:?} does not use ARP", holder.name);
+            let fix = format!("sudo ip link set {} arp on", quoted(&holder.name));
+            return self.found(&SILENT, evidence).fix(fix);
+        }
+        let settings = holder.filter(|_| gateway.is_ipv4()).map(|holder| {
+            ["all", holder.name.as_str()].map(|of| Sysctl::ipv4_conf(of, "arp_ignore"))
+        });
+        let ignores = |it: &Sysctl| it.read().ok().filter(|value| value.as_str() > "2");
+        let mut set = settings.iter().flatten().filter_map(|it| Some((it, ignores(it)?)));
+        if let Some((setting, value)) = set.next() {
+            let evidence = format!("{evidence}: sysctl {setting} is {value}");
+            return self.found(&SILENT, evidence).fix(format!("sudo sysctl -w {setting}=0"));
+        }
+        self.found(&SILENT, evidence).show(self.wiring.within("ip neigh show"))
     }
 
     fn no_echo(&self, gateway: IpAddr) -> Finding {
         let evidence = format!("{gateway} does not answer a ping from {:?}", self.link.name);
-        self.found(&NO_ECHO, evidence)
-            .fix("accept ICMP from the network in the gateway's input chain")
+        self.found(&NO_ECHO, evidence).show(self.wiring.within("ip neigh show"))
     }
 
     /// The finding that the container sends to another hardware address than that which has
@@ -191,11 +190,10 @@ fn interface<'a>(wiring: &Wiring<'a>, link: &'a Link) -> Interface<'a> {
     Interface { link, addresses: &wiring.inside.addresses }
 }
 
-/// The gateways of the record, and those of the default routes by the interface: a router may have
-/// advertised one.
+/// The gateways that the record uses, and those of the default routes by the interface: a router may
+/// have advertised one.
 fn gateways(wiring: &Wiring<'_>, link: &Link) -> Vec<IpAddr> {
-    let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
-    let recorded: BTreeSet<IpAddr> = recorded.filter_map(|ip| ip.gateway).collect();
+    let recorded = wiring.used_gateways();
     let is_default = |route: &&FoundRoute| {
         route.table == MAIN && route.dst.prefix_len() == 0 && route.link == Some(link.index)
     };

@@ -1,0 +1,109 @@
+//! A question to a name server: the servers of the root (RFC 1035), which each knows.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::request::{Answer, Request, unless_unreachable};
+use crate::error::{Error, Result};
+use crate::family::Family;
+
+/// The port of DNS.
+pub const PORT: u16 = 53;
+/// Identifier, recursion is desired, one question, and one record more.
+const HEADER: [u8; 12] = [0xc4, 0x91, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+/// The name of the root, NS, IN.
+const QUESTION: [u8; 5] = [0, 0, 2, 0, 1];
+/// The record OPT (RFC 6891): no name, type 41, answers of 1232 octets, no flags.
+const OPTIONS: [u8; 9] = [0, 0, 41, 4, 208, 0, 0, 0, 0];
+/// The option Padding (RFC 7830).
+const PADDING: u16 = 12;
+const UDP_HEADER: usize = 8;
+
+/// A query with its socket.
+pub struct DnsQuery {
+    socket: UdpSocket,
+    server: IpAddr,
+    message: Vec<u8>,
+}
+
+impl DnsQuery {
+    /// Opens the socket in this thread's namespace. The query's packet has this length, IP header
+    /// included. A link-local server is one of the link with this ifindex.
+    pub fn open(from_port: u16, server: IpAddr, ifindex: u32, length: u32) -> Result<DnsQuery> {
+        let open = || {
+            let socket = UdpSocket::bind((Family::of(server).unspecified(), from_port))?;
+            socket.set_nonblocking(true)?;
+            let (to, header): (SocketAddr, usize) = match server {
+                IpAddr::V4(_) => ((server, PORT).into(), 20),
+                IpAddr::V6(ip) => (SocketAddrV6::new(ip, PORT, 0, scope(ip, ifindex)).into(), 40),
+            };
+            socket.connect(to)?;
+            let length = (length as usize).saturating_sub(header + UDP_HEADER);
+            Ok(DnsQuery { socket, server, message: message(length) })
+        };
+        open().map_err(|e| failed(server, &e))
+    }
+}
+
+fn scope(ip: Ipv6Addr, ifindex: u32) -> u32 {
+    if ip.is_unicast_link_local() { ifindex } else { 0 }
+}
+
+impl Request for DnsQuery {
+    fn send(&mut self) -> Result<()> {
+        let sent = self.socket.send(&self.message).or_else(unless_unreachable);
+        match sent {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()), // receive says it
+            sent => sent.map(drop).map_err(|e| failed(self.server, &e)),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Answer>> {
+        let mut answer = [0; 2048];
+        loop {
+            match self.socket.recv(&mut answer).or_else(unless_unreachable) {
+                Ok(0) => (), // nothing yet
+                Ok(_) => return Ok(Some(Answer::Yes)),
+                Err(error) => {
+                    return match error.kind() {
+                        ErrorKind::WouldBlock => Ok(None),
+                        ErrorKind::ConnectionRefused => Ok(Some(Answer::Refused)),
+                        _ => Err(failed(self.server, &error)),
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for DnsQuery {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn failed(server: IpAddr, error: &io::Error) -> Error {
+    Error::io(format_args!("ask the name server {server}"), error)
+}
+
+/// The message, padded to this length.
+fn message(length: usize) -> Vec<u8> {
+    let mut message = [&HEADER[..], &QUESTION, &OPTIONS].concat();
+    let padding = length.saturating_sub(message.len() + 6) as u16;
+    message.extend([padding + 4, PADDING, padding].map(u16::to_be_bytes).concat());
+    message.resize(message.len() + usize::from(padding), 0);
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_padded_to_its_length() {
+        assert_eq!(message(700).len(), 700);
+        let [high, low] = 672_u16.to_be_bytes();
+        assert_eq!(message(700)[26..32], [high, low, 0, 12, 2, 156]);
+    }
+}
