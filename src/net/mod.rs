@@ -14,6 +14,7 @@ pub mod netlink;
 pub mod netns;
 mod nfnetlink;
 pub mod nft;
+pub mod packet_rule;
 pub mod packet_socket;
 pub mod packet_trace;
 pub mod private;

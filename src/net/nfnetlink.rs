@@ -37,8 +37,6 @@ pub enum NfFamily {
     Inet = 1,
     /// IPv4.
     Ip = 2,
-    /// Frames as a link receives or sends them.
-    Netdev = 5,
     /// Frames that a bridge forwards.
     Bridge = 7,
     /// IPv6.
@@ -61,7 +59,6 @@ impl fmt::Display for NfFamily {
             NfFamily::Unspec => "unspec",
             NfFamily::Inet => "inet",
             NfFamily::Ip => "ip",
-            NfFamily::Netdev => "netdev",
             NfFamily::Bridge => "bridge",
             NfFamily::Ip6 => "ip6",
         })

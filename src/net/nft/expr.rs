@@ -281,19 +281,6 @@ impl Expressions {
         })
     }
 
-    /// Applies a target of x_tables.
-    pub(super) fn xtables_target(
-        &mut self,
-        name: &str,
-        revision: u32,
-        info: &[u8],
-    ) -> &mut Expressions {
-        self.push("target", |target| {
-            target.text(NFTA_TARGET_NAME, name).be32(NFTA_TARGET_REV, revision);
-            target.raw(NFTA_TARGET_INFO, info);
-        })
-    }
-
     /// Continues only if the set contains (with `inverted`: lacks) the key that begins in the
     /// register.
     pub fn in_set(&mut self, set: &str, register: Register, inverted: bool) -> &mut Expressions {

@@ -4,8 +4,11 @@
 //! that ends on a byte boundary as a shorter field without a mask, and checks the packet's family
 //! as late as possible. Registers have two numberings, and the kernel adds attributes of its own.
 
+use super::expr::Verdict;
 use super::uapi::*;
 use crate::net::netlink::attr::Attrs;
+use crate::net::nfnetlink::NfFamily;
+use crate::net::packet_rule::{self, Field, PacketRule};
 
 /// Whether the found expressions do the same as the given ones.
 pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
@@ -18,6 +21,16 @@ pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
     remove_unused_lookups(&mut given);
     are_same(&steps(&given), &steps(&list(found)))
+}
+
+/// What a rule of a table of this family (ip or ip6) does, and for which addresses and links.
+pub(super) fn packet_rule(family: NfFamily, expressions: Attrs<'_>) -> PacketRule {
+    let steps = steps(&list(expressions));
+    let conditions = steps.iter().filter(|step| !step.is_unconditional());
+    PacketRule {
+        conditions: conditions.map(|step| step.of_packet(family)).collect(),
+        verdict: steps.iter().find_map(Step::verdict),
+    }
 }
 
 fn remove_unused_lookups(expressions: &mut Vec<Attrs<'_>>) {
@@ -119,6 +132,50 @@ impl Step<'_> {
         if self.is_condition() { conditions.max(1) } else { 1 }
     }
 
+    /// Whether it continues for every packet, or ends the rule.
+    fn is_unconditional(&self) -> bool {
+        let Step::Other(expression) = self else { return false };
+        let comment = expression.expression("match");
+        comment.is_some_and(|extension| extension.is_text(NFTA_MATCH_NAME, "comment"))
+            || ["counter", "log"].iter().any(|name| expression.is_expression(name))
+            || self.verdict().is_some()
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        let Step::Other(expression) = self else { return None };
+        let target = expression.expression("target");
+        let is_reject = target.is_some_and(|target| target.is_text(NFTA_TARGET_NAME, "REJECT"));
+        if is_reject || expression.is_expression("reject") {
+            return Some(Verdict::Drop);
+        }
+        let data = expression.expression("immediate")?.nested(NFTA_IMMEDIATE_DATA)?;
+        let verdict = data.nested(NFTA_DATA_VERDICT)?;
+        let chain = || verdict.text(NFTA_VERDICT_CHAIN);
+        match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
+            NF_ACCEPT => Some(Verdict::Accept),
+            NF_DROP => Some(Verdict::Drop),
+            NFT_RETURN => Some(Verdict::Return),
+            NFT_JUMP => chain().map(Verdict::Jump),
+            NFT_GOTO => chain().map(Verdict::Goto),
+            _ => None,
+        }
+    }
+
+    /// The condition, if it is one about addresses or links.
+    fn of_packet(&self, family: NfFamily) -> Option<packet_rule::Condition> {
+        let Step::Condition(Condition { load, mask, how, value, .. }) = self else { return None };
+        Some(packet_rule::Condition {
+            field: load.field(family, value.len())?,
+            value: value.clone(),
+            mask: mask.clone(),
+            is_inverted: match *how {
+                NFT_CMP_EQ => false,
+                NFT_CMP_NEQ => true,
+                _ => return None,
+            },
+        })
+    }
+
     fn is(&self, found: &Step<'_>) -> bool {
         match (self, found) {
             (Step::Condition(given), Step::Condition(found)) => given.is(found),
@@ -137,6 +194,26 @@ impl<'a> Load<'a> {
                 Some(Load::Payload(header, payload.be32(NFTA_PAYLOAD_OFFSET)?))
             }
             None => Some(Load::Other(expression)),
+        }
+    }
+
+    /// The field of a packet of this family that so many bytes are loaded from.
+    fn field(&self, family: NfFamily, length: usize) -> Option<Field> {
+        match self {
+            Load::Payload(NFT_PAYLOAD_NETWORK_HEADER, offset) => {
+                let addresses = if family == NfFamily::Ip6 { 8..40 } else { 12..20 };
+                let offset = *offset as usize;
+                let is_within = addresses.start <= offset && offset + length <= addresses.end;
+                is_within.then(|| Field::Addresses(offset - addresses.start))
+            }
+            Load::Payload(..) => None,
+            Load::Other(expression) => match expression.expression("meta")?.be32(NFTA_META_KEY)? {
+                NFT_META_IIF => Some(Field::Iif),
+                NFT_META_OIF => Some(Field::Oif),
+                NFT_META_IIFNAME => Some(Field::IifName),
+                NFT_META_OIFNAME => Some(Field::OifName),
+                _ => None,
+            },
         }
     }
 
@@ -213,7 +290,7 @@ fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
 }
 
 /// The number of a register's first word.
-pub(super) fn word(register: u32) -> u32 {
+fn word(register: u32) -> u32 {
     match register {
         NFT_REG_1..=NFT_REG_4 => NFT_REG32_00 + (register - NFT_REG_1) * WORDS,
         other => other,
@@ -240,7 +317,7 @@ fn read_register(bytes: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::nft::expr::{Expressions, Header, Verdict};
+    use crate::net::nft::expr::{Expressions, Header, Meta};
 
     fn field(length: u32, mask: Option<&[u8]>, value: &[u8]) -> Expressions {
         let mut rule = Expressions::default();
@@ -280,5 +357,54 @@ mod tests {
         ] {
             assert!(!is_same(multicast.attrs(), other.attrs()), "{other:?}");
         }
+    }
+
+    fn condition(
+        field: Field,
+        value: &[u8],
+        mask: &[u8],
+        is_inverted: bool,
+    ) -> packet_rule::Condition {
+        packet_rule::Condition { field, value: value.to_vec(), mask: mask.to_vec(), is_inverted }
+    }
+
+    #[test]
+    fn conditions_about_addresses_and_links_are_read() {
+        let read = |fill: &dyn Fn(&mut Expressions)| {
+            let mut rule = Expressions::default();
+            fill(&mut rule);
+            rule.counter().verdict(&Verdict::Drop);
+            let PacketRule { conditions, verdict } = packet_rule(NfFamily::Ip, rule.attrs());
+            assert_eq!(verdict, Some(Verdict::Drop));
+            conditions
+        };
+        let of = |header, offset, length| {
+            read(&|rule| {
+                rule.payload(header, offset, length, 1).equal(1, &vec![10; length as usize]);
+            })
+        };
+        let source = condition(Field::Addresses(0), &[10], &[0xff], false);
+        assert_eq!(of(Header::Network, 12, 1), Some(vec![source]));
+        let destination = condition(Field::Addresses(4), &[10; 4], &[0xff; 4], false);
+        assert_eq!(of(Header::Network, 16, 4), Some(vec![destination]));
+        for other in [(Header::Network, 9, 1), (Header::Network, 16, 8), (Header::Transport, 12, 1)]
+        {
+            assert_eq!(of(other.0, other.1, other.2), None, "{other:?}");
+        }
+        let links = read(&|rule| {
+            rule.xtables_match("comment", 0, b"it\0").meta(Meta::IifName, 1).equal(1, b"eth");
+            rule.meta(Meta::OifName, 1).not_equal(1, b"br0\0");
+        });
+        let iif = condition(Field::IifName, b"eth", &[0xff; 3], false);
+        let oif = condition(Field::OifName, b"br0\0", &[0xff; 4], true);
+        assert_eq!(links, Some(vec![iif, oif]));
+        assert_eq!(read(&|_| ()), Some(vec![]));
+        let others: [fn(&mut Expressions) -> &mut Expressions; 4] = [
+            |rule| rule.meta(Meta::Mark, 1).equal(1, &[0; 4]),
+            |rule| rule.meta(Meta::IifName, 1).in_set("links", 1, false),
+            |rule| rule.payload(Header::Network, 12, 4, 1).at_least(1, &[10; 4]),
+            |rule| rule.xtables_match("mark", 1, &[0; 12]),
+        ];
+        assert!(others.iter().all(|other| read(&|rule| _ = other(rule)).is_none()));
     }
 }

@@ -2,7 +2,6 @@
 //! all; lookups are by key, never of whole tables.
 
 pub mod batch;
-pub mod drops;
 pub mod expr;
 pub mod flowtable;
 mod meaning;

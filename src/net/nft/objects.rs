@@ -1,6 +1,6 @@
 //! Tables, chains, rules and elements as the kernel has them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::batch::{Batch, Table, element_key, set_name};
@@ -11,6 +11,7 @@ use super::wire::{Attributes, read_comment};
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::NfFamily;
+use crate::net::packet_rule::PacketRule;
 
 /// NFT_NAME_MAXLEN, including the NUL.
 const NAME_MAX: usize = 256;
@@ -213,6 +214,28 @@ impl Nft {
                 list.extend(RuleInfo::read(attrs));
             }
         })
+    }
+
+    /// The rules of each chain of a table of family ip or ip6, as read at one time.
+    pub fn packet_rules(&self, table: Table) -> Result<HashMap<String, Vec<PacketRule>>> {
+        let what = format_args!("list table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_RULE_TABLE, table.name);
+        };
+        let query = Query::new(NFT_MSG_GETRULE, table.family, what, name);
+        let rules = self.dump(&query, |attrs, list| {
+            // Kernels that do not filter send the rules of every table.
+            if attrs.is_text(NFTA_RULE_TABLE, table.name) {
+                let expressions = attrs.within(NFTA_RULE_EXPRESSIONS);
+                let rule = meaning::packet_rule(table.family, expressions);
+                list.extend(attrs.text(NFTA_RULE_CHAIN).map(|chain| (chain, rule)));
+            }
+        })?;
+        let mut chains: HashMap<String, Vec<PacketRule>> = HashMap::new();
+        for (chain, rule) in rules {
+            chains.entry(chain).or_default().push(rule);
+        }
+        Ok(chains)
     }
 }
 

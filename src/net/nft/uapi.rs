@@ -58,7 +58,6 @@ pub const NFTA_SET_DATA_TYPE: u16 = 6;
 pub const NFTA_SET_DATA_LEN: u16 = 7;
 pub const NFTA_SET_ID: u16 = 10;
 pub const NFTA_SET_USERDATA: u16 = 13;
-pub const NFT_SET_INTERVAL: u32 = 4;
 pub const NFT_SET_MAP: u32 = 8;
 pub const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
@@ -68,9 +67,7 @@ pub const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub const NFTA_SET_ELEM_KEY: u16 = 1;
 pub const NFTA_SET_ELEM_DATA: u16 = 2;
-pub const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub const NFTA_SET_ELEM_USERDATA: u16 = 6;
-pub const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 // enum nft_flowtable_attributes, nft_flowtable_hook_attributes, nft_devices_attributes,
 // nft_offload_attributes, and nf_dev_hooks of linux/netfilter.h
@@ -95,7 +92,6 @@ pub const NFTA_GEN_ID: u16 = 1;
 // enum nft_verdicts, and those of linux/netfilter.h
 pub const NF_DROP: i32 = 0;
 pub const NF_ACCEPT: i32 = 1;
-pub const NFT_CONTINUE: i32 = -1;
 pub const NFT_JUMP: i32 = -3;
 pub const NFT_GOTO: i32 = -4;
 pub const NFT_RETURN: i32 = -5;
@@ -115,7 +111,6 @@ pub const NFTA_META_DREG: u16 = 1;
 pub const NFTA_META_KEY: u16 = 2;
 pub const NFTA_META_SREG: u16 = 3;
 pub const NFT_META_LEN: u32 = 0;
-pub const NFT_META_PROTOCOL: u32 = 1;
 pub const NFT_META_NFTRACE: u32 = 12;
 pub const NFT_META_MARK: u32 = 3;
 pub const NFT_META_IIF: u32 = 4;
@@ -157,9 +152,7 @@ pub const NFTA_CMP_OP: u16 = 2;
 pub const NFTA_CMP_DATA: u16 = 3;
 pub const NFT_CMP_EQ: u32 = 0;
 pub const NFT_CMP_NEQ: u32 = 1;
-pub const NFT_CMP_LT: u32 = 2;
 pub const NFT_CMP_LTE: u32 = 3;
-pub const NFT_CMP_GT: u32 = 4;
 pub const NFT_CMP_GTE: u32 = 5;
 
 // enum nft_rt_attributes, nft_rt_keys
@@ -188,17 +181,12 @@ pub const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 pub const NFTA_FIB_F_DADDR: u32 = 2;
 pub const NFTA_FIB_F_IIF: u32 = 8;
 
-// enum nft_objref_attributes
-pub const NFTA_OBJREF_IMM_TYPE: u16 = 1;
-
 // enum nft_counter_attributes
 pub const NFTA_COUNTER_BYTES: u16 = 1;
 pub const NFTA_COUNTER_PACKETS: u16 = 2;
 
 // enum nft_target_attributes, nft_range_attributes, nft_range_ops
 pub const NFTA_TARGET_NAME: u16 = 1;
-pub const NFTA_TARGET_REV: u16 = 2;
-pub const NFTA_TARGET_INFO: u16 = 3;
 pub const NFTA_RANGE_OP: u16 = 2;
 pub const NFTA_RANGE_SREG: u16 = 1;
 pub const NFTA_RANGE_FROM_DATA: u16 = 3;
@@ -225,7 +213,6 @@ pub const NFTA_IMMEDIATE_DATA: u16 = 2;
 pub const NFTA_NAT_TYPE: u16 = 1;
 pub const NFTA_NAT_FAMILY: u16 = 2;
 pub const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
-pub const NFTA_NAT_REG_ADDR_MAX: u16 = 4;
 pub const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
 pub const NFT_NAT_DNAT: u32 = 1;
 

@@ -2,9 +2,11 @@
 
 use nix::libc;
 
-use super::{Entry, Extension, Goal, LegacyChain, Matched};
+use super::{Entry, LegacyChain};
 use crate::family::Family;
 use crate::net::netlink::attr::{read_text, read_u16, read_u32, read_u64};
+use crate::net::nft::expr::Verdict;
+use crate::net::packet_rule::{Condition, Field, PacketRule};
 
 // struct ipt_getinfo: the name, the hooks that are valid, where the chain of each begins, where its
 // policy is
@@ -20,22 +22,19 @@ const EXTENSION: usize = 32;
 const REVISION: usize = 31;
 /// struct xt_counters: packets and bytes. It is the end of an entry's fixed part.
 const COUNTERS: usize = 16;
-/// IPT_F_GOTO.
-const GOTO: u8 = 2;
-/// IP6T_F_PROTO: the protocol is compared, also if it is 0.
-const BY_PROTOCOL: u8 = 1;
 // IPT_INV_*
 const NOT_FROM: u8 = 1;
 const NOT_TO: u8 = 2;
 const NOT_SOURCE: u8 = 8;
 const NOT_DESTINATION: u8 = 16;
-const NOT_PROTOCOL: u8 = 0x40;
 // Verdicts of the standard target: -NF_DROP - 1 and so on
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 const RETURN: i32 = -5;
 /// The target that begins a chain, and the one that ends the table.
 const ERROR: &str = "ERROR";
+/// The target that drops a packet and reports it to its sender.
+const REJECT: &str = "REJECT";
 
 /// Where the fields of an entry are.
 pub(super) struct Layout {
@@ -44,6 +43,8 @@ pub(super) struct Layout {
     protocol: usize,
     flags: usize,
     inversions: usize,
+    /// The flag of a rule that does not return (IPT_F_GOTO, IP6T_F_GOTO). All others are conditions.
+    goto: u8,
     target_offset: usize,
     size: usize,
 }
@@ -55,6 +56,7 @@ const V4: Layout = Layout {
     protocol: 80,
     flags: 82,
     inversions: 83,
+    goto: 2,
     target_offset: 88,
     size: 112,
 };
@@ -65,6 +67,7 @@ const V6: Layout = Layout {
     protocol: 128,
     flags: 131,
     inversions: 132,
+    goto: 4,
     target_offset: 140,
     size: 168,
 };
@@ -93,19 +96,19 @@ struct Head {
     end: usize,
 }
 
-impl Blob<'_> {
+impl<'b> Blob<'b> {
     /// The chains; None if it is not understood.
     pub(super) fn chains(&self) -> Option<Vec<LegacyChain>> {
         let heads = self.heads()?;
         let mut chains = vec![];
         let valid = read_u32(self.info, VALID_HOOKS)?;
-        for (hook, name) in (0..).zip(HOOKS).filter(|(hook, _)| valid & (1 << hook) != 0) {
-            let field = |at| Some(read_u32(self.info, at + 4 * hook as usize)? as usize);
+        let hooks = HOOKS.into_iter().enumerate();
+        for (hook, name) in hooks.filter(|(hook, _)| valid & (1 << hook) != 0) {
+            let field = |at| Some(read_u32(self.info, at + 4 * hook)? as usize);
             let end = field(UNDERFLOWS)?;
             chains.push(LegacyChain {
                 name: name.to_owned(),
-                hook: Some(hook),
-                drops: self.verdict(end)? == DROP,
+                drops: self.number(end)? == DROP,
                 packets: self.packets(end)?,
                 entries: self.between(field(HOOK_ENTRIES)?, end, &heads)?,
             });
@@ -114,7 +117,7 @@ impl Blob<'_> {
             let mut entries = self.between(head.begin, head.end, &heads)?;
             entries.pop(); // the end of the chain, which returns
             let name = head.name.clone();
-            chains.push(LegacyChain { name, hook: None, drops: false, packets: 0, entries });
+            chains.push(LegacyChain { name, drops: false, packets: 0, entries });
         }
         Some(chains)
     }
@@ -125,12 +128,12 @@ impl Blob<'_> {
         let mut at = 0;
         while at < self.entries.len() {
             let next = self.next(at)?;
-            let target = self.target(at)?;
-            if target.name == ERROR {
+            let (target, data) = self.target(at)?;
+            if target == ERROR {
                 if let Some(last) = heads.last_mut() {
                     last.end = at;
                 }
-                heads.push(Head { name: read_text(&target.info), begin: next, end: next });
+                heads.push(Head { name: read_text(data), begin: next, end: next });
             }
             at = next;
         }
@@ -156,28 +159,28 @@ impl Blob<'_> {
     }
 
     fn entry(&self, at: usize, heads: &[Head]) -> Option<Entry> {
-        let Layout { width, protocol, inversions, .. } = *self.layout;
-        let inverted = *self.entries.get(at + inversions)?;
-        let address = |field, bit| self.address(at, field, inverted & bit != 0);
-        let link = |field, bit| self.link(at + 4 * width + field, inverted & bit != 0);
-        let number = read_u16(self.entries, at + protocol)? as u8;
+        let Layout { width, protocol, goto, .. } = *self.layout;
         let flags = *self.entries.get(at + self.layout.flags)?;
-        let is_for_protocol = number != 0 || width == V6.width && flags & BY_PROTOCOL != 0;
-        let protocol = Matched {
-            value: vec![number],
-            mask: vec![],
-            is_inverted: inverted & NOT_PROTOCOL != 0,
+        let inverted = *self.entries.get(at + self.layout.inversions)?;
+        // Two fields of one length are followed by their masks.
+        let condition = |field, from: usize, length: usize, inversion: u8| {
+            let bytes = |from| Some(self.entries.get(from..from + length)?.to_vec());
+            let (value, mask) = (bytes(at + from)?, bytes(at + from + 2 * length)?);
+            Some(Condition { field, value, mask, is_inverted: inverted & inversion != 0 })
         };
-        Some(Entry {
-            source: address(0, NOT_SOURCE)?,
-            destination: address(width, NOT_DESTINATION)?,
-            from: link(0, NOT_FROM)?,
-            to: link(LINK, NOT_TO)?,
-            protocol: is_for_protocol.then_some(protocol),
-            matches: self.matches(at)?,
-            goal: self.goal(at, flags & GOTO != 0, heads)?,
-            packets: self.packets(at)?,
-        })
+        let conditions = vec![
+            condition(Field::Addresses(0), 0, width, NOT_SOURCE)?,
+            condition(Field::Addresses(width), width, width, NOT_DESTINATION)?,
+            condition(Field::IifName, 4 * width, LINK, NOT_FROM)?,
+            condition(Field::OifName, 4 * width + LINK, LINK, NOT_TO)?,
+        ];
+        let has_protocol = read_u16(self.entries, at + protocol)? != 0;
+        let has_others = has_protocol || flags & !goto != 0 || self.has_matches(at)?;
+        let rule = PacketRule {
+            conditions: (!has_others).then_some(conditions),
+            verdict: self.verdict(at, flags & goto != 0, heads)?,
+        };
+        Some(Entry { rule, packets: self.packets(at)? })
     }
 
     /// How many packets the entry has matched, as the kernel has added up the counters of all CPUs.
@@ -185,31 +188,16 @@ impl Blob<'_> {
         read_u64(self.entries, at + self.layout.size - COUNTERS)
     }
 
-    /// An address, with its mask behind both addresses.
-    fn address(&self, at: usize, field: usize, is_inverted: bool) -> Option<Matched> {
-        let width = self.layout.width;
-        let bytes = |from: usize| Some(self.entries.get(from..from + width)?.to_vec());
-        let value = bytes(at + field)?;
-        Some(Matched { value, mask: bytes(at + field + 2 * width)?, is_inverted })
-    }
-
-    /// The name of a link, as far as its mask behind both names reaches.
-    fn link(&self, at: usize, is_inverted: bool) -> Option<Matched> {
-        let mask = self.entries.get(at + 2 * LINK..at + 3 * LINK)?;
-        let length = mask.iter().take_while(|byte| **byte != 0).count();
-        let value = self.entries.get(at..at + length)?.to_vec();
-        Some(Matched { value, mask: vec![], is_inverted })
-    }
-
-    fn matches(&self, at: usize) -> Option<Vec<Extension>> {
-        let mut matches = vec![];
+    /// Whether it has matches other than comments.
+    fn has_matches(&self, at: usize) -> Option<bool> {
         let (mut from, end) = (at + self.layout.size, self.target_at(at)?);
         while from < end {
-            let size = usize::from(read_u16(self.entries, from)?);
-            matches.push(self.extension(from)?);
-            from += size;
+            if self.extension(from)?.0 != "comment" {
+                return Some(true);
+            }
+            from += usize::from(read_u16(self.entries, from)?);
         }
-        Some(matches)
+        Some(false)
     }
 
     fn target_at(&self, at: usize) -> Option<usize> {
@@ -217,42 +205,39 @@ impl Blob<'_> {
         Some(at + usize::from(offset))
     }
 
-    fn target(&self, at: usize) -> Option<Extension> {
+    fn target(&self, at: usize) -> Option<(String, &'b [u8])> {
         self.extension(self.target_at(at)?)
     }
 
-    fn extension(&self, at: usize) -> Option<Extension> {
+    /// The name of a match or a target, and its data.
+    fn extension(&self, at: usize) -> Option<(String, &'b [u8])> {
         let size = usize::from(read_u16(self.entries, at)?);
         let all = self.entries.get(at..at + size)?;
-        Some(Extension {
-            name: read_text(all.get(2..REVISION)?),
-            revision: *all.get(REVISION)?,
-            info: all.get(EXTENSION..)?.to_vec(),
-        })
+        Some((read_text(all.get(2..REVISION)?), all.get(EXTENSION..)?))
     }
 
-    /// The verdict of the standard target: negative, or the offset of a chain.
-    fn verdict(&self, at: usize) -> Option<i32> {
-        let target = self.target(at)?;
-        let bytes = target.info.get(..4)?;
-        Some(i32::from_ne_bytes(bytes.try_into().ok()?))
+    /// What the standard target has: a negative verdict, or the offset of a chain.
+    fn number(&self, at: usize) -> Option<i32> {
+        let (_, data) = self.target(at)?;
+        Some(i32::from_ne_bytes(data.get(..4)?.try_into().ok()?))
     }
 
-    fn goal(&self, at: usize, is_goto: bool, heads: &[Head]) -> Option<Goal> {
-        let target = self.target(at)?;
-        if !target.name.is_empty() {
-            return Some(Goal::Target(target));
+    /// What the rule does; Some(None) if the packet continues with the next rule.
+    fn verdict(&self, at: usize, is_goto: bool, heads: &[Head]) -> Option<Option<Verdict>> {
+        let (target, _) = self.target(at)?;
+        if !target.is_empty() {
+            return Some((target == REJECT).then_some(Verdict::Drop));
         }
         let chain = |begin: usize| heads.iter().find(|head| head.begin == begin);
         let next = self.next(at)?;
-        Some(match self.verdict(at)? {
-            DROP => Goal::Drop,
-            ACCEPT => Goal::Accept,
-            RETURN => Goal::Return,
+        Some(match self.number(at)? {
+            DROP => Some(Verdict::Drop),
+            ACCEPT => Some(Verdict::Accept),
+            RETURN => Some(Verdict::Return),
             offset => match usize::try_from(offset).ok()? {
-                offset if offset == next => Goal::Nothing,
-                offset if is_goto => Goal::Goto(chain(offset)?.name.clone()),
-                offset => Goal::Jump(chain(offset)?.name.clone()),
+                offset if offset == next => None,
+                offset if is_goto => Some(Verdict::Goto(chain(offset)?.name.clone())),
+                offset => Some(Verdict::Jump(chain(offset)?.name.clone())),
             },
         })
     }
@@ -262,8 +247,6 @@ impl Blob<'_> {
 mod tests {
     use super::super::{Ending, endings_of};
     use super::*;
-
-    const REJECT: &str = "REJECT";
 
     /// An entry as the kernel writes it: a match of 40 bytes, and a target with four bytes of data.
     fn entry(layout: &Layout, packets: u64, target: &str, data: &[u8; 4]) -> Vec<u8> {
@@ -317,6 +300,43 @@ mod tests {
             let expected = [forward(Some(2), 5), forward(Some(4), 7), forward(None, 8), own];
             assert_eq!(found, expected, "{} bytes", layout.size);
             assert!(chains(&all[..all.len() - 1]).is_none(), "the kernel wrote less");
+        }
+    }
+
+    #[test]
+    fn conditions_about_addresses_and_links_are_read() {
+        for layout in [&V4, &V6] {
+            let width = layout.width;
+            let read = |change: &dyn Fn(&mut [u8])| {
+                let mut entries = entry(layout, 0, "", &DROP.to_ne_bytes());
+                change(&mut entries);
+                let rule =
+                    Blob { layout, info: &[], entries: &entries }.entry(0, &[]).unwrap().rule;
+                assert_eq!(rule.verdict, Some(Verdict::Drop));
+                rule.conditions
+            };
+            let conditions = read(&|entry| {
+                (entry[width], entry[3 * width]) = (10, 0xff);
+                entry[4 * width + LINK..][..3].copy_from_slice(b"eth");
+                entry[4 * width + 3 * LINK..][..3].fill(0xff);
+                (entry[layout.inversions], entry[layout.flags]) = (NOT_TO, layout.goto);
+            });
+            let condition = |field, length: usize, value: &[u8], is_inverted| {
+                let (mut all, mut mask) = (value.to_vec(), vec![0xff; value.len()]);
+                all.resize(length, 0);
+                mask.resize(length, 0);
+                Condition { field, value: all, mask, is_inverted }
+            };
+            let expected = [
+                condition(Field::Addresses(0), width, &[], false),
+                condition(Field::Addresses(width), width, &[10], false),
+                condition(Field::IifName, LINK, &[], false),
+                condition(Field::OifName, LINK, b"eth", true),
+            ];
+            assert_eq!(conditions.as_deref(), Some(&expected[..]));
+            for other in [layout.protocol, layout.flags, layout.size + 2] {
+                assert_eq!(read(&|entry| entry[other] ^= 1), None, "byte {other}");
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ use nix::libc;
 
 use self::blob::{Blob, Layout};
 use super::netlink::attr::read_u32;
+use super::nft::expr::Verdict;
+use super::packet_rule::PacketRule;
 use crate::error::{Error, Result};
 use crate::family::Family;
 
@@ -30,8 +32,6 @@ const INFO: usize = 84;
 const ENTRIES: usize = 40;
 /// How often a table is read again that changed between its size and its entries.
 const TRIES: usize = 20;
-/// The target that drops a packet and reports it to its sender.
-const REJECT: &str = "REJECT";
 
 /// A table of one family.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,6 @@ pub struct Table<'n> {
 pub struct LegacyChain {
     /// Its name.
     pub name: String,
-    /// The hook of a chain of the kernel's own (NF_INET_*).
-    pub hook: Option<u32>,
     /// Whether its policy is DROP.
     pub drops: bool,
     /// How many packets had the policy; 0 for a chain without one.
@@ -57,64 +55,11 @@ pub struct LegacyChain {
     pub entries: Vec<Entry>,
 }
 
-/// A field that has, or with `is_inverted` lacks, a value.
-#[derive(Debug)]
-pub struct Matched {
-    /// The value; for a link the beginning of its name.
-    pub value: Vec<u8>,
-    /// The bits of an address that count; empty for other fields.
-    pub mask: Vec<u8>,
-    /// Whether the rule is for packets with another value.
-    pub is_inverted: bool,
-}
-
-/// A match or a target.
-#[derive(Debug)]
-pub struct Extension {
-    /// Its name.
-    pub name: String,
-    /// Its revision.
-    pub revision: u8,
-    /// Its data.
-    pub info: Vec<u8>,
-}
-
-/// What a rule does.
-#[derive(Debug)]
-pub enum Goal {
-    /// The packet is accepted.
-    Accept,
-    /// It is dropped.
-    Drop,
-    /// It returns to the chain that this one was called from.
-    Return,
-    /// It traverses a chain, and returns.
-    Jump(String),
-    /// It traverses a chain in place of this one.
-    Goto(String),
-    /// A target.
-    Target(Extension),
-    /// It counts.
-    Nothing,
-}
-
-/// A rule.
+/// A rule, with its counter.
 #[derive(Debug)]
 pub struct Entry {
-    /// The source address.
-    pub source: Matched,
-    /// The destination address.
-    pub destination: Matched,
-    /// The link that the packet came in by; an empty value for any.
-    pub from: Matched,
-    /// The link that it goes out by; an empty value for any.
-    pub to: Matched,
-    /// The transport protocol, if the rule is for one.
-    pub protocol: Option<Matched>,
-    /// The matches.
-    pub matches: Vec<Extension>,
-    /// What it does.
-    pub goal: Goal,
+    /// The rule.
+    pub rule: PacketRule,
     /// How many packets it has matched.
     pub packets: u64,
 }
@@ -153,12 +98,7 @@ fn endings_of(table: &str, chains: &[LegacyChain]) -> Vec<Ending> {
             packets,
         };
         for (number, entry) in (1..).zip(&chain.entries) {
-            let ends = match &entry.goal {
-                Goal::Drop => true,
-                Goal::Target(target) => target.name == REJECT,
-                _ => false, // the packet goes on
-            };
-            if ends {
+            if entry.rule.verdict == Some(Verdict::Drop) {
                 endings.push(ending(Some(number), entry.packets));
             }
         }

@@ -335,7 +335,7 @@ impl Filter<'_> {
         }
         let is_dropping = self.chain(FORWARD)?.is_some_and(|chain| chain.is_dropping);
         let is_of_cni_alone = !is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni);
-        if is_of_cni_alone { Ok(true) } else { verdict::passes(handles.host()?, ips, Kind::Nft) }
+        if is_of_cni_alone { Ok(true) } else { verdict::passes(handles, ips, Kind::Nft) }
     }
 
     fn verify_jumps(&self, admin_chain: &str) -> Result<()> {

@@ -106,7 +106,7 @@ pub fn verify_legacy(handles: &Handles, programs: &[Iptables<'_>], wish: &Wish) 
             let is_administered = saved.chain(&wish.admin_chain).is_some_and(|it| !it.is_empty());
             let ips: Vec<IpAddr> =
                 wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
-            Ok(is_administered || !verdict::passes(handles.host()?, &ips, Kind::Legacy)?)
+            Ok(is_administered || !verdict::passes(handles, &ips, Kind::Legacy)?)
         };
         if verified.is_ok() || is_needed()? { verified } else { Ok(()) }
     }))
