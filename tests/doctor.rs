@@ -21,6 +21,7 @@ mod road;
 mod rulesets;
 pub mod site;
 mod speed;
+mod strays;
 mod together;
 mod zones;
 

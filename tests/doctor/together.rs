@@ -66,7 +66,7 @@ fn the_consequences_of_a_fault_are_no_findings() {
         ("ip link set $end nomaster", vec!["D311"]),
         ("ip link set $end down", vec!["D313"]),
         ("ip addr flush dev pods0", vec!["D501"]),
-        ("INSIDE ip link set eth0 down", vec!["D314", "D504"]),
+        ("INSIDE ip link set eth0 down", vec!["D314"]),
         ("INSIDE ip addr flush dev eth0", vec!["D502"]),
         ("echo 0 >/proc/sys/net/ipv4/ip_forward", vec!["D220"]),
         ("nft delete table inet cni_multi_masquerade", vec!["D506"]),

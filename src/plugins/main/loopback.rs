@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
-use crate::error::{Code, Error, Result};
+use crate::error::{Aspect, Code, Error, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
@@ -81,7 +81,8 @@ impl Plugin for Loopback {
 }
 
 fn require_up(lo: &Link) -> Result<()> {
-    if lo.up { Ok(()) } else { Err(Error::check("loopback interface is down")) }
+    let down = || Error::check("loopback interface is down").about(&Aspect::Interface);
+    if lo.up { Ok(()) } else { Err(down()) }
 }
 
 /// Sets the interface up; returns its addresses, which the kernel adds then.

@@ -48,8 +48,11 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let own = own.map(|it| it.net).collect();
         let mut examined = Examined { wiring, node, result, interface, own, findings };
         examined.gateways();
-        examined.addresses();
-        examined.default_routes(&all);
+        // The kernel has removed the routes, and addresses of IPv6, of an interface that is down.
+        if interface.up {
+            examined.addresses();
+            examined.default_routes(&all);
+        }
         examined.masquerade();
     }
     same_addresses(&all, asked, findings);

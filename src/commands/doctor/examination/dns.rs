@@ -42,8 +42,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let resolver = resolvers.of(identity, name);
         let resolver = Reader(findings).keep_of(attachment.object(), resolver);
         let mut own = wirings.iter().filter(|it| it.attachment.at().netns == attachment.at().netns);
-        let is_internal = own.all(|wiring| wiring.is_internal(node));
-        let case = Case { attachment, resolver, is_internal };
+        let is_down = |wiring: &Wiring<'_>| wiring.interface.is_some_and(|link| !link.up);
+        let leads_nowhere = own.all(|wiring| wiring.is_internal(node) || is_down(wiring));
+        let case = Case { attachment, resolver, leads_nowhere };
         case.examine_result(findings);
         if is_first {
             case.examine_file(findings); // one file for all interfaces of the container
@@ -55,9 +56,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 struct Case<'a> {
     attachment: &'a Attachment,
     resolver: Option<Resolver>,
-    /// Whether no network of the container leads anywhere. Its runtime may still give it the
-    /// nameservers of the host, as podman does.
-    is_internal: bool,
+    /// Whether no network of the container leads anywhere, although its runtime may give it the
+    /// nameservers of the host, as podman does; or whether its interfaces are down.
+    leads_nowhere: bool,
 }
 
 /// Whether a nameserver can be asked.
@@ -131,7 +132,7 @@ impl Case<'_> {
             let all = servers.iter().zip(&states).filter(move |(_, state)| **state == wanted);
             all.map(|(server, _)| *server).collect::<Vec<IpAddr>>()
         };
-        if !self.is_internal {
+        if !self.leads_nowhere {
             self.add_no_route(&of(State::NoRoute), origin, findings);
         }
         self.add_not_served(&of(State::NotServed), origin, findings);

@@ -1,23 +1,29 @@
 //! D30x to D32x: the links between a container and the host's network.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use super::attachment::Attachment;
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted};
-use super::node::Node;
+use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::node::{Node, Reader};
 use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
 use crate::error::Aspect;
+use crate::family::Family;
 use crate::net::mac::MacAddr;
-use crate::net::netlink::Link;
+use crate::net::netlink::{Address, Link, VlanFlags};
 
 const BRIDGE_MISSING: Fault = Fault::error("D301", "the bridge is missing");
 const BRIDGE_DOWN: Fault = Fault::error("D302", "the bridge is down");
 const LOWER_WITHOUT_CARRIER: Fault = Fault::error("D305", "the host's link below has no carrier");
 const INTERFACE_MISSING: Fault = Fault::error("D310", "the container's interface is missing");
+const NOT_IN_VLAN: Fault = Fault::error("D306", "the bridge's uplink is not in the VLAN");
 const NOT_A_PORT: Fault = Fault::error("D311", "the host's end is not a port of the bridge");
 const END_MISSING: Fault = Fault::error("D312", "the host's end of the pair is missing");
 const END_DOWN: Fault = Fault::error("D313", "the host's end of the pair is down");
 const INTERFACE_DOWN: Fault = Fault::error("D314", "the container's interface is down");
+const LOOPBACK_DOWN: Fault = Fault::error("D315", "the container's loopback is down");
 const ANOTHER: Fault = Fault::error("D316", "the interface is not the one that was recorded");
 const MTU_OF_ENDS: Fault = Fault::warning("D320", "the two ends of a pair have different MTUs");
 const MTU_OF_BRIDGE: Fault = Fault::warning("D321", "the bridge's MTU is below that of a port");
@@ -30,11 +36,13 @@ pub const EXAMINATION: Examination = Examination {
             &BRIDGE_MISSING,
             &BRIDGE_DOWN,
             &LOWER_WITHOUT_CARRIER,
+            &NOT_IN_VLAN,
             &INTERFACE_MISSING,
             &NOT_A_PORT,
             &END_MISSING,
             &END_DOWN,
             &INTERFACE_DOWN,
+            &LOOPBACK_DOWN,
             &ANOTHER,
             &MTU_OF_ENDS,
             &MTU_OF_BRIDGE,
@@ -47,8 +55,11 @@ pub const EXAMINATION: Examination = Examination {
 /// The kinds of links that are below a link of the container's.
 const ABOVE_A_LINK: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
 
+/// The name of every namespace's loopback.
+const LOOPBACK: &str = "lo";
+
 /// What CHECK reports because of each fault.
-const CONSEQUENCES: [(&Fault, Aspect); 8] = [
+const CONSEQUENCES: [(&Fault, Aspect); 9] = [
     (&BRIDGE_MISSING, Aspect::Bridge),
     (&BRIDGE_DOWN, Aspect::Bridge),
     (&INTERFACE_MISSING, Aspect::Interface),
@@ -56,6 +67,7 @@ const CONSEQUENCES: [(&Fault, Aspect); 8] = [
     (&END_MISSING, Aspect::HostEnd),
     (&END_DOWN, Aspect::HostEnd),
     (&INTERFACE_DOWN, Aspect::Interface),
+    (&LOOPBACK_DOWN, Aspect::Interface),
     (&ANOTHER, Aspect::Interface),
 ];
 
@@ -65,7 +77,10 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let found = Examined { wiring, findings };
         found.links();
     }
-    same_macs(&Wiring::with_others(node), all.len(), findings);
+    loopbacks(&all, findings);
+    let with_others = Wiring::with_others(node);
+    vlans(node, &with_others, all.len(), findings);
+    same_macs(&with_others, all.len(), findings);
 }
 
 struct Examined<'e, 'a> {
@@ -85,8 +100,9 @@ impl Examined<'_, '_> {
         let of_fault = CONSEQUENCES.iter().filter(|(cause, _)| *cause == fault);
         let mut all: Vec<Aspect> = of_fault.map(|(_, aspect)| aspect.clone()).collect();
         if *fault == INTERFACE_DOWN {
-            let result = self.wiring.attachment.result.iter();
-            all.extend(result.flat_map(|it| &it.routes).map(|route| Aspect::Route(route.dst)));
+            let result = || self.wiring.attachment.result.iter();
+            all.extend(result().flat_map(|it| &it.routes).map(|route| Aspect::Route(route.dst)));
+            all.extend(result().flat_map(|it| &it.ips).map(|ip| Aspect::Address(ip.address)));
         }
         all
     }
@@ -209,10 +225,62 @@ impl Examined<'_, '_> {
     }
 
     fn interface(&mut self, interface: &Link) {
-        if !interface.up {
+        if !interface.up && interface.name != LOOPBACK {
             let evidence = format!("interface {:?} of the container is down", interface.name);
             let fix = attach_again(self.wiring.attachment); // its routes are gone as well
             self.add(&INTERFACE_DOWN, evidence, fix);
+        }
+    }
+}
+
+/// Namespaces whose loopback something has set down: those of pods, which runtimes set up themselves,
+/// and those with a record of it. One of `ip netns` is down from the beginning.
+fn loopbacks(all: &[Wiring<'_>], findings: &mut Findings) {
+    let (of_loopback, others): (Vec<_>, Vec<_>) =
+        all.iter().partition(|wiring| wiring.attachment.at().key.ifname.as_str() == LOOPBACK);
+    let pods = others.into_iter().filter(|wiring| wiring.attachment.at().pod().is_some());
+    let mut known = vec![];
+    for wiring in of_loopback.into_iter().chain(pods) {
+        let is_down = |link: &Link| link.name == LOOPBACK && !link.up;
+        if known.contains(&wiring.attachment.id) || !wiring.inside.links.iter().any(is_down) {
+            continue;
+        }
+        known.push(wiring.attachment.id);
+        let fix = wiring.within("ip link set lo up");
+        let evidence = "interface \"lo\" of the container is down".to_owned();
+        Examined { wiring, findings }.add(&LOOPBACK_DOWN, evidence, fix);
+    }
+}
+
+/// Networks whose VLAN no uplink of their bridge is in, although their gateway is beyond it. Neither
+/// the host nor another container has the gateway's address. The first `asked` were asked for.
+fn vlans(node: &Node<'_>, all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for wiring in &all[..asked] {
+        let Some((bridge, vlan)) = wiring.bridge.zip(wiring.vlan()) else { continue };
+        if !bridge.vlan_filtering || !seen.insert(wiring.network()) {
+            continue;
+        }
+        let has = |all: &[Address], ip: IpAddr| all.iter().any(|it| it.net.addr() == ip);
+        let is_beyond = |gateway: IpAddr| {
+            !has(&node.addresses, gateway)
+                && !all.iter().any(|it| has(&it.inside.addresses, gateway))
+        };
+        let mut gateways = Family::ALL.into_iter().filter_map(|family| wiring.gateway(family));
+        let uplinks: Vec<&Link> = wiring.uplinks(node).collect();
+        if uplinks.is_empty() || !gateways.any(is_beyond) {
+            continue;
+        }
+        let members = uplinks.iter().map(|uplink| node.netlink.port_vlans(uplink)).collect();
+        let members: Vec<Vec<(u16, VlanFlags)>> = Reader(findings).keep(members);
+        if !members.iter().flatten().any(|(id, _)| *id == vlan) {
+            let (name, uplink) = (&bridge.name, quoted(&uplinks[0].name));
+            let evidence = format!(
+                "bridge {name:?}: its port {uplink} is not in VLAN {vlan}: bridge vlan add dev {uplink} vid {vlan}"
+            );
+            let show = format!("sudo bridge vlan show dev {uplink}");
+            let object = Object::Network(wiring.network().to_owned());
+            findings.add(Finding::new(&NOT_IN_VLAN, object, evidence).show(show));
         }
     }
 }

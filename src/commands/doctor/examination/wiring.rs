@@ -96,11 +96,16 @@ impl<'a> Wiring<'a> {
         self.is("ptp") || self.is("bridge") && keys.iter().any(|key| self.is_set(key))
     }
 
-    /// Whether the bridge has a port that leads to other machines.
+    /// The ports of the bridge that lead to other machines.
+    pub fn uplinks(&self, node: &'a Node<'_>) -> impl Iterator<Item = &'a Link> {
+        let bridge = self.bridge.map(|bridge| bridge.index);
+        let of_bridge = move |link: &&Link| bridge.is_some() && link.master == bridge;
+        node.links.iter().filter(of_bridge).filter(|link| link.kind != "veth")
+    }
+
+    /// Whether the bridge has such a port.
     pub fn has_uplink(&self, node: &Node<'_>) -> bool {
-        let is_uplink =
-            |bridge: &Link, link: &Link| link.master == Some(bridge.index) && link.kind != "veth";
-        self.bridge.is_some_and(|bridge| node.links.iter().any(|link| is_uplink(bridge, link)))
+        self.uplinks(node).next().is_some()
     }
 
     /// Whether the network is to end at its bridge, as podman's internal ones do: nothing routes
@@ -110,9 +115,15 @@ impl<'a> Wiring<'a> {
         self.is("bridge") && !self.is_routed() && !has_route && !self.has_uplink(node)
     }
 
+    /// Its VLAN of the bridge.
+    pub fn vlan(&self) -> Option<u16> {
+        let vlan = self.plugin.value.get("vlan").and_then(Value::as_u64)?;
+        u16::try_from(vlan).ok().filter(|vlan| *vlan != 0)
+    }
+
     /// Whether its gateway is in a VLAN of the bridge, on a link of its own.
     pub fn is_in_vlan(&self) -> bool {
-        self.plugin.value.get("vlan").and_then(Value::as_u64).is_some_and(|vlan| vlan != 0)
+        self.vlan().is_some()
     }
 
     /// The link of the host that has the gateway's addresses.
@@ -122,7 +133,7 @@ impl<'a> Wiring<'a> {
 
     /// The gateway of the container's packets to other networks, by the record of its ADD; a
     /// process in the container may have changed its routes.
-    fn gateway(&self, family: Family) -> Option<IpAddr> {
+    pub fn gateway(&self, family: Family) -> Option<IpAddr> {
         let result = self.attachment.result.as_ref()?;
         let mut ips = result.ips.iter().filter(|ip| Family::of_net(ip.address) == family);
         let of_address = ips.find_map(|ip| ip.gateway);

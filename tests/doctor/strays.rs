@@ -1,0 +1,83 @@
+//! What something other than the plugins did to links, addresses, routes and records of a container: one
+//! finding each, and none after its fix.
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+use crate::support::attachment::skip;
+
+/// What is done on the host or, after `in:`, in the container; the code; of the evidence; and what
+/// mends it, empty if the finding's fix does. `$end` is the host's end.
+const FAULTS: &str = r#"
+in: ip link set eth0 down | D314 | interface "eth0" of the container is down |
+in: ip link set lo down | D315 | interface "lo" of the container is down |
+bridge link set dev $end isolated on | D330 | isolated true |
+"#;
+
+#[test]
+fn what_no_plugin_did_is_found_and_mended() {
+    let site = Site::empty();
+    site.configure("pods", &json!([bridge("pods0", "10.96.1.0/24")]));
+    site.configure("cni-loopback", &json!([{"type": "loopback"}]));
+    let container = site.attached("pods");
+    site.attach("cni-loopback", &container, "lo");
+    site.lab.host.sh("ip addr add 10.96.1.250/32 dev uplink"); // a gateway that exists
+    let run = |script: &str| match script.strip_prefix("in: ") {
+        Some(script) => container.sh(script),
+        None => site.lab.host.sh(&format!("end=$(ls /sys/class/net/pods0/brif); {script}")),
+    };
+    each_is_found(&site, FAULTS, run);
+}
+
+/// Before each row of the table there is no finding, after its fault exactly one, and none after that
+/// is mended.
+fn each_is_found(site: &Site, faults: &str, run: impl Fn(&str) -> String) {
+    for line in faults.lines().filter(|line| !line.is_empty()) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        assert_eq!(site.findings(""), [Value::Null; 0], "before {line}");
+        run(cells[0]);
+        let found = site.findings("");
+        assert_eq!(found.len(), 1, "{line}: {found:#?}");
+        let text = |key: &str| found[0][key].as_str().unwrap();
+        assert_eq!(text("code"), cells[1], "{line}: {found:#?}");
+        assert!(text("evidence").contains(cells[2]), "{line}: {found:#?}");
+        assert_eq!(text("fix").is_empty(), !cells[3].is_empty(), "{line}: {found:#?}");
+        if cells[3].is_empty() {
+            site.fix(&found[0]);
+        } else {
+            run(cells[3]);
+        }
+    }
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+}
+
+/// Runtimes set up the loopback of pods without a record of it.
+#[test]
+fn a_loopback_of_a_pod_that_is_down_is_found() {
+    let site = Site::with_bridge("10.96.8.0/24");
+    let container = site.lab.container();
+    container.sh("ip link set lo up");
+    let pod = "--args 'IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web'";
+    let output = site.run(&format!("net add pods {} {pod}", container.netns));
+    assert!(output.status.success(), "{output:?}");
+    each_is_found(&site, "ip link set lo down | D315 | \"lo\" |", |script| container.sh(script));
+}
+
+#[test]
+fn an_uplink_outside_of_the_network_s_vlan_is_found() {
+    let site = Site::empty();
+    let makes = "ip link add trunk0 up type bridge vlan_filtering 1
+        ip link add d0 up master trunk0 type dummy && bridge vlan add dev d0 vid 7";
+    if !site.lab.host.try_sh(makes).status.success() {
+        return skip("bridge vlan_filtering, and dummy");
+    }
+    let mut plugin = bridge("trunk0", "10.96.4.0/24");
+    plugin["isGateway"] = json!(false);
+    plugin["vlan"] = json!(7);
+    plugin["ipam"]["routes"] = json!([{"dst": "192.0.2.0/24", "gw": "10.96.4.1"}]);
+    site.configure("tagged", &json!([plugin]));
+    let _containers = [site.attached("tagged"), site.attached("tagged")];
+    let add = "bridge vlan add dev d0 vid 7";
+    let row = format!("bridge vlan del dev d0 vid 7 | D306 | d0 is not in VLAN 7: {add} | {add}");
+    each_is_found(&site, &row, |script| site.lab.host.sh(script));
+}
