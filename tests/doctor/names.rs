@@ -44,7 +44,7 @@ fn an_unknown_name_is_a_wrong_argument() {
 fn records_that_cannot_be_read_are_findings() {
     let site = Site::with_bridge("10.180.5.0/24");
     let _container = site.attached("pods");
-    site.finds_and_fixes("echo '{' >/var/lib/cni/results/pods-torn-eth0", "D181");
+    site.finds_and_fixes("echo '{' >/var/lib/cni/results/other-torn-eth0", "D181");
     let finding = site
         .finds("cd /var/lib/cni/results; sed -i 's/\"result\":/\"was\":/' pods-cnitool-*", "D182");
     assert_eq!(finding["scope"], "attachment");

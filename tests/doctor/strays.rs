@@ -81,3 +81,41 @@ fn an_uplink_outside_of_the_network_s_vlan_is_found() {
     let row = format!("bridge vlan del dev d0 vid 7 | D306 | d0 is not in VLAN 7: {add} | {add}");
     each_is_found(&site, &row, |script| site.lab.host.sh(script));
 }
+
+/// The record of a living container: its fix leaves nothing, and a container of a runtime is left to it.
+#[test]
+fn a_torn_record_of_a_living_container_is_one_finding() {
+    let site = Site::empty();
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    site.configure("pods", &json!([bridge("pods0", "10.96.5.0/24"), portmap]));
+    let container = site.lab.container();
+    let add = |options: &str| {
+        let output = site.run(&format!("net add pods {} -p 8080:80 {options}", container.netns));
+        assert!(output.status.success(), "{output:?}");
+    };
+    let delete = || site.run(&format!("net del pods {}", container.netns));
+    let snapshot = "ip -br link | grep veth; nft list ruleset; ls /var/lib/cni/networks/pods /var/lib/cni/results";
+    let tear = "cd /var/lib/cni/results; for f in pods-*; do truncate -s $(($(stat -c %s $f) / 2)) $f; done";
+    add("");
+    delete();
+    let before = site.lab.host.try_sh(snapshot).stdout;
+    add("");
+    let finding = site.finds(tear, "D181");
+    for subject in ["", &container.netns] {
+        assert_eq!(site.codes(subject), ["D181"], "{subject}");
+    }
+    assert_eq!(finding["fix"], format!("sudo cni-multi net del pods {}", container.netns));
+    site.fix(&finding);
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+    assert_eq!(site.lab.host.try_sh(snapshot).stdout, before, "nothing is left");
+    add("--container-id 0123456789abcdef");
+    let finding = site.finds(tear, "D181");
+    let detach = "sudo cni-multi net del pods 0123456789abcdef --container-id 0123456789abcdef";
+    let advice = format!("delete container 0123456789ab by its runtime; if it is gone: {detach}");
+    assert!(finding["evidence"].as_str().unwrap().ends_with(&advice), "{finding}");
+    assert_eq!((site.codes("").len(), &finding["fix"]), (1, &json!("")));
+    site.vanish(&container);
+    site.fix(&json!({"fix": detach}));
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+    assert_eq!(site.lab.host.try_sh(snapshot).stdout, before, "nothing is left");
+}

@@ -64,7 +64,7 @@ impl Found {
     }
 
     /// Every attachment to the network that the file's name may stand for.
-    pub(in crate::runtime) fn readings(&self, network: &NetworkName) -> Vec<Key> {
+    pub fn readings(&self, network: &NetworkName) -> Vec<Key> {
         let name = self.file.file_name().unwrap_or_default().to_string_lossy();
         let Some(rest) =
             name.strip_prefix(network.as_str()).and_then(|rest| rest.strip_prefix('-'))

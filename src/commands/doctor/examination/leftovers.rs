@@ -1,10 +1,10 @@
 //! D27x: what gone containers have left on the host.
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
 use super::node::{Network, Node, Reader};
 use crate::cni::attachment::NetworkName;
-use crate::error::Result;
+use crate::error::Error;
 use crate::runtime::find::listed;
 use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
 
@@ -20,7 +20,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     }
     let has_name = |network: &&Network| NetworkName::parse(&network.list.name).is_ok();
     for network in node.networks.iter().filter(has_name) {
-        let left = Reader(findings).keep(left(node, network));
+        let left = left(node, network, findings);
         if left.is_empty() {
             continue;
         }
@@ -31,8 +31,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     }
 }
 
-/// What a GC of the network would remove.
-fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
+/// What a GC of the network would remove. It also reports each record that cannot be read, which is a
+/// finding already.
+fn left(node: &Node<'_>, network: &Network, findings: &mut Findings) -> Vec<String> {
     let mut sink = std::io::sink();
     let mut runtime = node.request.runtime(&mut sink);
     let mut left = vec![];
@@ -45,6 +46,12 @@ fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
         Event::Left(_) | Event::Spared(..) => (),
     };
     let sweep = Sweep::new(Extent::Look, &mut watch);
-    runtime.gc_dead(&network.list, Unrecorded::Spare, sweep)?;
-    Ok(left)
+    let errors = runtime.gc_dead(&network.list, Unrecorded::Spare, sweep).err();
+    for error in errors.into_iter().flat_map(Error::into_parts) {
+        let text = text_of(&error);
+        if !findings.0.iter().any(|known| known.evidence.starts_with(&text)) {
+            Reader(findings).keep::<()>(Err(error));
+        }
+    }
+    left
 }

@@ -1,12 +1,19 @@
 //! D18x: what is recorded of attachments.
 
+use std::fs;
+
 use super::attachment::Attachment;
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
 use super::node::{Node, Reader};
-use super::wiring::detach;
+use super::wiring::{detach, detach_at};
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::json::Value;
+use crate::error::Result;
+use crate::net::private::NETNS_DIR;
 use crate::runtime::cache::Found;
-use crate::runtime::find;
+use crate::runtime::find::{self, Name};
+use crate::runtime::parameters::{self, Parameters};
 
 const NOT_ATTACHED: Fault = Fault::error("D180", "the container is attached to no network");
 const UNREADABLE: Fault = Fault::warning("D181", "a record cannot be read");
@@ -19,10 +26,12 @@ pub const EXAMINATION: Examination =
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let subject = &node.request.subject;
-    if subject.is_empty() {
-        examine_files(node, findings);
-    } else if node.attachments.is_empty() {
-        findings.add(not_attached(node));
+    if subject.is_empty() || node.attachments.is_empty() {
+        let torn = Reader(findings).keep(torn(node));
+        if torn.is_empty() && !subject.is_empty() {
+            findings.add(not_attached(node));
+        }
+        findings.0.extend(torn.iter().filter_map(unreadable));
     }
     for attachment in node.attachments.iter().filter(|attachment| attachment.result.is_none()) {
         let file = attachment.recorded.found.file.display();
@@ -48,23 +57,58 @@ fn of_host(attachment: &Attachment) -> Finding {
     Finding::new(&OF_HOST, attachment.object(), evidence).fix(detach(attachment))
 }
 
-/// The files of all caches that are no records.
-fn examine_files(node: &Node<'_>, findings: &mut Findings) {
-    let caches = Reader(findings).keep(find::caches(&node.request.cache));
-    for cache in caches {
-        let files = Reader(findings).keep(cache.all());
-        files.iter().filter_map(unreadable).for_each(|finding| findings.add(finding));
-    }
+/// A file of a cache that is no record, and the attachment that its name says.
+struct Torn {
+    found: Found,
+    at: Option<Parameters>,
 }
 
-fn unreadable(found: &Found) -> Option<Finding> {
-    let error = found.record.as_ref().err()?;
-    let file = found.file.display();
-    let evidence = format!("{file}: {}; gc keeps what it may belong to", text_of(error));
-    Some(
-        Finding::new(&UNREADABLE, Object::Node, evidence)
-            .fix(format!("sudo rm {}", quoted(&file.to_string()))),
-    )
+/// Those of the container that was asked for, or all.
+fn torn(node: &Node<'_>) -> Result<Vec<Torn>> {
+    let subject = &node.request.subject;
+    let mut all = vec![];
+    for cache in find::caches(&node.request.cache)? {
+        let files = cache.all()?.into_iter().filter(|found| found.record.is_err());
+        all.extend(files.map(|found| Torn { at: by_name(node, &found), found }));
+    }
+    if subject.is_empty() {
+        return Ok(all);
+    }
+    Ok(Name::parse(subject)?.best_of(all, |torn| torn.at.as_ref()))
+}
+
+/// The attachment by the name of its file, unless that may stand for several. Its namespace is found
+/// if its id was derived from the path of that, as those of `net add` are; else the id stands for it.
+fn by_name(node: &Node<'_>, found: &Found) -> Option<Parameters> {
+    let networks = node.networks.iter().filter_map(|it| NetworkName::parse(&it.list.name).ok());
+    let mut keys: Vec<Key> = networks.flat_map(|network| found.readings(&network)).collect();
+    let key = keys.pop().filter(|_| keys.is_empty())?;
+    let paths = fs::read_dir(NETNS_DIR).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut paths = paths.map(|path| path.to_string_lossy().into_owned());
+    let of_id =
+        |path: &String| parameters::container_id(path).ok().as_ref() == Some(&key.container_id);
+    let netns = paths.find(of_id).unwrap_or_else(|| key.container_id.to_string());
+    Some(Parameters { key, netns, args: vec![], capability_args: Value::Object(vec![]) })
+}
+
+/// A container of a runtime is not detached behind that runtime's back.
+fn unreadable(torn: &Torn) -> Option<Finding> {
+    let text = text_of(torn.found.record.as_ref().err()?);
+    let finding = |more: &str| Finding::new(&UNREADABLE, Object::Node, text.clone() + more);
+    let Some(at) = &torn.at else {
+        let fix = format!("sudo rm {}", quoted(&torn.found.file.to_string_lossy()));
+        return Some(finding("; gc keeps what it may belong to").fix(fix));
+    };
+    let id = at.key.container_id.as_str();
+    if at.netns != id {
+        return Some(finding("; detach the container, and attach it again").fix(detach_at(at)));
+    }
+    let advice = format!(
+        "; delete container {} by its runtime; if it is gone: {}",
+        find::short_id(id),
+        detach_at(at)
+    );
+    Some(finding(&advice))
 }
 
 fn not_attached(node: &Node<'_>) -> Finding {

@@ -11,7 +11,7 @@ use crate::cni::result::{AddResult, Route};
 use crate::family::Family;
 use crate::net::netlink::Link;
 use crate::runtime::list::PluginConfig;
-use crate::runtime::parameters;
+use crate::runtime::parameters::{self, Parameters};
 use crate::steps::veth;
 
 /// The links of an attachment that lives.
@@ -244,18 +244,22 @@ pub fn attach_again(attachment: &Attachment) -> String {
     if matches!(&at.capability_args, Value::Object(members) if !members.is_empty()) {
         given += &format!(" --capability-args {}", quoted(&at.capability_args.to_text()));
     }
-    let add = format!("sudo cni-multi net add {}{given}", names(attachment));
+    let add = format!("sudo cni-multi net add {}{given}", names(at));
     format!("{} && {add}", detach(attachment))
 }
 
 /// The command that detaches a container.
 pub fn detach(attachment: &Attachment) -> String {
-    format!("sudo cni-multi net del {}", names(attachment))
+    detach_at(attachment.at())
+}
+
+/// The same for a container without a record that can be read.
+pub fn detach_at(at: &Parameters) -> String {
+    format!("sudo cni-multi net del {}", names(at))
 }
 
 /// The arguments that name an attachment.
-fn names(attachment: &Attachment) -> String {
-    let at = attachment.at();
+fn names(at: &Parameters) -> String {
     let key = &at.key;
     let mut names = format!("{} {}", key.network, quoted(&at.netns));
     if key.ifname.as_str() != "eth0" {
