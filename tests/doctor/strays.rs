@@ -12,6 +12,14 @@ const FAULTS: &str = r#"
 in: ip link set eth0 down | D314 | interface "eth0" of the container is down |
 in: ip link set lo down | D315 | interface "lo" of the container is down |
 bridge link set dev $end isolated on | D330 | isolated true |
+in: ip addr add 10.96.1.77/24 dev eth0 | D507 | "eth0" has 10.96.1.77/24, which no plugin gave | in: ip addr del 10.96.1.77/24 dev eth0
+in: ip addr add 192.0.2.8/32 dev eth0; ip addr add 192.0.2.9/32 dev eth0 | D507 | has 192.0.2.8/32 and 1 more, which | in: ip addr del 192.0.2.8/32 dev eth0; ip addr del 192.0.2.9/32 dev eth0
+in: ip addr add fd00:96:1::77/64 dev eth0 nodad | D507 | fd00:96:1::77/64 | in: ip addr del fd00:96:1::77/64 dev eth0
+in: ip route prepend default via 10.96.1.250 | D508 | by 10.96.1.250 goes before the recorded one by 10.96.1.1 |
+in: ip route prepend default dev eth0 | D508 | without a gateway goes before the recorded one by 10.96.1.1 |
+ip addr add 169.254.7.7/16 dev $end scope link | D509 | has 169.254.7.7/16, which no plugin gave |
+ip addr add 192.0.2.5/24 dev $end valid_lft 600 preferred_lft 600 | D509 | 192.0.2.5/24 |
+ip addr add 192.0.2.5/24 dev $end; ip route prepend default via 192.0.2.1 dev $end | D510 | has the default route and 192.0.2.5/24 |
 "#;
 
 #[test]
@@ -48,6 +56,24 @@ fn each_is_found(site: &Site, faults: &str, run: impl Fn(&str) -> String) {
             run(cells[3]);
         }
     }
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+}
+
+/// What a container has of a router, of its own DHCP client and of another attachment is no stray; nor is
+/// anything on a network without IPAM, or the gateway on the host's end of ptp.
+#[test]
+fn what_a_router_or_another_attachment_gave_is_no_stray() {
+    let site = Site::with_bridge("10.96.2.0/24");
+    let ipam = json!({"type": "host-local", "subnet": "10.96.3.0/24"});
+    site.configure("single", &json!([{"type": "ptp", "ipam": ipam}]));
+    site.configure("switch", &json!([{"type": "bridge", "bridge": "switch0"}]));
+    let container = site.attached("pods");
+    site.attach("single", &container, "eth1");
+    site.attach("switch", &container, "eth2");
+    container.sh("ip addr add 192.0.2.7/24 dev eth0 valid_lft 600 preferred_lft 600
+        ip addr add 192.0.2.9/24 dev eth2
+        ip route add default via 10.96.2.9 dev eth0 metric 500
+        ip route prepend default via 10.96.2.1 dev eth0 proto dhcp");
     assert_eq!(site.findings(""), [Value::Null; 0]);
 }
 

@@ -30,6 +30,10 @@ const IFA_LABEL: u16 = 3;
 const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
 const IFA_RT_PRIORITY: u16 = 9;
+const IFA_PROTO: u16 = 11; // since Linux 5.18
+const IFA_F_MANAGETEMPADDR: u32 = 0x100;
+/// IFAPROT_KERNEL_LO, _RA and _LL.
+const OF_KERNEL: std::ops::RangeInclusive<u8> = 1..=3;
 const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_PERMANENT: u32 = 0x80;
@@ -49,6 +53,8 @@ pub struct Address {
     pub tentative: bool,
     /// Duplicate address detection found another owner.
     pub dad_failed: bool,
+    /// A program added it for good: it is not of the kernel or of a router, and has no end.
+    pub is_lasting: bool,
 }
 
 impl Address {
@@ -60,7 +66,10 @@ impl Address {
         let is_set = |flag| flags & flag != 0;
         let tentative = is_set(IFA_F_TENTATIVE);
         let dad_failed = is_set(IFA_F_DADFAILED);
-        Some(Address { link: read_u32(payload, IFA_INDEX)?, net, tentative, dad_failed })
+        let is_of_kernel = attrs.u8(IFA_PROTO).is_some_and(|by| OF_KERNEL.contains(&by));
+        let is_lasting = is_set(IFA_F_PERMANENT) && !is_set(IFA_F_MANAGETEMPADDR) && !is_of_kernel;
+        let link = read_u32(payload, IFA_INDEX)?;
+        Some(Address { link, net, tentative, dad_failed, is_lasting })
     }
 }
 

@@ -31,6 +31,7 @@ const HEADER: usize = 12;
 const RTM_FAMILY: usize = 0;
 const RTM_DST_LEN: usize = 1;
 const RTM_TABLE: usize = 4;
+const RTM_PROTOCOL: usize = 5;
 const RTM_TYPE: usize = 7;
 const RTM_FLAGS: usize = 8;
 /// rtnexthop, and the offset in it of the link's index.
@@ -45,8 +46,12 @@ pub(super) const LOCAL: u32 = RT_TABLE_LOCAL as u32;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
+
+/// RTPROT_RA and RTPROT_DHCP.
+const LEASING: [u8; 2] = [9, 16];
 
 /// How far a route's destination is: `scope` of `ip route`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,6 +216,10 @@ pub struct FoundRoute {
     pub link: Option<u32>,
     /// The table.
     pub table: u32,
+    /// The metric; lower is preferred.
+    pub metric: u32,
+    /// Whether a router or a DHCP client of the namespace gave it.
+    pub is_leased: bool,
 }
 
 impl FoundRoute {
@@ -220,7 +229,10 @@ impl FoundRoute {
         let dst = destination(payload)?;
         let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
         let table = table_of(payload)?;
-        (table != LOCAL).then_some(FoundRoute { dst, gateways, link: link_of(attrs), table })
+        let metric = attrs.u32(RTA_PRIORITY).unwrap_or_default();
+        let is_leased = payload.get(RTM_PROTOCOL).is_some_and(|by| LEASING.contains(by));
+        let link = link_of(attrs);
+        (table != LOCAL).then_some(FoundRoute { dst, gateways, link, table, metric, is_leased })
     }
 }
 

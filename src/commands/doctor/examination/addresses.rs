@@ -23,10 +23,12 @@ use crate::steps::backend::Backend;
 use crate::steps::masquerade::Masquerade;
 
 const NO_GATEWAY: Fault = Fault::error("D501", "the host lacks the gateway's address");
-const LOST: Fault = Fault::error("D502", "the container lacks an address of its record");
+/// An address of the record is gone.
+pub const LOST: Fault = Fault::error("D502", "the container lacks an address of its record");
 const TWICE: Fault = Fault::error("D503", "two containers of a network have one address");
 const NO_DEFAULT: Fault = Fault::error("D504", "the container has no default route");
-const NOBODY: Fault = Fault::error("D505", "the default route's gateway is no host's address");
+/// The default route leads nowhere.
+pub const NOBODY: Fault = Fault::error("D505", "the default route's gateway is no host's address");
 const MASQUERADE: Fault = Fault::error("D506", "the container's addresses are not masqueraded");
 
 /// The examination.
@@ -139,8 +141,9 @@ impl Examined<'_, '_> {
                 let any = IpNet::new(family.unspecified(), 0).ok();
                 self.findings.add(finding.explaining(any.map(Aspect::Route)));
             }
-            let main = self.defaults(family).filter(|route| route.table == MAIN);
-            let used: Vec<IpAddr> = main.flat_map(|route| route.gateways.clone()).collect();
+            let best = best_default(&self.wiring.inside.routes, family);
+            let used = best.filter(|route| route.link == Some(self.interface.index));
+            let used: Vec<IpAddr> = used.map_or(vec![], |route| route.gateways.clone());
             for gateway in used {
                 if self.has_no_owner(gateway, all) {
                     self.add_unowned_gateway(gateway, wanted);
@@ -279,6 +282,16 @@ impl Examined<'_, '_> {
     }
 }
 
+/// The default routes of the main table.
+pub fn main_defaults(routes: &[FoundRoute], family: Family) -> impl Iterator<Item = &FoundRoute> {
+    routes.iter().filter(move |it| it.dst == family.whole() && it.table == MAIN)
+}
+
+/// The one with the least metric, of several the first.
+pub fn best_default(routes: &[FoundRoute], family: Family) -> Option<&FoundRoute> {
+    main_defaults(routes, family).min_by_key(|route| route.metric)
+}
+
 fn gateway_is_link_local(gateway: IpAddr) -> bool {
     match gateway {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -304,6 +317,6 @@ fn same_addresses(all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
 }
 
 /// Whether one host of a network may have the address: each has those of its link and its loopback.
-fn is_of_one_host(ip: IpAddr) -> bool {
+pub fn is_of_one_host(ip: IpAddr) -> bool {
     !gateway_is_link_local(ip) && !ip.is_loopback()
 }

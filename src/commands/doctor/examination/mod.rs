@@ -39,6 +39,7 @@ mod shared;
 mod source_check;
 mod status;
 mod storage;
+mod strays;
 mod wiring;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,7 @@ const EXAMINATIONS: &[Examination] = &[
     links::EXAMINATION,
     policy::EXAMINATION,
     addresses::EXAMINATION,
+    strays::EXAMINATION,
     ranges::EXAMINATION,
     routes::EXAMINATION,
     status::EXAMINATION,
