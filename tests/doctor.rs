@@ -177,10 +177,12 @@ fn selftest_touches_nothing_outside() {
 
 #[test]
 fn doctor_refuses_wrong_arguments() {
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["doctor", ""], "empty"),
         (&["doctor", "--selftest", "-o", "yaml"], "[possible values: text, json]"),
         (&["doctor", "--selftest", "red"], "cannot be used with"),
+        (&["doctor", "--explain", "D331", "red"], "cannot be used with"),
+        (&["doctor", "--explain", "D999"], "codes are D and three digits"),
     ];
     for (args, text) in cases {
         let output = Command::new(binary()).args(args).output().unwrap();

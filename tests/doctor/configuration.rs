@@ -36,8 +36,7 @@ fn findings(dir: &Path, args: &[&str]) -> BTreeSet<(String, String)> {
 fn codes() -> BTreeMap<String, String> {
     let rows = Page::read("docs/findings.md").rows(Some("D1xx: configuration and records"));
     let of = |row: &Vec<String>| {
-        let (_, rest) = row[3].split_once("`validate` ")?;
-        let code = rest.split_once('`')?.1.split_once('`')?.0;
+        let code = row[3].strip_prefix('`')?.split_once("`.")?.0;
         Some((row[0].trim_matches('`').to_owned(), code.to_owned()))
     };
     rows.iter().filter_map(of).collect()

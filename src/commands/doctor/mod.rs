@@ -1,6 +1,7 @@
 //! `cni-multi doctor`: looks for what is wrong on this machine.
 
 mod examination;
+mod explain;
 mod need;
 mod selftest;
 
@@ -30,7 +31,8 @@ pub const MANUAL: Manual = Manual {
          records, links, addresses, routes and rules into a new file that only its owner can \
          read. A \
          container is called by the name or the path of its namespace, a process in it, its id or \
-         the beginning of that, or namespace/pod. docs/findings.md has every code.",
+         the beginning of that, or namespace/pod. --explain prints what docs/findings.md says \
+         about a code.",
         "With --selftest it tries every plugin. The namespaces are those of a host, of a machine \
          outside and of containers. Two containers ping each other, a published port is reached \
          from outside, a rate is measured, an ADD fails and another is killed; then each plugin is \
@@ -46,6 +48,7 @@ pub const MANUAL: Manual = Manual {
             "cni-multi doctor red --bundle red.txt",
             "Write it with all facts into a file, for an issue.",
         ),
+        ("cni-multi doctor --explain D331", "Say what a code means, its cause and its fix."),
         ("cni-multi doctor --selftest", "Try every plugin on this kernel."),
         ("cni-multi doctor --selftest -o json", "The same, for a program."),
     ],
@@ -74,6 +77,7 @@ pub fn command() -> Command {
     let no_packets = Arg::new("no-packets").long("no-packets").action(ArgAction::SetTrue);
     let no_packets = no_packets.conflicts_with("selftest");
     let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
+    let explain = Arg::new("explain").long("explain").value_name("CODE").exclusive(true);
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
     let output = output.value_parser(["text", "json"]);
     Command::new("doctor")
@@ -85,6 +89,7 @@ pub fn command() -> Command {
         .arg(no_packets.help("Send no packet to or from a container that is named"))
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
+        .arg(explain.help("Print the meaning, the cause and the fix of a finding's code"))
         .args(ipam::directories())
         .arg(plugin_dirs())
         .arg(output.help("Output format: text or json [text]"))
@@ -117,6 +122,10 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
+    if let Some(code) = matches.get_one::<String>("explain") {
+        let printed = explain::explain(code).and_then(|text| terminal::print(io.stdout, &text));
+        return printed.map_or_else(|error| complain(&error, io, 2), |()| 0);
+    }
     let as_json = wants_json(matches);
     if !matches.get_flag("selftest") {
         return examine(matches, plugins, env, io);
