@@ -37,6 +37,30 @@ fn what_no_plugin_did_is_found_and_mended() {
     each_is_found(&site, FAULTS, run);
 }
 
+/// The same of the node.
+const ON_NODE: &str = r#"
+mkdir -p /etc/kubernetes; : >/etc/kubernetes/kubelet.conf | D214 | whereabouts has no /etc/cni-multi/ipam.json | rm /etc/kubernetes/kubelet.conf
+"#;
+
+#[test]
+fn what_the_node_has_for_others_or_lacks_is_found() {
+    let site = Site::empty().with_own_etc();
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    site.configure("pods", &json!([bridge("pods0", "10.96.6.0/24"), portmap]));
+    let ipam = json!({"type": "whereabouts", "range": "10.96.7.0/24"});
+    site.configure("cluster", &json!([{"type": "bridge", "bridge": "cluster0", "ipam": ipam}]));
+    let container = site.lab.container();
+    let output = site.run(&format!("net add pods {} -p 192.0.2.66:8080:80", container.netns));
+    assert!(output.status.success(), "{output:?}");
+    each_is_found(&site, ON_NODE, |script| match script.strip_prefix("NETWORK ") {
+        Some(plugins) => {
+            site.configure("other", &serde_json::from_str(&format!("[{plugins}]")).unwrap());
+            String::new()
+        }
+        None => site.lab.host.sh(script),
+    });
+}
+
 /// Before each row of the table there is no finding, after its fault exactly one, and none after that
 /// is mended.
 fn each_is_found(site: &Site, faults: &str, run: impl Fn(&str) -> String) {

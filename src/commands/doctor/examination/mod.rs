@@ -7,6 +7,7 @@
 mod addresses;
 mod attachment;
 mod bundle;
+mod cluster;
 mod configuration;
 mod conntrack;
 mod dns;
@@ -60,6 +61,7 @@ const EXAMINATIONS: &[Examination] = &[
     records::EXAMINATION,
     kernel::EXAMINATION,
     lower_links::EXAMINATION,
+    cluster::EXAMINATION,
     forwarding::EXAMINATION,
     storage::EXAMINATION,
     plugin_dirs::EXAMINATION,
