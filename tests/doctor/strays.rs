@@ -39,6 +39,8 @@ fn what_no_plugin_did_is_found_and_mended() {
 
 /// The same of the node.
 const ON_NODE: &str = r#"
+ip addr add 10.96.6.2/32 dev kube-ipvs0 | D511 | 10.96.6.2 is on "kube-ipvs0" of the host | ip addr del 10.96.6.2/32 dev kube-ipvs0
+ip addr add 192.0.2.66/32 dev kube-ipvs0 | D512 | hostIP 192.0.2.66 is on "kube-ipvs0" | ip addr del 192.0.2.66/32 dev kube-ipvs0
 mkdir -p /etc/kubernetes; : >/etc/kubernetes/kubelet.conf | D214 | whereabouts has no /etc/cni-multi/ipam.json | rm /etc/kubernetes/kubelet.conf
 "#;
 
@@ -49,6 +51,7 @@ fn what_the_node_has_for_others_or_lacks_is_found() {
     site.configure("pods", &json!([bridge("pods0", "10.96.6.0/24"), portmap]));
     let ipam = json!({"type": "whereabouts", "range": "10.96.7.0/24"});
     site.configure("cluster", &json!([{"type": "bridge", "bridge": "cluster0", "ipam": ipam}]));
+    site.lab.host.sh("ip link add kube-ipvs0 type bridge");
     let container = site.lab.container();
     let output = site.run(&format!("net add pods {} -p 192.0.2.66:8080:80", container.netns));
     assert!(output.status.success(), "{output:?}");

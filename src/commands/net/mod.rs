@@ -20,7 +20,7 @@ mod network;
 mod on_firewalld;
 mod operator;
 mod ps;
-mod publish;
+pub mod publish;
 mod subject;
 mod sync;
 mod timings;

@@ -144,6 +144,12 @@ impl RecordedPort {
     }
 }
 
+/// The addresses of the host that ports are published at alone, by recorded capability arguments.
+pub fn host_addresses(capability_args: &Value) -> Vec<IpAddr> {
+    let recorded: Recorded = decode::from_value(capability_args).unwrap_or_default();
+    recorded.mappings.iter().filter_map(|port| port.host_ip.parse().ok()).collect()
+}
+
 /// The published ports of recorded capability arguments, as `--publish` takes them; consecutive ones
 /// as a range.
 pub fn published(capability_args: &Value) -> Vec<String> {

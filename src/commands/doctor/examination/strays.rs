@@ -1,5 +1,6 @@
-//! D507 to D510: addresses and default routes that no plugin gave, in the container and on the host's
-//! end of its pair, such as those of a network service of the host.
+//! D507 to D512: addresses and default routes that no plugin gave, in the container and on the host's
+//! end of its pair, such as those of a network service of the host; and addresses of containers and of
+//! services that the host has as well.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -12,17 +13,23 @@ use super::finding::{Fault, Finding, Findings, quoted};
 use super::node::Node;
 use super::wiring::Wiring;
 use crate::cni::result::AddResult;
+use crate::commands::net::publish;
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
+use crate::plugins::meta::portmap::services;
 
 const ADDRESS: Fault = Fault::warning("D507", "the container has an address that no plugin gave");
 const ROUTE: Fault = Fault::error("D508", "another default route goes before the recorded one");
 const OF_END: Fault = Fault::warning("D509", "the host's end has an address that no plugin gave");
+const ON_HOST: Fault = Fault::error("D511", "the host has the container's address");
+const OF_SERVICE: Fault = Fault::warning("D512", "a port is published at the address of a service");
 const INTO: Fault = Fault::error("D510", "the host's default route leads into a container");
 
 /// The examination. It runs after that of addresses, which compares with the record.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&ADDRESS, &ROUTE, &OF_END, &INTO], examine };
+pub const EXAMINATION: Examination = Examination {
+    faults: || vec![&ADDRESS, &ROUTE, &OF_END, &INTO, &ON_HOST, &OF_SERVICE],
+    examine,
+};
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let all = Wiring::with_others(node);
@@ -31,7 +38,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let of_container = node.attachments.iter().filter(|it| it.id == wiring.attachment.id);
         let records = of_container.filter_map(|it| it.result.as_ref()).collect();
         let case = Case { node, wiring, interface, records };
-        findings.0.extend(case.end());
+        findings.0.extend([case.on_host(), case.of_service(), case.end()].into_iter().flatten());
         let has = |fault: &Fault| {
             let object = wiring.attachment.object();
             findings.0.iter().any(|known| known.object == object && *known.fault == *fault)
@@ -54,6 +61,31 @@ struct Case<'c, 'a> {
 impl Case<'_, '_> {
     fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
         Finding::new(fault, self.wiring.attachment.object(), evidence)
+    }
+
+    /// The host takes packets to an address that it has for its own.
+    fn on_host(&self) -> Option<Finding> {
+        let ips = self.wiring.attachment.result.iter().flat_map(|result| &result.ips);
+        let owner = |ip: IpAddr| self.node.addresses.iter().find(|it| it.net.addr() == ip);
+        let mut owned = ips.filter_map(|ip| owner(ip.address.addr()));
+        let address = owned.find(|it| is_of_one_host(it.net.addr()))?;
+        let (ip, name) = (address.net.addr(), &self.node.link(address.link)?.name);
+        let finding = self.found(&ON_HOST, format!("{ip} is on {name:?} of the host"));
+        Some(finding.show(format!("ip addr show to {ip}")))
+    }
+
+    /// A port at the address of a service takes the packets of the service with that port.
+    fn of_service(&self) -> Option<Finding> {
+        let published = publish::host_addresses(&self.wiring.attachment.at().capability_args);
+        let link = |it: &Address| {
+            let link = self.node.link(it.link)?;
+            Some(link).filter(|link| services::LINKS.contains(&link.name.as_str()))
+        };
+        let addresses = self.node.addresses.iter().filter(|it| published.contains(&it.net.addr()));
+        let (ip, link) = addresses.filter_map(|it| Some((it.net.addr(), link(it)?))).next()?;
+        let name = &link.name;
+        let finding = self.found(&OF_SERVICE, format!("hostIP {ip} is on {name:?}, of a service"));
+        Some(finding.show(format!("ip addr show dev {name}")))
     }
 
     /// The addresses that were added for good. A network without IPAM leaves them to the container. One

@@ -19,7 +19,7 @@ mod of_reference;
 mod parts;
 mod publication;
 mod rules;
-mod services;
+pub mod services;
 
 pub use self::conf::Conf;
 

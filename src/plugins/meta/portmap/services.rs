@@ -18,7 +18,7 @@ use crate::net::nft::batch::Table;
 use crate::plugin::Context;
 
 /// The links of kube-proxy and kube-router.
-const LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
+pub const LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 /// The host's own addresses, if it has some that are those of services, or may get them.
 pub fn own_addresses(cx: &Context<'_>) -> Result<Option<Vec<IpNet>>> {
