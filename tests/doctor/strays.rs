@@ -42,6 +42,9 @@ const ON_NODE: &str = r#"
 ip addr add 10.96.6.2/32 dev kube-ipvs0 | D511 | 10.96.6.2 is on "kube-ipvs0" of the host | ip addr del 10.96.6.2/32 dev kube-ipvs0
 ip addr add 192.0.2.66/32 dev kube-ipvs0 | D512 | hostIP 192.0.2.66 is on "kube-ipvs0" | ip addr del 192.0.2.66/32 dev kube-ipvs0
 mkdir -p /etc/kubernetes; : >/etc/kubernetes/kubelet.conf | D214 | whereabouts has no /etc/cni-multi/ipam.json | rm /etc/kubernetes/kubelet.conf
+NETWORK {"type": "bridge", "ipam": {"type": "dhcp"}} | D213 | it does not run: start cni-dhcp.socket | rm /run/net.d/other.conflist
+NETWORK {"type": "bridge"}, {"type": "firewall", "backend": "firewalld"} | D213 | is firewalld running? | rm /run/net.d/other.conflist
+NETWORK {"type": "flannel"} | D213 | /run/flannel/subnet.env | rm /run/net.d/other.conflist
 "#;
 
 #[test]
