@@ -187,13 +187,20 @@ impl Netns {
     /// Runs `work` on a thread that then exits: no other code ever runs in the wrong namespace.
     /// Unlike [`Netns::run`] it opens nothing.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let (mut work, mut done) = (Some(work), None);
+        self.on_a_thread(&mut || done = work.take().map(|work| work()))?;
+        done.unwrap_or_else(|| Err(Error::new(Code::BUG, "a thread ended without its work")))
+    }
+
+    /// The part of [`Netns::enter`] that is the same for all work, once in the program.
+    fn on_a_thread(&self, work: &mut (dyn FnMut() + Send)) -> Result<()> {
         let file = &self.file;
         let path = &self.path; // the other fields stay on this thread
         let on_a_thread = || {
             thread::scope(|scope| {
                 let thread = thread::Builder::new()
                     .stack_size(STACK)
-                    .spawn_scoped(scope, || enter_for_good(file, path).and_then(|()| work()));
+                    .spawn_scoped(scope, || enter_for_good(file, path).map(|()| work()));
                 let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
