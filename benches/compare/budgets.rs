@@ -12,7 +12,7 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     let [few_leases, _, many_leases] = bench.lease_counts();
     let [few_mappings, _, many_mappings] = bench.mapping_counts();
     let mut budgets = vec![
-        budget("one binary, all plugins", 7.2, "MB", bytes.map(megabytes)),
+        budget("one binary, all plugins", 7.15, "MB", bytes.map(megabytes)),
         budget("VERSION / static C", 1.3, "×", judge.ratio(names::VERSION, "", Side::Floor)),
         budget("VERSION / reference", 0.5, "×", judge.ratio(names::VERSION, "", Side::Reference)),
         budget(

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::request::{Answer, Request, unless_unreachable};
+use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Error, Result};
 use crate::family::Family;
 
@@ -52,7 +52,7 @@ fn scope(ip: Ipv6Addr, ifindex: u32) -> u32 {
 
 impl Request for DnsQuery {
     fn send(&mut self) -> Result<()> {
-        let sent = self.socket.send(&self.message).or_else(unless_unreachable);
+        let sent = request::send(&self.socket, &self.message);
         match sent {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()), // receive says it
             sent => sent.map(drop).map_err(|e| failed(self.server, &e)),
@@ -62,17 +62,14 @@ impl Request for DnsQuery {
     fn receive(&mut self) -> Result<Option<Answer>> {
         let mut answer = [0; 2048];
         loop {
-            match self.socket.recv(&mut answer).or_else(unless_unreachable) {
-                Ok(0) => (), // nothing yet
+            match self.socket.recv(&mut answer) {
                 Ok(_) => return Ok(Some(Answer::Yes)),
-                Err(error) => {
-                    return match error.kind() {
-                        ErrorKind::WouldBlock => Ok(None),
-                        ErrorKind::ConnectionRefused => Ok(Some(Answer::Refused)),
-                        _ => Err(failed(self.server, &error)),
-                    };
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    return Ok(Some(Answer::Refused));
                 }
-            }
+                Err(error) => unless_rejected(error).map_err(|e| failed(self.server, &e))?,
+            };
         }
     }
 }

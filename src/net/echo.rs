@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::packet_socket::ipv4;
-use super::request::{self, Answer, Request, unless_unreachable};
+use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Code, Error, Result};
 
 /// The length of the header: type, code, checksum, identifier, sequence number.
@@ -68,8 +68,7 @@ impl Echo {
     /// Sends the next request.
     pub fn send(&mut self) -> Result<()> {
         self.number = self.number.wrapping_add(1);
-        let sent = self.socket.send(&request(self.to, self.number, self.length));
-        let sent = sent.or_else(unless_unreachable);
+        let sent = request::send(&self.socket, &request(self.to, self.number, self.length));
         sent.map(drop).map_err(|e| failed(self.to, &e))
     }
 
@@ -77,7 +76,7 @@ impl Echo {
     pub fn receive(&self) -> Result<bool> {
         let mut packet = [0; 256];
         loop {
-            match self.socket.recv(&mut packet).or_else(unless_unreachable) {
+            match self.socket.recv(&mut packet).or_else(unless_rejected) {
                 Ok(length) if is_reply(&packet[..length], self.to, self.number) => return Ok(true),
                 Ok(_) => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),

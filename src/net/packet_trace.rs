@@ -2,11 +2,16 @@
 //! in a tracefs instance of our own: which links saw a packet, and which function dropped it.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process;
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::CloneFlags;
+
+use super::private::leave;
 use crate::error::{Error, Result};
 
 /// Where tracefs is mounted; below debugfs the kernel mounts it itself.
@@ -21,12 +26,15 @@ const ENDS: [&str; 2] = ["skb/kfree_skb", "skb/consume_skb"];
 /// and with a VLAN, as others are no probes (linux/if_ether.h).
 const DROP: &str = "events/skb/kfree_skb";
 const STACK: &str = "stacktrace if protocol == 2048 || protocol == 34525 || protocol == 33024";
+/// The same packets.
+const IS_IP: &str = "protocol == 2048 || protocol == 34525 || protocol == 33024";
 /// What is added to the length on the way out: nothing, the header of Ethernet, that with a VLAN.
 const HEADERS: [u32; 3] = [0, 14, 18];
 
 /// A trace of packets, on the whole machine, until it is dropped.
 pub struct PacketTrace {
     instance: PathBuf,
+    length: u32,
 }
 
 /// What has happened to a packet.
@@ -43,41 +51,66 @@ pub enum Event {
         function: String,
         /// The reason, as the kernel names it (Linux 5.17).
         reason: Option<String>,
+        /// The packet's protocol (ETH_P_…).
+        protocol: Option<u32>,
     },
 }
 
 impl PacketTrace {
-    /// Traces the packets of this length, from the header of IP on. None without tracefs.
-    pub fn begin(length: u32) -> Result<Option<PacketTrace>> {
-        let Some(instances) =
-            PLACES.iter().map(|place| Path::new(place).join("instances")).find(|it| it.is_dir())
-        else {
+    /// Traces the packets of a length, from the header of IP on, which is one of these that no other
+    /// trace of ours has. None without tracefs.
+    pub fn begin(lengths: Range<u32>) -> Result<Option<PacketTrace>> {
+        let place =
+            || PLACES.iter().map(|it| Path::new(it).join("instances")).find(|it| it.is_dir());
+        let Some(instances) = place().or_else(|| mount_here().ok().and_then(|()| place())) else {
             return Ok(None);
         };
-        remove_stale(&instances);
-        let instance = instances.join(format!("{PREFIX}{}", process::id()));
-        let _ = fs::remove_dir(&instance); // of a process of this number in another namespace
-        match fs::create_dir(&instance) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None), // lockdown
-            made => made.map_err(Error::at_path("create", &instance))?,
+        let id = process::id();
+        let first = id % (lengths.end - lengths.start);
+        for length in lengths.clone().cycle().skip(first as usize).take(lengths.len()) {
+            if owners(&instances, length).next().is_some() {
+                continue;
+            }
+            let instance = instances.join(format!("{PREFIX}{id}-{length}"));
+            match fs::create_dir(&instance) {
+                // lockdown
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
+                made => made.map_err(Error::at_path("create", &instance))?,
+            }
+            let trace = PacketTrace { instance, length };
+            if owners(&instances, length).any(|owner| owner < id) {
+                continue; // another has begun with it at the same time
+            }
+            trace.follow()?;
+            return Ok(Some(trace));
         }
-        let trace = PacketTrace { instance };
+        Ok(None)
+    }
+
+    /// The length of the packets.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    fn follow(&self) -> Result<()> {
+        let length = self.length;
         let lengths: Vec<String> =
             HEADERS.iter().map(|header| format!("len == {}", length + header)).collect();
         for event in WITH_LENGTH {
-            trace.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
-            trace.put(&format!("events/{event}/enable"), "1")?;
+            self.put(&format!("events/{event}/filter"), &lengths.join(" || "))?;
+            self.put(&format!("events/{event}/enable"), "1")?;
         }
         // Before Linux 6.4 the event has an address or its hash (%p), but a stack has names.
-        let format = trace.instance.join(DROP).join("format");
+        let format = self.instance.join(DROP).join("format");
         let text = fs::read_to_string(&format).map_err(Error::at_path("read", &format))?;
         if !text.contains("location=%pS") {
-            let _ = trace.put(&format!("{DROP}/trigger"), STACK); // needs CONFIG_STACKTRACE
+            let _ = self.put(&format!("{DROP}/trigger"), STACK); // needs CONFIG_STACKTRACE
         }
+        self.put(&format!("{DROP}/filter"), IS_IP)?;
         for event in ENDS {
-            trace.put(&format!("events/{event}/enable"), "1")?;
+            self.put(&format!("events/{event}/enable"), "1")?;
         }
-        Ok(Some(trace))
+        Ok(())
     }
 
     fn put(&self, file: &str, text: &str) -> Result<()> {
@@ -89,10 +122,23 @@ impl PacketTrace {
     /// name: an address, which the kernel uses again for later packets.
     pub fn events(&self) -> Result<Vec<(String, Event)>> {
         let path = self.instance.join("trace");
-        let text = fs::read(&path).map_err(Error::at_path("read", &path))?;
+        self.put("tracing_on", "0")?; // or a busy machine would write on
+        let mut text = vec![];
+        let read_all = File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut text));
+        read_all.map_err(Error::at_path("read", &path))?;
         self.put("trace", "")?; // empties the file
+        self.put("tracing_on", "1")?;
         Ok(read(&String::from_utf8_lossy(&text))) // names of processes have any bytes
     }
+}
+
+/// Mounts tracefs for this thread, and those that it starts, alone.
+fn mount_here() -> nix::Result<()> {
+    leave(CloneFlags::CLONE_NEWNS)?;
+    let nothing: Option<&str> = None;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("tracefs"), PLACES[0], Some("tracefs"), flags, nothing)
 }
 
 impl Drop for PacketTrace {
@@ -101,16 +147,19 @@ impl Drop for PacketTrace {
     }
 }
 
-/// Removes the instances of processes that are gone.
-fn remove_stale(instances: &Path) {
-    let Ok(entries) = fs::read_dir(instances) else { return };
-    for entry in entries.flatten() {
+/// The processes that trace packets of this length. Removes the instances of those that are gone.
+fn owners(instances: &Path, length: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(instances).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let id = name.strip_prefix(PREFIX).filter(|id| id.parse::<u32>().is_ok());
-        if id.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+        let (id, its) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let (id, its): (u32, u32) = (id.parse().ok()?, its.parse().ok()?);
+        if !Path::new("/proc").join(id.to_string()).exists() {
             let _: io::Result<()> = fs::remove_dir(entry.path());
+            return None;
         }
-    }
+        (its == length).then_some(id)
+    })
 }
 
 /// How long after a link saw a packet the kernel may drop it, in microseconds. Some frees have no event,
@@ -126,6 +175,9 @@ const CALLER: &str = " => ";
 /// How the names of functions begin that are between a drop and its event.
 const FREEING: [&str; 5] =
     ["kfree_skb", "__traceiter_", "trace_event_", "event_triggers_", "stacktrace_trigger"];
+
+/// How many bytes of a trace are read.
+const MOST: u64 = 64 << 20;
 
 /// Where a packet was seen last.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -212,6 +264,7 @@ fn read(text: &str) -> Vec<(String, Event)> {
         }
         let Some((_, seen, at)) = known else { continue }; // of another length
         let reason = fields.split_once("reason: ").map(|(_, reason)| reason.trim().to_owned());
+        let protocol = field("protocol=").and_then(|it| it.parse().ok());
         if event == "kfree_skb" && at != At::Wire {
             // An address has no offset behind it.
             let function = field("location=").unwrap_or_default();
@@ -222,14 +275,14 @@ fn read(text: &str) -> Vec<(String, Event)> {
             }
             events.push((
                 skb,
-                Event::Freed { function, reason },
+                Event::Freed { function, reason, protocol },
                 time.saturating_sub(seen) < HASTE,
             ));
         }
     }
     let counts = |event: &Event, is_soon| match event {
         Event::Seen { .. } => true,
-        Event::Freed { function, reason } => {
+        Event::Freed { function, reason, .. } => {
             let names = [Some(function), reason.as_ref()];
             is_soon || names.into_iter().flatten().any(|name| PATIENT.contains(&name.as_str()))
         }
@@ -272,7 +325,7 @@ mod tests {
         let seen = |link: &str| Event::Seen { link: link.to_owned() };
         let events: Vec<Event> = read(text).into_iter().map(|(_, event)| event).collect();
         let (function, reason) = ("nft_do_chain".to_owned(), Some("NETFILTER_DROP".to_owned()));
-        let freed = Event::Freed { function, reason };
+        let freed = Event::Freed { function, reason, protocol: Some(2048) };
         assert_eq!(events, [seen("eth0"), seen("eth0"), seen("veth9"), freed]);
     }
 

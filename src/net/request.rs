@@ -1,6 +1,7 @@
 //! A packet that asks a host for an answer, and is sent until there is one.
 
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,10 @@ pub fn ask(
             let left = (begin + INTERVAL).saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let polled = poll(&mut [PollFd::new(request.as_fd(), PollFlags::POLLIN)], timeout);
-            polled.map_err(|errno| Error::kernel("wait for an answer", errno))?;
+            match polled {
+                Ok(_) | Err(Errno::EINTR) => (),
+                Err(errno) => return Err(Error::kernel("wait for an answer", errno)),
+            }
             if let Some(answer) = request.receive()? {
                 return Ok(Some((answer, begin.elapsed())));
             }
@@ -65,4 +69,24 @@ pub fn unless_unreachable(error: io::Error) -> io::Result<usize> {
         Some(Errno::EHOSTUNREACH) => Ok(0),
         _ => Err(error),
     }
+}
+
+/// The same for what an error message of ICMP says, which a rule or a router may have sent.
+pub fn unless_rejected(error: io::Error) -> io::Result<usize> {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(
+            Errno::ECONNREFUSED
+            | Errno::EPROTO
+            | Errno::ENOPROTOOPT
+            | Errno::EACCES
+            | Errno::ENETUNREACH
+            | Errno::EMSGSIZE,
+        ) => Ok(0),
+        _ => unless_unreachable(error),
+    }
+}
+
+/// Sends the message. An error that an earlier one has caused is reported once: the second try has its own.
+pub fn send(socket: &UdpSocket, message: &[u8]) -> io::Result<usize> {
+    socket.send(message).or_else(|_| socket.send(message)).or_else(unless_unreachable)
 }

@@ -8,13 +8,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::packet_socket::ipv4;
-use super::request::{Answer, Request, unless_unreachable};
+use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Error, Result};
 
-/// The length of the header without options.
-const HEADER: usize = 20;
+/// The length of the header.
+const HEADER: usize = 24;
 /// The header's length in words of 32 bits, and the flag SYN.
-const OFFSET_AND_SYN: [u8; 2] = [0x50, 0x02];
+const OFFSET_AND_SYN: [u8; 2] = [0x60, 0x02];
+/// The option of the largest segment, 1460 octets: firewalls drop a first packet without it.
+const MSS: [u8; 4] = [2, 4, 5, 180];
 const ACK: u8 = 0x10;
 const RST: u8 = 0x04;
 const WINDOW: u16 = 64240;
@@ -51,14 +53,14 @@ impl Syn {
 
 impl Request for Syn {
     fn send(&mut self) -> Result<()> {
-        let sent = self.socket.send(&self.segment).or_else(unless_unreachable);
+        let sent = request::send(&self.socket, &self.segment);
         sent.map(drop).map_err(|e| failed(self.to, &e))
     }
 
     fn receive(&mut self) -> Result<Option<Answer>> {
         let mut packet = [0; 256];
         loop {
-            match self.socket.recv(&mut packet).or_else(unless_unreachable) {
+            match self.socket.recv(&mut packet).or_else(unless_rejected) {
                 Ok(length) => {
                     let answer = answer_in(&packet[..length], self.to, &self.segment);
                     if answer.is_some() {
@@ -88,6 +90,8 @@ fn segment(from: SocketAddr, to: SocketAddr, length: usize) -> Vec<u8> {
     segment.extend([0, 0, 0, 1, 0, 0, 0, 0]); // sequence and acknowledgement numbers
     segment.extend(OFFSET_AND_SYN);
     segment.extend(WINDOW.to_be_bytes());
+    segment.extend([0; 4]); // checksum and urgent pointer
+    segment.extend(MSS);
     segment.resize(length, 0);
     let mut pseudo: Vec<u8> = [from.ip(), to.ip()].into_iter().flat_map(octets).collect();
     pseudo.extend([0, TCP]);
@@ -128,14 +132,15 @@ mod tests {
         assert_eq!((own.len(), &own[..4], own[13]), (100, &[0xee, 0x48, 0, 80][..], 2));
         let with_flags = |flags: u8| {
             let mut packet = vec![0x45; 20];
-            packet.extend(segment(to, from, 20));
+            packet.extend(segment(to, from, 24));
             packet[33] = flags;
             packet
         };
         assert_eq!(answer_in(&with_flags(0x12), to, &own), Some(Answer::Yes));
         assert_eq!(answer_in(&with_flags(0x14), to, &own), Some(Answer::Refused));
         assert_eq!(answer_in(&with_flags(0x02), to, &own), None);
-        assert_eq!(answer_in(&with_flags(0x12), "127.0.0.1:81".parse().unwrap(), &own), None);
+        let other = segment(from, "127.0.0.1:81".parse().unwrap(), 100);
+        assert_eq!(answer_in(&with_flags(0x12), to, &other), None);
         assert_eq!(answer_in(&[0x45], to, &own), None);
     }
 }

@@ -53,10 +53,16 @@ fn a_file_with_other_nameservers_is_found_and_fixed() {
 
 #[test]
 fn a_nameserver_without_a_route_is_found_and_fixed() {
-    let Named { site, container, file } = Named::new(4);
-    site.lab.host.sh(&format!("echo nameserver 192.0.2.53 >{file}"));
+    let site = Site::empty().with_own_etc();
+    let mut plugin = bridge("pods0", "10.182.4.0/24");
+    plugin["ipam"]["routes"] = json!([]);
+    site.configure("pods", &json!([plugin]));
+    let container = site.attached("pods");
     let name = container.netns.rsplit('/').next().unwrap();
-    let finding = site.finds_and_fixes(&format!("ip -n {name} route del default"), "D601");
+    let script = format!(
+        "cd /etc; mkdir -p netns/{name}; echo nameserver 192.0.2.53 >netns/{name}/resolv.conf"
+    );
+    let finding = site.finds_and_fixes(&script, "D601");
     assert!(finding["evidence"].as_str().unwrap().starts_with("192.0.2.53 "), "{finding}");
 }
 
@@ -116,7 +122,7 @@ fn a_resolver_of_the_host_s_loopback_is_found() {
     let site = Site::with_bridge("10.182.5.0/24");
     let container = site.attached("pods");
     for (resolv_conf, code) in [
-        ("nameserver 10.182.5.1", None),
+        ("nameserver 10.182.5.1", Some("D544")),
         ("nameserver 127.0.0.53", Some("D602")),
         ("", Some("D604")),
     ] {

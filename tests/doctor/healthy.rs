@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
+use crate::support::traffic::TcpServer;
 
 /// host-local with a default route.
 fn ipam(subnet: &str) -> Value {
@@ -16,7 +17,7 @@ fn ipam(subnet: &str) -> Value {
 fn is_healthy(site: &Site, network: &str) {
     let containers = [site.attached(network), site.attached(network)];
     assert_eq!(site.findings(""), [Value::Null; 0]);
-    let findings = site.findings(&format!("{} ", containers[0].netns));
+    let findings = site.findings(&containers[0].netns);
     assert_eq!(findings, [Value::Null; 0]);
 }
 
@@ -74,7 +75,7 @@ fn a_container_on_three_networks() {
     site.attach("second", &container, "net1");
     site.attach("third", &container, "net2");
     assert_eq!(site.findings(""), [Value::Null; 0]);
-    assert_eq!(site.findings(&format!("{} ", container.netns)), [Value::Null; 0]);
+    assert_eq!(site.findings(&container.netns), [Value::Null; 0]);
 }
 
 #[test]
@@ -125,6 +126,7 @@ fn a_host_of_podman() {
         assert!(output.status.success(), "{output:?}");
     }
     assert_eq!(site.findings(""), [Value::Null; 0]);
+    let _served = TcpServer::start(&containers[0], 80);
     assert_eq!(site.findings(&containers[0].netns), [Value::Null; 0]);
 }
 
@@ -163,5 +165,5 @@ fn a_host_of_containerd() {
     containers.iter().for_each(|container| site.attach("cni-loopback", container, "lo"));
     site.lab.host.sh("rm /run/net.d/cni-loopback.conflist");
     assert_eq!(site.findings(""), [Value::Null; 0]);
-    assert_eq!(site.findings(&format!("{} ", containers[0].netns)), [Value::Null; 0]);
+    assert_eq!(site.findings(&containers[0].netns), [Value::Null; 0]);
 }

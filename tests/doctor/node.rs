@@ -190,43 +190,6 @@ fn both_variants_of_iptables_are_found() {
     }
 }
 
-/// Rules of a family that no network has an address of hit nothing.
-#[test]
-fn rules_for_bridged_packets_of_an_unused_family_are_no_fault() {
-    let site = Site::with_bridge("10.180.25.0/24");
-    let switch = "/proc/sys/net/bridge/bridge-nf-call-ip6tables";
-    if !site.lab.host.try_sh(&format!("echo 1 >{switch}")).status.success() {
-        return skip("br_netfilter");
-    }
-    let policy = "nft 'add table ip6 f; add chain ip6 f c { type filter hook forward priority 0; policy drop; }'";
-    site.lab.host.sh(policy);
-    assert_eq!(site.codes(""), [""; 0], "without a container");
-    let container = site.attached("pods");
-    assert_eq!(site.codes(""), [""; 0], "with one of IPv4");
-    let mut six = bridge("six0", "fd00:180:25::/64");
-    six["ipam"]["routes"] = json!([]);
-    site.configure("six", &json!([six]));
-    assert_eq!(site.codes(""), ["D261"], "a network of IPv6 without a container");
-    site.attach("six", &container, "eth1");
-    assert_eq!(site.codes(""), ["D261"], "a container of IPv6");
-}
-
-#[test]
-fn rules_that_see_bridged_packets_are_found_and_fixed() {
-    let site = Site::with_bridge("10.180.17.0/24");
-    let switch = "/proc/sys/net/bridge/bridge-nf-call-iptables";
-    if !site.lab.host.try_sh(&format!("echo 0 >{switch}")).status.success() {
-        return skip("br_netfilter");
-    }
-    site.finds_and_fixes(
-        &format!(
-            "echo 1 >{switch}
-             nft 'add table ip f; add chain ip f c {{ type filter hook forward priority 0; policy drop; }}'"
-        ),
-        "D261",
-    );
-}
-
 #[test]
 fn what_gone_containers_have_left_is_found_and_fixed() {
     let site = Site::with_bridge("10.180.18.0/24");

@@ -23,13 +23,14 @@ fn dual() -> Site {
 }
 
 fn probed(site: &Site, container: &Container) -> Vec<Value> {
-    site.findings(&format!("{} ", container.netns))
+    site.findings(&container.netns)
 }
 
 /// One finding with this code, which has the text, and that is found only with packets.
 #[track_caller]
 fn finds(site: &Site, container: &Container, (code, text): (&str, &str)) -> Value {
-    assert_eq!(site.codes(&container.netns), [""; 0], "without packets");
+    let without = format!("{} --no-packets", container.netns);
+    assert_eq!(site.codes(&without), [""; 0], "without packets");
     let findings = probed(site, container);
     let codes: Vec<&str> = findings.iter().map(|it| it["code"].as_str().unwrap()).collect();
     assert_eq!(codes, [code], "{findings:#?}");
@@ -120,21 +121,6 @@ fn a_gateway_by_proxy_arp_is_healthy() {
     assert!(!codes.iter().any(|code| code.starts_with("D53")), "{findings:#?}");
 }
 
-/// The time does not grow with the number of containers.
-#[test]
-fn many_containers_with_a_dead_gateway_take_the_time_of_one() {
-    const COUNT: usize = 60;
-    let site = Site::with_bridge("10.189.16.0/20");
-    let _containers: Vec<Container> = (0..COUNT).map(|_| site.attached("pods")).collect();
-    site.lab.host.sh("ip link set pods0 arp off");
-    let begin = Instant::now();
-    let codes = site.codes("");
-    let time = begin.elapsed();
-    assert_eq!(codes, vec!["D530"; COUNT]);
-    eprintln!("{COUNT} containers: {time:?}");
-    assert!(time < patience(30), "{time:?}, and one after the other takes {} s", 2 * COUNT);
-}
-
 /// Each question has a socket, which receives the packets of all others.
 #[test]
 fn a_container_with_6000_addresses_is_asked_about_some_of_them() {
@@ -145,7 +131,7 @@ fn a_container_with_6000_addresses_is_asked_about_some_of_them() {
     let count = "awk '$1 == \"eth0:\" {print $11}' /proc/net/dev";
     let sent = || -> u64 { container.sh(count).trim().parse().unwrap() };
     let (before, begin) = (sent(), Instant::now());
-    assert_eq!(probed(&site, &container), [Value::Null; 0]);
+    assert_eq!(site.codes(&container.netns), ["D507"]);
     let (packets, time) = (sent() - before, begin.elapsed());
     assert!(packets < 1000, "{packets} packets");
     assert!(time < patience(10), "{time:?}");

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::site::{Site, bridge};
+use super::site::Site;
 use crate::support::netns::Container;
 use crate::support::patience;
 use crate::support::traffic::TcpServer;
@@ -21,17 +21,10 @@ pub struct Road {
 }
 
 impl Road {
-    /// A container of `pods`, 10.N.1.2, whose subnet the peer outside has a route to.
-    pub fn of_bridge(number: u8) -> Road {
-        Road::of(number, &json!([bridge("pods0", &format!("10.{number}.1.0/24"))]))
-    }
-
     /// A container of the network `pods` with these plugins, with addresses in 10.N.0.0/16.
     pub fn of(number: u8, plugins: &Value) -> Road {
         let site = Site::empty();
         site.configure("pods", plugins);
-        let switch = "/proc/sys/net/bridge/bridge-nf-call-iptables"; // D261 is another matter
-        site.lab.host.sh(&format!("[ ! -e {switch} ] || echo 0 >{switch}"));
         let route = format!("ip route add 10.{number}.0.0/16 via 198.51.100.1");
         site.lab.outside.sh(&route);
         let server = TcpServer::start(&site.lab.outside, 8080);
@@ -64,23 +57,17 @@ impl Road {
         !self.is_answered_within(Duration::from_millis(300))
     }
 
-    /// The codes of what doctor has found.
-    #[track_caller]
-    pub fn codes(&self) -> Vec<String> {
-        self.site.codes("")
-    }
-
     /// Doctor finds nothing, and packets arrive.
     #[track_caller]
     pub fn assert_healthy(&self, what: &str) {
-        assert_eq!(self.site.findings(""), [Value::Null; 0], "{what}");
+        assert_eq!(self.site.findings(&self.container.netns), [Value::Null; 0], "{what}");
         assert!(self.is_open(), "{what}: nothing is found, and no packet arrives");
     }
 
     /// Doctor reports this code, and no packet arrives.
     #[track_caller]
     pub fn assert_faulty(&self, what: &str, code: &str) -> Value {
-        let findings = self.site.findings("");
+        let findings = self.site.findings(&self.container.netns);
         let finding = findings.iter().find(|it| it["code"] == code);
         assert!(self.is_shut(), "{what}: packets arrive, and doctor reports {findings:?}");
         finding.unwrap_or_else(|| panic!("{what}: no {code} in {findings:#?}")).clone()

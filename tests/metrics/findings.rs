@@ -94,6 +94,6 @@ fn a_scrape_with_findings_sends_no_packet() {
     let before = sent();
     samples(&site);
     assert_eq!(sent(), before);
-    site.run("doctor ");
+    site.run(&format!("doctor {}", container.netns));
     assert!(sent()[0] > before[0], "a probe is seen");
 }

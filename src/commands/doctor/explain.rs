@@ -57,7 +57,7 @@ mod tests {
         let expected = "D221  error  IPv6 forwarding is off\ncause: As D220.\nfix: As D220.\n\n\
             D220  error  IPv4 forwarding is off\n";
         assert!(text.starts_with(expected) && text.lines().count() == 7, "{text}");
-        assert!(explain("D401").unwrap().ends_with("or add firewall.\n"));
+        assert!(explain("D401").unwrap().ends_with("Add firewall, or accept the network.\n"));
     }
 
     #[test]

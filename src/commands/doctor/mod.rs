@@ -8,6 +8,7 @@ mod selftest;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use nix::unistd::geteuid;
 
 pub use self::examination::Counts;
 use self::examination::{Fault, Format, Request};
@@ -142,6 +143,10 @@ fn examine(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
+    if !geteuid().is_root() {
+        let _ = writeln!(io.stderr, "doctor looks into namespaces and rules: run it as root"); // the status says it too
+        return 2;
+    }
     let examined = request(matches, plugins, env)
         .and_then(|request| examination::run(&request, format(matches, env)));
     let printed = examined.and_then(|(text, is_healthy)| {

@@ -1,6 +1,8 @@
 //! The trace of nf_tables, which `nft monitor trace` prints: which rule, or which chain's policy,
 //! dropped a packet, and with which addresses one left.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -33,6 +35,8 @@ const HOOKS: [(&str, u32, i32); 3] =
 const LAST: &str = "postrouting";
 /// The offset of the identifier in the headers of ICMP and ICMPv6.
 const IDENTIFIER: u32 = 4;
+/// How many times a call reads messages: a container may send to the port without end.
+const MOST: usize = 1000;
 /// The length of nfgenmsg.
 const HEADER: usize = 4;
 
@@ -79,6 +83,10 @@ pub struct Trace {
     group: Transport,
     /// The name of its tables.
     name: &'static str,
+    length: u32,
+    port: u16,
+    /// The kernel's numbers of the packets of this trace at their hooks: others trace as well.
+    own: RefCell<HashSet<u32>>,
 }
 
 impl Trace {
@@ -90,7 +98,7 @@ impl Trace {
         group.join(NFNLGRP_NFTRACE).map_err(|e| Error::kernel("listen for nf_tables' trace", e))?;
         remove_stale(&nft)?;
         let name = format!("{PREFIX}{}", process::id()).leak(); // names of tables live as long as this process
-        let trace = Trace { nft, group, name };
+        let trace = Trace { nft, group, name, length, port, own: RefCell::default() };
         let (length, identifier, port) =
             (length.to_ne_bytes(), echo::identifier(), port.to_be_bytes());
         for family in FAMILIES {
@@ -130,16 +138,81 @@ impl Trace {
         let mut steps = vec![];
         let socket = self.group.as_fd();
         let failed = |errno| Error::kernel("read nf_tables' trace", errno);
-        while poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], PollTimeout::ZERO)
-            .map_err(failed)?
-            > 0
-        {
-            match self.group.events(|message| steps.extend(step(message))) {
+        let has_more = || {
+            poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], PollTimeout::ZERO).map_err(failed)
+        };
+        for _ in 0..MOST {
+            if has_more()? == 0 {
+                break;
+            }
+            match self.group.events(|message| steps.extend(self.step(message))) {
                 Err(Errno::ENOBUFS) | Ok(()) => (), // others trace as well, and more than fits
                 Err(errno) => return Err(failed(errno)),
             }
         }
         Ok(steps)
+    }
+
+    /// What the message says; None if the packet goes on.
+    fn step(&self, message: Message<'_>) -> Option<Step> {
+        if message.kind != u16::from(NFNL_SUBSYS_NFTABLES) << 8 | NFT_MSG_TRACE {
+            return None;
+        }
+        let family = match i32::from(*message.payload.first()?) {
+            1 => "inet",
+            2 => "ip",
+            3 => "arp",
+            5 => "netdev",
+            7 => "bridge",
+            10 => "ip6",
+            _ => return None,
+        };
+        let attrs = Attrs::after(message.payload, HEADER);
+        let code = match attrs.be32(NFTA_TRACE_TYPE)? {
+            NFT_TRACETYPE_RULE => attrs.nested(NFTA_TRACE_VERDICT)?.be32(NFTA_VERDICT_CODE)?,
+            NFT_TRACETYPE_POLICY => attrs.be32(NFTA_TRACE_POLICY)?,
+            _ => return None,
+        };
+        let (table, chain) = (attrs.text(NFTA_TRACE_TABLE)?, attrs.text(NFTA_TRACE_CHAIN)?);
+        let id = attrs.be32(NFTA_TRACE_ID)?;
+        // The first message of a chain at a hook has the packet's headers.
+        let header = attrs.bytes(NFTA_TRACE_NETWORK_HEADER);
+        if let Some(header) = header {
+            let transport = attrs.bytes(NFTA_TRACE_TRANSPORT_HEADER).unwrap_or_default();
+            match self.is_own(header, transport) {
+                true => self.own.borrow_mut().insert(id),
+                false => self.own.borrow_mut().remove(&id),
+            };
+        }
+        if code == NF_DROP as u32 && self.own.borrow().contains(&id) {
+            let handle = attrs.be64(NFTA_TRACE_RULE_HANDLE);
+            return Some(Step::Dropped(Dropped { family, table, chain, handle }));
+        }
+        let is_last = table == self.name && chain == LAST && family == "inet";
+        let (from, to) = ends(header.filter(|_| is_last)?)?;
+        Some(Step::Left { from, to })
+    }
+
+    /// Whether these are the headers of a packet that the rules select.
+    fn is_own(&self, network: &[u8], transport: &[u8]) -> bool {
+        let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().copied();
+        let (length, protocol) = match network.first().map(|first| first >> 4) {
+            Some(4) => (word(network, 2).map(u16::from_be_bytes), network.get(9)),
+            _ => (
+                word(network, 4).map(|it| u16::from_be_bytes(it).saturating_add(40)),
+                network.get(6),
+            ),
+        };
+        match protocol.map(|it| i32::from(*it)) {
+            Some(IPPROTO_ICMP | IPPROTO_ICMPV6) => {
+                length.map(u32::from) == Some(self.length)
+                    && word(transport, IDENTIFIER as usize) == Some(echo::identifier())
+            }
+            Some(IPPROTO_TCP | IPPROTO_UDP) => {
+                [0, 2].iter().any(|at| word(transport, *at) == Some(self.port.to_be_bytes()))
+            }
+            _ => false,
+        }
     }
 }
 
@@ -168,36 +241,6 @@ fn remove_stale(nft: &Nft) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// What the message says; None if the packet goes on.
-fn step(message: Message<'_>) -> Option<Step> {
-    if message.kind != u16::from(NFNL_SUBSYS_NFTABLES) << 8 | NFT_MSG_TRACE {
-        return None;
-    }
-    let family = match i32::from(*message.payload.first()?) {
-        1 => "inet",
-        2 => "ip",
-        3 => "arp",
-        5 => "netdev",
-        7 => "bridge",
-        10 => "ip6",
-        _ => return None,
-    };
-    let attrs = Attrs::after(message.payload, HEADER);
-    let code = match attrs.be32(NFTA_TRACE_TYPE)? {
-        NFT_TRACETYPE_RULE => attrs.nested(NFTA_TRACE_VERDICT)?.be32(NFTA_VERDICT_CODE)?,
-        NFT_TRACETYPE_POLICY => attrs.be32(NFTA_TRACE_POLICY)?,
-        _ => return None,
-    };
-    let (table, chain) = (attrs.text(NFTA_TRACE_TABLE)?, attrs.text(NFTA_TRACE_CHAIN)?);
-    if code == NF_DROP as u32 {
-        let handle = attrs.be64(NFTA_TRACE_RULE_HANDLE);
-        return Some(Step::Dropped(Dropped { family, table, chain, handle }));
-    }
-    let is_last = table.starts_with(PREFIX) && chain == LAST && family == "inet";
-    let (from, to) = ends(attrs.bytes(NFTA_TRACE_NETWORK_HEADER).filter(|_| is_last)?)?;
-    Some(Step::Left { from, to })
 }
 
 /// Source and destination in a header of IP.

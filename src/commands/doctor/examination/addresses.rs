@@ -90,7 +90,8 @@ impl Examined<'_, '_> {
 
     /// The gateways that the host is for the container.
     fn gateways(&mut self) {
-        let Some(link) = self.wiring.gateway_link().filter(|_| self.is_gateway()) else { return };
+        let link = self.wiring.gateway_link().filter(|link| link.up && self.is_gateway());
+        let Some(link) = link else { return };
         for gateway in self.recorded().iter().filter_map(|ip| ip.gateway) {
             if !self
                 .node

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::attachment::Attachment;
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted};
+use super::finding::{Fault, Finding, Findings, Severity, quoted};
 use super::node::{Node, Reader};
-use super::resolver::{PORT, Resolver, Resolvers, Source, is_served};
+use super::resolver::{Resolver, Resolvers, Source, is_served};
 use super::wiring::Wiring;
 use crate::error::Result;
+use crate::net::dns_query::PORT;
 use crate::net::netns::Netns;
 use crate::runtime::find;
 
@@ -41,6 +42,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let name = find::netns_name(&attachment.at().netns);
         let resolver = resolvers.of(identity, name);
         let resolver = Reader(findings).keep_of(attachment.object(), resolver);
+        if let Some(resolver) = &resolver {
+            node.servers.borrow_mut().insert(identity, resolver.servers.clone());
+        }
         let mut own = wirings.iter().filter(|it| it.attachment.at().netns == attachment.at().netns);
         let is_down = |wiring: &Wiring<'_>| wiring.interface.is_some_and(|link| !link.up);
         let leads_nowhere = own.all(|wiring| wiring.is_internal(node) || is_down(wiring));
@@ -132,7 +136,9 @@ impl Case<'_> {
             let all = servers.iter().zip(&states).filter(move |(_, state)| **state == wanted);
             all.map(|(server, _)| *server).collect::<Vec<IpAddr>>()
         };
-        if !self.leads_nowhere {
+        let object = self.attachment.object();
+        let is_error = |it: &Finding| it.object == object && it.fault.severity == Severity::Error;
+        if !self.leads_nowhere && !findings.0.iter().any(is_error) {
             self.add_no_route(&of(State::NoRoute), origin, findings);
         }
         self.add_not_served(&of(State::NotServed), origin, findings);

@@ -59,9 +59,8 @@ const ABOVE_A_LINK: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
 const LOOPBACK: &str = "lo";
 
 /// What CHECK reports because of each fault.
-const CONSEQUENCES: [(&Fault, Aspect); 9] = [
+const CONSEQUENCES: [(&Fault, Aspect); 8] = [
     (&BRIDGE_MISSING, Aspect::Bridge),
-    (&BRIDGE_DOWN, Aspect::Bridge),
     (&INTERFACE_MISSING, Aspect::Interface),
     (&NOT_A_PORT, Aspect::Port),
     (&END_MISSING, Aspect::HostEnd),
@@ -126,7 +125,13 @@ impl Examined<'_, '_> {
         match self.wiring.bridge {
             None => self.add(&BRIDGE_MISSING, format!("bridge {name:?} does not exist"), sync),
             Some(bridge) if !bridge.up => {
-                self.add(&BRIDGE_DOWN, format!("bridge {name:?} is down"), sync);
+                let result = self.wiring.attachment.result.iter().flat_map(|result| &result.ips);
+                // The kernel removes addresses of IPv6 from a link that is down.
+                let gateways = result.filter_map(|ip| ip.gateway).filter(IpAddr::is_ipv6);
+                let lost = gateways.map(Aspect::Gateway).chain([Aspect::Bridge]);
+                let evidence = format!("bridge {name:?} is down");
+                let finding = Finding::new(&BRIDGE_DOWN, self.wiring.attachment.object(), evidence);
+                self.findings.add(finding.fix(sync).explaining(lost));
             }
             Some(_) => (),
         }

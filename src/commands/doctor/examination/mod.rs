@@ -69,7 +69,6 @@ const EXAMINATIONS: &[Examination] = &[
     packet_filters::EXAMINATION,
     leftovers::EXAMINATION,
     source_check::EXAMINATION,
-    dns::EXAMINATION,
     links::EXAMINATION,
     policy::EXAMINATION,
     addresses::EXAMINATION,
@@ -78,6 +77,7 @@ const EXAMINATIONS: &[Examination] = &[
     routes::EXAMINATION,
     status::EXAMINATION,
     plugins::EXAMINATION, // it adds what no other has found
+    dns::EXAMINATION,
     probe::EXAMINATION,
     path::EXAMINATION,
 ];

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::iter;
+use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::thread;
@@ -87,6 +88,8 @@ pub struct Node<'a> {
     pub attachments: Vec<Attachment>,
     /// Beside a container that was asked for: the other attachments of its networks and bridges.
     pub others: Vec<Attachment>,
+    /// The name servers of each namespace, as the examination of names has read them.
+    pub servers: RefCell<HashMap<FileId, Vec<IpAddr>>>,
     /// How many packets were sent.
     pub sent: Cell<usize>,
     /// What the output says of them besides; may be empty.
@@ -128,6 +131,7 @@ impl<'a> Node<'a> {
             leases: leases(request, reader),
             attachments,
             others: vec![],
+            servers: RefCell::default(),
             sent: Cell::new(0),
             note: RefCell::default(),
             request,

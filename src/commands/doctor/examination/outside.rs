@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::family::Family;
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{
-    AddressOptions, Filter, Handle, Link, Netlink, PeerSpec, Qdisc, QdiscKind, Route, Side, Verdict,
-    VethSpec,
+    AddressOptions, Filter, Handle, Link, Netlink, PeerSpec, Qdisc, QdiscKind, Route, Side,
+    Verdict, VethSpec,
 };
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
@@ -20,7 +20,8 @@ use crate::net::temporary::Temporary;
 /// Of each 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180), which no network has, a process takes
 /// one subnet: as many as 198.18.0.0/15 has of two machines.
 const SUBNETS: u32 = 1 << 15;
-const IFNAME: &str = "eth0";
+/// The name of its link.
+pub const IFNAME: &str = "eth0";
 const USABLE: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
 
 /// The machine.
@@ -73,8 +74,13 @@ impl Outside<'_> {
         let settings = ["all", uplink.name.as_str()].map(|of| Sysctl::ipv4_conf(of, "rp_filter"));
         let is_strict = settings.iter().any(|it| it.read().is_ok_and(|value| value == "1"));
         if family == Family::V4 && !is_strict {
-            let qdisc = Qdisc { handle: Handle::new(0xffff, 0), parent: Handle::INGRESS, kind: QdiscKind::Ingress };
-            let filter = Filter::of_subnet(1, Side::Destination, &to.into(), Verdict::Receive(uplink.index));
+            let qdisc = Qdisc {
+                handle: Handle::new(0xffff, 0),
+                parent: Handle::INGRESS,
+                kind: QdiscKind::Ingress,
+            };
+            let filter =
+                Filter::of_subnet(1, Side::Destination, &to.into(), Verdict::Receive(uplink.index));
             // Not every kernel has them: the packets are then received by the own link.
             let made = host.create_qdisc(&own, &qdisc);
             let _ = made.and_then(|()| host.create_filter(&own, qdisc.handle, &filter));

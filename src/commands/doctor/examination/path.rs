@@ -1,34 +1,37 @@
 //! D54x: what drops a container's packets. Each probe is a packet that is sent and followed: two traces
 //! of the kernel have the links that saw it, and the rule or the function that dropped it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::process;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use nix::errno::Errno;
+use nix::libc::{ETH_P_IP, ETH_P_IPV6};
 
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, Severity, quoted};
 use super::node::{Node, Reader};
-use super::outside::Outside;
-use super::resolver::Resolvers;
+use super::outside::{self, Outside};
 use super::wiring::Wiring;
-use crate::error::Result;
+use crate::cni::json::Value;
+use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::net::dns_query::DnsQuery;
 use crate::net::echo::Echo;
 use crate::net::netlink::{FoundRoute, Link, Question, Way};
+use crate::net::netns::Netns;
 use crate::net::nft::trace::{Dropped, Step, Trace};
 use crate::net::packet_trace::{Event, PacketTrace};
 use crate::net::request::{self, Answer, Request};
 use crate::net::syn::Syn;
 use crate::net::xtables_legacy::{self, Ending};
-use crate::runtime::find;
 use crate::sys::process::Uninterrupted;
 
 const DROPPED: Fault = Fault::error("D540", "a container's packet is dropped on its way");
-const BY_GATEWAY: Fault = Fault::warning("D541", "the host drops packets to the gateway itself");
 const FROM_HOST: Fault = Fault::warning("D542", "the host's packets to a container are dropped");
 const BESIDE: Fault = Fault::warning("D543", "packets between containers of a network are dropped");
 const REFUSED: Fault = Fault::error("D544", "nothing listens at the container's name servers");
@@ -38,33 +41,27 @@ const UNSERVED: Fault = Fault::warning("D547", "nothing listens at a published p
 
 /// The examination. A finding of it replaces D530 or D531 of the same gateway.
 pub const EXAMINATION: Examination = Examination {
-    faults: || {
-        vec![
-            &DROPPED, &BY_GATEWAY, &FROM_HOST, &BESIDE, &REFUSED, &UNKNOWN, &ASTRAY, &UNSERVED,
-        ]
-    },
+    faults: || vec![&DROPPED, &FROM_HOST, &BESIDE, &REFUSED, &UNKNOWN, &ASTRAY, &UNSERVED],
     examine,
 };
 
 /// The codes of a gateway that does not answer.
 const SILENCE: [&str; 2] = ["D530", "D531"];
-/// The least length of a probe, IP header included. The traces select probes by their length, so it is
-/// an unusual one; the process number adds to it, so that two runs do not trace each other's.
-const LENGTH: u32 = 731;
-const LENGTHS: u32 = 64;
+/// The length of a probe, IP header included, by which the traces select it: each run has its own.
+const LENGTHS: Range<u32> = 731..1229;
 /// The first port of probes, above those that the kernel gives to clients.
 const PORT: u16 = 61_000;
 const PORTS: u32 = 4096;
 /// The port of a connection to the host's gateway, which a firewall that opens few has opened.
 const HTTPS: u16 = 443;
-/// The command that makes a kernel's trace available.
-const MOUNT: &str = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
 /// How long an answer may take: the first packets of a new link are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same on a link that is just made: the kernel repeats a question about a neighbour after a second.
 const PATIENCE_OF_NEW: Duration = Duration::from_millis(2500);
 /// What a socket answers where rules or routes of this namespace refuse a packet.
 const REFUSALS: [Errno; 4] = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, Errno::EINVAL];
+/// What a socket answers if the container uses its port, or has no such family.
+const UNUSABLE: [Errno; 3] = [Errno::EADDRINUSE, Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
 /// How many published ports are tried.
 const MOST_PORTS: usize = 8;
 /// The main routing table.
@@ -75,8 +72,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         return;
     }
     let _whole = Uninterrupted::begin(); // or the traces would stay
-    let follower = Reader(findings).keep(Follower::begin().map(Some));
-    let Some(follower) = follower else { return };
+    let follower = Follower::begin(&mut Reader(findings));
     let all = Wiring::with_others(node);
     for wiring in all.iter().take(Wiring::all(node).len()) {
         let object = wiring.attachment.object();
@@ -92,29 +88,37 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         // The echo socket is not bound to the interface: it would not use the table of a VRF.
         let interface = wiring.interface.filter(|link| link.up && link.master.is_none());
         let Some(interface) = interface else { continue };
+        let id = wiring.attachment.id.map(|id| id.file());
+        let servers = id.and_then(|id| node.servers.borrow().get(&id).cloned()).unwrap_or_default();
         for family in Family::ALL {
             if findings.0.iter().any(is_cause) {
-                break; // what breaks one family often breaks both
+                continue;
             }
-            let walk = Walk { node, wiring, interface, family, all: &all, follower: &follower };
-            let Walked { found, is_beyond } = Reader(findings).keep(walk.walk());
-            let is_error = found.iter().any(|it| it.fault.severity == Severity::Error);
             let is_of_family = |it: &Finding| {
                 let gateway = it.evidence.split(' ').next().and_then(|ip| ip.parse().ok());
                 gateway.is_none_or(|ip| Family::of(ip) == family)
             };
-            let is_deaf = |it: &Finding| it.fault.code == "D530" && is_silence(it) && is_of_family(it);
-            if follower.packets.is_none() {
-                let silent = findings.0.iter_mut().filter(|it| is_silence(it));
-                silent.for_each(|it| MOUNT.clone_into(&mut it.show));
+            let is_deaf =
+                |it: &Finding| it.fault.code == "D530" && is_silence(it) && is_of_family(it);
+            let is_deaf = findings.0.iter().any(is_deaf);
+            let (all, servers, follower) = (&all[..], &servers[..], &follower);
+            let walk = Walk { node, wiring, interface, family, all, servers, follower, is_deaf };
+            let Walked { mut found, is_beyond } = Reader(findings).keep(walk.walk());
+            let is_error =
+                |found: &[Finding]| found.iter().any(|it| it.fault.severity == Severity::Error);
+            if !is_deaf && !is_error(&found) {
+                found.extend(Reader(findings).keep(walk.ports()));
             }
-            if is_error {
+            if is_error(&found) {
                 findings.0.retain(|it| !is_silence(it));
-            } else if findings.0.iter().any(is_deaf) {
-                continue; // a host that is not found is not reached
             } else if is_beyond || !found.is_empty() {
                 findings.0.retain(|it| !is_silence(it) || !is_of_family(it));
             }
+            // What breaks one family often breaks both.
+            let is_known = |it: &Finding| {
+                findings.0.iter().any(|known| known.object == object && known.fault == it.fault)
+            };
+            found.retain(|it| !is_known(it));
             findings.0.extend(found);
         }
     }
@@ -133,47 +137,101 @@ struct Follower {
 /// What has become of a probe.
 struct Passage {
     answer: Result<Option<Answer>>,
-    seen: Vec<Event>,
+    packets: Vec<Packet>,
     steps: Vec<Step>,
+}
+
+/// A packet on its way.
+#[derive(Default)]
+struct Packet {
+    /// The links that have seen it.
+    links: Vec<String>,
+    /// The function that has dropped it, and the reason.
+    end: Option<(String, Option<String>)>,
 }
 
 /// What a probe was answered, and how many packets were sent.
 type Asked = Result<(Result<Option<Answer>>, usize)>;
 
 impl Follower {
-    fn begin() -> Result<Follower> {
-        let id = process::id();
-        let (length, port) = (LENGTH + id % LENGTHS, PORT + (id % PORTS) as u16);
-        let packets = PacketTrace::begin(length)?;
-        Ok(Follower { length, port, packets, rules: Trace::begin(length, port)? })
+    /// Begins both traces, as far as the kernel has them.
+    fn begin(reader: &mut Reader<'_>) -> Follower {
+        let port = PORT + (process::id() % PORTS) as u16;
+        let packets = reader.keep(PacketTrace::begin(LENGTHS));
+        let length = packets.as_ref().map_or(LENGTHS.start, PacketTrace::length);
+        Follower { length, port, packets, rules: reader.keep(Trace::begin(length, port)) }
     }
 
-    /// What has become of it since the last call.
-    fn passage(&self, answer: Result<Option<Answer>>) -> Result<Passage> {
+    /// What the traces have of the last probe.
+    fn passage(&self, answer: Result<Option<Answer>>, family: Family) -> Result<Passage> {
         let seen = self.packets.as_ref().map_or(Ok(vec![]), PacketTrace::events)?;
         let steps = self.rules.as_ref().map_or(Ok(vec![]), Trace::steps)?;
-        Ok(Passage { answer, seen: seen.into_iter().map(|(_, event)| event).collect(), steps })
+        let passage = Passage { answer, packets: packets(seen, family), steps };
+        let is_refused = matches!(passage.answer, Ok(Some(Answer::Refused)));
+        // A rule refuses as a host does where no socket is bound.
+        Ok(match passage.rule().is_some() && is_refused {
+            true => Passage { answer: Ok(None), ..passage },
+            false => passage,
+        })
     }
 }
 
-impl Passage {
-    /// The links that have seen the packet, and what has freed it: function and reason.
-    fn links(&self) -> (Vec<&str>, Option<(&str, Option<&str>)>) {
-        let mut links: Vec<&str> = vec![];
-        for event in &self.seen {
-            match event {
-                Event::Seen { link } if links.last() != Some(&link.as_str()) => links.push(link),
-                Event::Seen { .. } => (),
-                // It has arrived; ping and connections are answered by the kernel.
-                Event::Freed { function, reason }
-                    if reason.as_deref() == Some("NO_SOCKET")
-                        || ["icmp", "tcp_v"].iter().any(|it| function.starts_with(it)) => {}
-                Event::Freed { function, reason } => {
-                    return (links, Some((function, reason.as_deref())));
-                }
-            }
+/// The packets of a trace. The kernel uses the name of one that has ended again.
+fn packets(seen: Vec<(String, Event)>, family: Family) -> Vec<Packet> {
+    let other = if family == Family::V4 { ETH_P_IPV6 } else { ETH_P_IP } as u32;
+    let mut packets: Vec<(String, Packet)> = vec![];
+    for (name, event) in seen {
+        let at = packets.iter().rposition(|(known, it)| *known == name && it.end.is_none());
+        let at = at.unwrap_or_else(|| {
+            packets.push((name, Packet::default()));
+            packets.len() - 1
+        });
+        let packet = &mut packets[at].1;
+        match event {
+            Event::Seen { link } if packet.links.last() != Some(&link) => packet.links.push(link),
+            Event::Seen { .. } => (),
+            // It has arrived: the kernel itself answers pings and connections.
+            Event::Freed { function, reason, .. }
+                if reason.as_deref() == Some("NO_SOCKET")
+                    || ["icmp", "tcp_v"].iter().any(|it| function.starts_with(it)) => {}
+            // A packet of another family has got the name meanwhile.
+            Event::Freed { protocol: Some(protocol), .. } if protocol == other => {}
+            Event::Freed { function, reason, .. } => packet.end = Some((function, reason)),
         }
-        (links, None)
+    }
+    packets.into_iter().map(|(_, packet)| packet).collect()
+}
+
+impl Passage {
+    /// The probe that was dropped, or whose answer was, with the links of both; else the last one. An
+    /// answer begins where the probe was seen last, or is dropped because it comes in elsewhere. Other
+    /// packets may have the length as well.
+    fn packet(&self, start: &str) -> Packet {
+        let (own, others): (Vec<&Packet>, Vec<&Packet>) =
+            self.packets.iter().partition(|it| it.links.first().is_some_and(|link| link == start));
+        if let Some(Packet { links, end }) = own.iter().find(|it| it.end.is_some()) {
+            return Packet { links: links.clone(), end: end.clone() };
+        }
+        let Some(last) = own.last() else { return Packet::default() };
+        let is_by_source = |it: &Packet| {
+            let end =
+                it.end.as_ref().map(|(function, reason)| (function.as_str(), reason.as_deref()));
+            end.is_some_and(|(function, reason)| Why::of(function, reason) == Why::Source)
+        };
+        let is_answer = |it: &&&Packet| {
+            it.end.is_some() && it.links.first() == last.links.last() || is_by_source(it)
+        };
+        let answer = others.iter().find(is_answer);
+        let answered = answer.into_iter().flat_map(|it| &it.links);
+        let mut links: Vec<&String> = last.links.iter().chain(answered).collect();
+        links.dedup();
+        let end = answer.and_then(|it| it.end.clone());
+        Packet { links: links.into_iter().cloned().collect(), end }
+    }
+
+    /// Whether it has left the host for this destination.
+    fn has_left(&self, ip: IpAddr) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Left { to, .. } if *to == ip))
     }
 
     fn rule(&self) -> Option<&Dropped> {
@@ -192,7 +250,11 @@ struct Walk<'a> {
     family: Family,
     /// All attachments, also those beside the named container.
     all: &'a [Wiring<'a>],
+    /// The container's name servers.
+    servers: &'a [IpAddr],
     follower: &'a Follower,
+    /// Whether the gateway does not answer ARP or neighbour discovery: nothing is reached by it.
+    is_deaf: bool,
 }
 
 /// A packet that is sent, with its destination.
@@ -241,46 +303,52 @@ impl Walk<'_> {
     /// Sends each probe, and stops at the first error.
     fn walk(&self) -> Result<Walked> {
         let mut walked = Walked::default();
-        let mut by_gateway = None;
+        let mut by_echo: Option<(Finding, bool)> = None;
         let mut unserved = vec![];
+        let mut is_resolved = false;
         for probe in self.probes()? {
+            if is_resolved && matches!(probe, Probe::Query(_)) {
+                continue; // the other servers need not answer
+            }
             let Some(passage) = self.send(probe)? else { continue };
-            let is_answered = matches!(passage.answer, Ok(Some(_)));
-            if let (Probe::Query(server), Ok(answer)) = (probe, &passage.answer) {
-                match answer {
-                    Some(Answer::Yes) => break, // the others need not answer
-                    Some(Answer::Refused) => unserved.push(server.to_string()),
-                    None => (),
-                }
+            let (ip, is_answered) = (probe.ip(), matches!(passage.answer, Ok(Some(_))));
+            let is_passed = is_answered || passage.has_left(ip);
+            match (probe, &passage.answer) {
+                (Probe::Query(_), Ok(Some(Answer::Yes))) => is_resolved = true,
+                (Probe::Query(_), Ok(Some(Answer::Refused))) => unserved.push(ip.to_string()),
+                _ => (),
+            }
+            // A host that passes connections and nothing else is healthy.
+            if matches!(probe, Probe::Connection(_))
+                && let Some((finding, has_left)) = by_echo.take()
+                && !(is_answered || passage.has_left(ip) && !has_left)
+            {
+                return Ok(Walked { found: vec![finding], ..walked });
             }
             let Some(finding) = self.judge(probe, &passage)? else {
-                walked.is_beyond |= matches!(probe, Probe::Outside(_) | Probe::Connection(_));
+                let is_host = self.node.addresses.iter().any(|it| it.net.addr() == ip);
+                walked.is_beyond |= is_passed && !is_host && probe.is_to_outside()
+                    || matches!(probe, Probe::Gateway(_)) && passage.rule().is_some();
                 if let Probe::Outside(ip) = probe
                     && !is_answered
                     && let Some(unknown) = self.unknown(ip, &passage)
                 {
-                    walked.found.push(unknown);
-                    return Ok(walked);
+                    return Ok(Walked { found: vec![unknown], ..walked });
                 }
                 continue;
             };
-            match finding.fault {
-                &BY_GATEWAY => by_gateway = Some(finding),
-                fault => {
-                    walked.found.push(finding);
-                    if fault.severity == Severity::Error {
-                        return Ok(walked);
-                    }
+            match finding.fault.severity {
+                _ if matches!(probe, Probe::Outside(_)) => {
+                    by_echo = Some((finding, passage.has_left(ip)));
                 }
+                // One cause has one finding: what it breaks besides is left out.
+                Severity::Error => return Ok(Walked { found: vec![finding], ..walked }),
+                Severity::Warning => walked.found.push(finding),
             }
         }
-        if !unserved.is_empty() {
-            let evidence = format!("nothing listens at {} for DNS", unserved.join(", "));
+        if !unserved.is_empty() && !is_resolved {
+            let evidence = format!("no socket is bound at {} for DNS", unserved.join(", "));
             walked.found.push(self.found(&REFUSED, evidence));
-        }
-        walked.found.extend(self.ports()?);
-        if !walked.is_beyond {
-            walked.found.extend(by_gateway); // a host that accepts little for itself is healthy
         }
         Ok(walked)
     }
@@ -289,38 +357,52 @@ impl Walk<'_> {
     /// if the host is on the network; the host's gateway, if the container has its default route by the
     /// host; the name servers.
     fn probes(&self) -> Result<Vec<Probe>> {
-        let result = self.wiring.attachment.result.iter();
         let gateways = self.wiring.used_gateways().into_iter();
         let gateways = gateways.filter(|ip| Family::of(*ip) == self.family);
         let mut probes: Vec<Probe> = gateways.map(Probe::Gateway).collect();
+        if self.is_deaf {
+            return Ok(probes);
+        }
         let router = self.wiring.router(self.node, self.family);
         if let Some(own) = self.wiring.ip(self.family).filter(|_| router.is_some()) {
             probes.push(Probe::FromHost(own));
-            let is_beside = |it: &&Wiring<'_>| {
-                it.attachment.at().netns != self.wiring.attachment.at().netns
-                    && it.network() == self.wiring.network()
-                    && it.interface.is_some_and(|link| link.up)
-            };
-            let beside = self.all.iter().filter(is_beside).find_map(|it| it.ip(self.family));
+            let beside = self.beside().and_then(|it| it.ip(self.family));
             probes.extend(beside.filter(|_| !self.wiring.isolates()).map(Probe::Beside));
         }
         let whole = self.family.whole();
-        let has_default = result.flat_map(|it| &it.routes).any(|route| route.dst == whole);
-        if has_default && router.is_some() {
+        let mut routes = self.wiring.attachment.result.iter().flat_map(|it| &it.routes);
+        if routes.any(|route| route.dst == whole) && router.is_some() {
             let is_default = |route: &&FoundRoute| route.dst == whole && route.table == MAIN;
             let next = self.node.routes.iter().filter(is_default).flat_map(|it| &it.gateways);
             let next = next.copied().find(|ip| !is_link_local(*ip));
-            probes.extend(next.into_iter().flat_map(|ip| [Probe::Outside(ip), Probe::Connection(ip)]));
+            if let Some(ip) = next
+                && self.leaves_by_it(ip)?
+            {
+                probes.extend([Probe::Outside(ip), Probe::Connection(ip)]);
+            }
         }
-        let at = self.wiring.attachment;
-        let name = find::netns_name(&at.at().netns);
-        if let Some(identity) = at.id.map(|id| id.file())
-            && let Some(resolver) = Resolvers::look()?.of(identity, name)?
-        {
-            let of_family = |ip: &IpAddr| Family::of(*ip) == self.family && !ip.is_loopback();
-            probes.extend(resolver.servers.into_iter().filter(of_family).map(Probe::Query).take(3));
-        }
+        let is_its = |ip: &&IpAddr| {
+            Family::of(**ip) == self.family && !ip.is_loopback() && !is_link_local(**ip)
+        };
+        probes.extend(self.servers.iter().filter(is_its).map(|ip| Probe::Query(*ip)));
         Ok(probes)
+    }
+
+    /// Another container of the network.
+    fn beside(&self) -> Option<&Wiring<'_>> {
+        self.all.iter().find(|it| {
+            it.attachment.at().netns != self.wiring.attachment.at().netns
+                && it.network() == self.wiring.network()
+                && it.interface.is_some_and(|link| link.up)
+        })
+    }
+
+    /// Whether the container sends packets for this address by this interface.
+    fn leaves_by_it(&self, to: IpAddr) -> Result<bool> {
+        let Some(from) = self.wiring.ip(self.family) else { return Ok(false) };
+        let Some(netns) = self.wiring.attachment.open()? else { return Ok(false) };
+        let way = netns.netlink()?.way(Question { from, to, comes_by: None })?;
+        Ok(matches!(way, Way::Link(link) if link == self.interface.index))
     }
 
     /// Tries the published ports from outside, the first ones.
@@ -330,12 +412,15 @@ impl Walk<'_> {
         let own = self.node.addresses.iter().filter(|it| it.link == uplink.index);
         let mut own = own.map(|it| it.net.addr());
         let own = own.find(|ip| Family::of(*ip) == self.family && !is_link_local(*ip));
-        let Some((own, end)) = own.zip(self.wiring.below) else { return Ok(found) };
+        let Some((own, end)) = own.zip(self.wiring.below.filter(|_| self.wiring.is_pair())) else {
+            return Ok(found);
+        };
         let ports = self.wiring.published(own);
         if ports.len() > MOST_PORTS {
             let numbers: Vec<String> =
                 ports[..MOST_PORTS].iter().map(|at| at.port().to_string()).collect();
-            let note = format!("of {} published ports, {} were tried", ports.len(), numbers.join(", "));
+            let note =
+                format!("of {} published ports, {} were tried", ports.len(), numbers.join(", "));
             *self.node.note.borrow_mut() = note;
         }
         if ports.is_empty() {
@@ -347,15 +432,17 @@ impl Walk<'_> {
         }
         for at in ports.into_iter().take(MOST_PORTS) {
             let probe = Probe::Published(at);
-            let passage = self.follow(probe, |ask| outside.netns.enter(ask))?;
-            let (links, _) = passage.links();
-            let is_delivered = links.contains(&end.name.as_str());
-            let is_followed = self.follower.packets.is_some();
+            let passage = self.follow(probe, Some(&outside.netns))?;
+            let Packet { links, .. } = passage.packet(outside::IFNAME);
+            let is_to_own = |step: &Step| matches!(step, Step::Left { to, .. } if Some(*to) == self.wiring.ip(self.family));
+            let is_delivered = links.contains(&end.name) || passage.steps.iter().any(is_to_own);
+            let is_followed = self.follower.packets.is_some() || self.follower.rules.is_some();
             let seen = links.join(", ");
             found.extend(match passage.answer {
                 Ok(Some(Answer::Yes)) if is_delivered || !is_followed => None,
                 Ok(Some(Answer::Refused)) if is_delivered => {
-                    let evidence = format!("{probe} reaches the container, where nothing listens");
+                    let evidence =
+                        format!("{probe} reaches the container, where no socket is bound");
                     Some(self.found(&UNSERVED, evidence).show(self.wiring.within("ss -ltn")))
                 }
                 Ok(Some(answer)) => {
@@ -384,24 +471,22 @@ impl Walk<'_> {
     /// Sends the probe, and follows it. None if the namespace is gone.
     fn send(&self, probe: Probe) -> Result<Option<Passage>> {
         let Some(netns) = self.wiring.attachment.open()? else { return Ok(None) };
-        let passage = self.follow(probe, |ask| match probe {
-            Probe::FromHost(_) => ask(),
-            _ => netns.enter(ask),
-        });
-        passage.map(Some)
+        let is_from_host = matches!(probe, Probe::FromHost(_));
+        self.follow(probe, Some(&netns).filter(|_| !is_from_host)).map(Some)
     }
 
-    /// Sends the probe by `enter`, which runs what it is given where the probe begins.
-    fn follow(&self, probe: Probe, enter: impl FnOnce(&mut (dyn FnMut() -> Asked + Send)) -> Asked) -> Result<Passage> {
+    /// Sends the probe from this namespace, or the host's, and follows it.
+    fn follow(&self, probe: Probe, from: Option<&Netns>) -> Result<Passage> {
         let (link, Follower { length, port, .. }) = (self.interface.index, self.follower);
-        let mut ask = || {
+        let ask = || -> Asked {
             let mut request: Box<dyn Request> = match probe {
                 Probe::Connection(ip) => Box::new(Syn::open(*port, (ip, HTTPS).into(), *length)?),
                 Probe::Published(at) => Box::new(Syn::open(*port, at, *length)?),
                 Probe::Query(ip) => Box::new(DnsQuery::open(*port, ip, link, *length)?),
-                Probe::Gateway(ip) | Probe::FromHost(ip) | Probe::Beside(ip) | Probe::Outside(ip) => {
-                    Box::new(Echo::open(ip, link)?.of_length(*length))
-                }
+                Probe::Gateway(ip)
+                | Probe::FromHost(ip)
+                | Probe::Beside(ip)
+                | Probe::Outside(ip) => Box::new(Echo::open(ip, link)?.of_length(*length)),
             };
             let mut sent = 0;
             let is_new = matches!(probe, Probe::Published(_));
@@ -409,11 +494,12 @@ impl Walk<'_> {
             let answer = request::ask(&mut *request, patience, &mut sent);
             Ok((answer.map(|it| it.map(|(answer, _)| answer)), sent))
         };
-        let answer = enter(&mut ask).and_then(|(answer, sent)| {
+        let asked = from.map_or_else(ask, |netns| netns.enter(ask));
+        let answer = asked.and_then(|(answer, sent)| {
             self.node.sent.set(self.node.sent.get() + sent);
             answer
         });
-        self.follower.passage(answer)
+        self.follower.passage(answer, self.family)
     }
 
     fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
@@ -423,28 +509,34 @@ impl Walk<'_> {
     /// What the passage says is wrong. None if the probe was answered, or no drop was traced: it has left
     /// the host, and not every router answers.
     fn judge(&self, probe: Probe, passage: &Passage) -> Result<Option<Finding>> {
-        let is_from_host = matches!(probe, Probe::FromHost(_));
         match &passage.answer {
             Ok(Some(_)) => return Ok(None),
-            Ok(None) => (),
-            Err(error) if REFUSALS.iter().any(|errno| error.is_errno(*errno)) && !is_from_host => {
-                let evidence = format!("{probe} is refused in the container: {}", error.msg);
-                let show = self.wiring.within("nft list ruleset");
-                return Ok(Some(self.found(&DROPPED, evidence).show(show)));
+            Err(error) if !matches!(probe, Probe::FromHost(_)) => {
+                return Ok(self.refused(probe, error));
             }
-            Err(error) if !is_from_host => {
-                let evidence = format!("{probe} is not sent: {}", error.msg);
-                return Ok(Some(self.found(&DROPPED, evidence)));
-            }
-            Err(_) => (),
+            _ => (),
         }
-        let (links, freed) = passage.links();
-        let last = links.last().copied().unwrap_or_default();
-        let is_inside = last == self.interface.name;
-        let why = freed.map_or(Why::Other, |(function, reason)| Why::of(function, reason));
-        let is_legacy = passage.rule().is_none() && why == Why::Filter && !is_inside;
+        let router = self.wiring.router(self.node, self.family);
+        let start = match probe {
+            Probe::Published(_) => outside::IFNAME,
+            Probe::FromHost(_) => router.map_or("", |link| link.name.as_str()),
+            _ => self.interface.name.as_str(),
+        };
+        let Packet { links, end } = passage.packet(start);
+        let last = links.last().map(String::as_str).unwrap_or_default();
+        let is_inside = self.is_inside(probe, &links);
+        let uplink = self.node.uplink(self.family);
+        let is_out = !is_inside && uplink.is_some_and(|uplink| uplink.name == last);
+        let end = end.as_ref().map(|(function, reason)| (function.as_str(), reason.as_deref()));
+        let why = end.map_or(Why::Other, |(function, reason)| Why::of(function, reason));
+        if is_out && why == Why::Routing && passage.rule().is_none() {
+            return Ok(None); // a machine outside, in another namespace of this one, does not know the way
+        }
+        // Without the kernel's trace, its counters may still tell.
+        let may_be_legacy = why == Why::Filter || self.follower.packets.is_none();
+        let is_legacy = passage.rule().is_none() && may_be_legacy && !is_inside;
         let legacy = if is_legacy { self.legacy(probe)? } else { None };
-        let by = match (passage.rule(), freed) {
+        let by = match (passage.rule(), end) {
             (Some(rule), _) => rule.to_string(),
             _ if let Some((rule, _)) = &legacy => rule.clone(),
             (None, Some((function, reason))) => {
@@ -456,8 +548,8 @@ impl Walk<'_> {
         };
         let is_filtered = passage.rule().is_some() || why == Why::Filter;
         let fault = match probe {
-            Probe::Gateway(_) if is_filtered && !is_inside => &BY_GATEWAY,
-            // A container may drop what it is sent.
+            // A host accepts for itself what it likes, and so does a container.
+            Probe::Gateway(_) if is_filtered && !is_inside => return Ok(None),
             Probe::FromHost(_) | Probe::Beside(_) if passage.rule().is_none() && is_inside => {
                 return Ok(None);
             }
@@ -474,9 +566,41 @@ impl Walk<'_> {
                 format!("sudo nft -a list chain {words}")
             }
             None if is_inside && why == Why::Filter => self.wiring.within("nft list ruleset"),
+            None if is_inside => self.wiring.within(&why.show(probe.ip(), last)),
             None => why.show(probe.ip(), last),
         };
         Ok(Some(self.found(fault, evidence).show(show)))
+    }
+
+    /// The finding that the container cannot send the probe.
+    fn refused(&self, probe: Probe, error: &Error) -> Option<Finding> {
+        let is_one_of = |all: &[Errno]| all.iter().any(|errno| error.is_errno(*errno));
+        match probe {
+            // The examination of names says that there is no route.
+            Probe::Query(_) if error.is_no_route() || is_one_of(&UNUSABLE) => return None,
+            // A container that refuses pings may pass all else.
+            Probe::Gateway(_) | Probe::Beside(_) if is_one_of(&[Errno::EPERM]) => return None,
+            _ => (),
+        }
+        let how = if is_one_of(&REFUSALS) { "is refused in the container" } else { "is not sent" };
+        let evidence = format!("{probe} {how}: {}", error.msg);
+        Some(self.found(&DROPPED, evidence).show(self.wiring.within("nft list ruleset")))
+    }
+
+    /// Whether the last of the links that have seen a packet is the container's, or the other container's.
+    /// The host's uplink may have the same name: each time that the packet was at the host's end, it
+    /// left the container or came into it.
+    fn is_inside(&self, probe: Probe, links: &[String]) -> bool {
+        let is_in = |wiring: &Wiring<'_>, begins_inside: bool| {
+            let end = wiring.below.map_or("", |end| end.name.as_str());
+            let is_crossed = links.iter().filter(|link| *link == end).count() % 2 == 1;
+            let own = wiring.interface.map(|link| &link.name);
+            is_crossed != begins_inside && links.last() == own
+        };
+        let begins_inside = !matches!(probe, Probe::FromHost(_) | Probe::Published(_));
+        let is_beside = matches!(probe, Probe::Beside(_));
+        is_in(self.wiring, begins_inside)
+            || is_beside && self.beside().is_some_and(|other| is_in(other, false))
     }
 
     /// The rule or policy of iptables-legacy that counts the probes, which are sent again, and the
@@ -486,13 +610,16 @@ impl Walk<'_> {
             return Ok(None);
         }
         let (before, sent) = (xtables_legacy::endings(self.family)?, self.node.sent.get());
+        let before: HashMap<(String, String, Option<usize>), u64> =
+            before.into_iter().map(|it| ((it.table, it.chain, it.rule), it.packets)).collect();
         self.send(probe)?;
         let sent = (self.node.sent.get() - sent) as u64;
-        let has_counted = |now: &Ending| {
-            let is_it = |it: &&Ending| Ending { packets: now.packets, ..(*it).clone() } == *now;
-            before.iter().find(is_it).is_some_and(|it| now.packets - it.packets >= sent)
-        };
-        let counted = xtables_legacy::endings(self.family)?.into_iter().find(has_counted);
+        let counted = xtables_legacy::endings(self.family)?.into_iter().filter_map(|it| {
+            let key = (it.table.clone(), it.chain.clone(), it.rule);
+            let more = it.packets.checked_sub(*before.get(&key)?)?;
+            (sent..2 * sent).contains(&more).then_some((more, it)) // others send packets as well
+        });
+        let counted = counted.min_by_key(|(more, _)| *more).map(|(_, it)| it);
         Ok(counted.map(|Ending { table, chain, rule, .. }| {
             let word = self.family.word();
             let what = rule.map_or("the policy".to_owned(), |number| format!("rule {number}"));
@@ -512,17 +639,30 @@ impl Walk<'_> {
             _ => None,
         })?;
         let is_host = self.node.addresses.iter().any(|it| it.net.addr() == from);
-        if is_host || !self.wiring.is_set("ipMasq") {
+        let exempt = self.wiring.plugin.value.get("nonMasqueradeCIDRs").map(Value::items);
+        let mut exempt = exempt.into_iter().flatten().filter_map(|it| it.as_str()?.parse().ok());
+        let is_exempt = exempt.any(|net: IpNet| net.contains(&gateway));
+        if is_host || is_exempt || !self.wiring.is_set("ipMasq") {
             return None;
         }
-        let own = if Some(from) == self.wiring.ip(self.family) { ", its own: no rule masquerades it" } else { "" };
-        let evidence = format!("a packet to the host's gateway, {gateway}, leaves from {from}{own}");
+        let own = if Some(from) == self.wiring.ip(self.family) {
+            ", its own: no rule masquerades it"
+        } else {
+            ""
+        };
+        let evidence =
+            format!("a packet to the host's gateway, {gateway}, leaves from {from}{own}");
         let show = "sudo nft list ruleset; sudo iptables-legacy-save -t nat";
         Some(self.found(&UNKNOWN, evidence).show(show))
     }
 }
 
 impl Probe {
+    /// Whether other machines answer it, or the host for them.
+    fn is_to_outside(self) -> bool {
+        matches!(self, Probe::Outside(_) | Probe::Connection(_) | Probe::Query(_))
+    }
+
     fn ip(self) -> IpAddr {
         match self {
             Probe::Gateway(ip)
@@ -609,7 +749,9 @@ impl Why {
             }
             Why::Neighbour | Why::Address => "ip neigh".to_owned(),
             Why::Queue => format!("tc -s qdisc show dev {link}"),
-            Why::Traffic => format!("tc filter show dev {link} ingress"),
+            Why::Traffic => {
+                format!("tc -s filter show dev {link} ingress; tc -s filter show dev {link} egress")
+            }
             Why::Port => format!("bridge -d link show dev {link}"),
             Why::Length | Why::Routing | Why::Other => format!("ip route get {to}"),
         }

@@ -40,7 +40,10 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
                 "the policy of {chain} is drop, and {} has no plugin firewall; cni-multi doctor CONTAINER follows packets",
                 networks.join(", ")
             );
-            findings.add(Finding::new(&POLICY, Object::Node, evidence).show(show));
+            // A chain of inet is one of both families.
+            if !findings.0.iter().any(|it| it.evidence == evidence) {
+                findings.add(Finding::new(&POLICY, Object::Node, evidence).show(show));
+            }
         }
     }
 }

@@ -47,7 +47,11 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
     for row in &rows {
         row.write(&mut text, widths, style);
     }
-    text + &totals(findings) + "\n"
+    // A node whose facts are in order may still drop packets.
+    let is_node = node.request.subject.is_empty() && !node.attachments.is_empty();
+    let more =
+        if is_node && findings.is_empty() { "; doctor CONTAINER follows packets" } else { "" };
+    text + &totals(findings) + more + "\n"
 }
 
 /// The length of a code.

@@ -17,8 +17,8 @@ const FILE: &str = "etc/resolv.conf";
 /// More than a resolv.conf needs.
 const LARGEST: usize = 64 * 1024;
 
-/// The port of DNS.
-pub const PORT: u16 = 53;
+/// How many name servers are used (resolv.conf(5)).
+const MAXNS: usize = 3;
 
 /// Where a resolv.conf is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn named(name: &str) -> Result<Option<Resolver>> {
 
 fn resolver(source: Source, file: PathBuf, text: &[u8]) -> Resolver {
     let text = String::from_utf8_lossy(text);
-    Resolver { source, file, servers: text.lines().filter_map(server).collect() }
+    Resolver { source, file, servers: text.lines().filter_map(server).take(MAXNS).collect() }
 }
 
 /// The address of a `nameserver` line (resolv.conf(5)).

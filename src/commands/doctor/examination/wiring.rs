@@ -173,13 +173,18 @@ impl<'a> Wiring<'a> {
     /// The ports of TCP that are published at this address of the host.
     pub fn published(&self, own: IpAddr) -> Vec<SocketAddr> {
         let plugins = self.attachment.list.iter().flat_map(|list| &list.plugins);
-        if !plugins.into_iter().any(|plugin| plugin.kind == "portmap") {
+        let mut portmaps = plugins.into_iter().filter(|plugin| plugin.kind == "portmap");
+        let is_for_all = |plugin: &PluginConfig| {
+            ["conditionsV4", "conditionsV6"].iter().all(|key| plugin.value.get(key).is_none())
+        };
+        if !portmaps.next().is_some_and(is_for_all) {
             return vec![];
         }
         let mappings = self.attachment.at().capability_args.get("portMappings");
         let published = |mapping: &Value| {
             let text = |key| mapping.get(key).and_then(Value::as_str).unwrap_or_default();
-            let is_tcp = matches!(text("protocol"), "") || text("protocol").eq_ignore_ascii_case("tcp");
+            let is_tcp =
+                matches!(text("protocol"), "") || text("protocol").eq_ignore_ascii_case("tcp");
             let ip: Option<IpAddr> = text("hostIP").parse().ok();
             let at = ip.filter(|ip| !ip.is_unspecified()).unwrap_or(own);
             let port = mapping.get("hostPort")?.as_u64()?.try_into().ok()?;
@@ -234,9 +239,13 @@ pub fn sync(network: &str) -> String {
     format!("sudo cni-multi net sync {}", quoted(network))
 }
 
-/// The commands that detach a container and attach it again with the recorded arguments.
+/// The commands that detach a container and attach it again with the recorded arguments. A container
+/// of a runtime could get another address behind its back: it is deleted, and made again.
 pub fn attach_again(attachment: &Attachment) -> String {
     let at = attachment.at();
+    if parameters::container_id(&at.netns).ok().as_ref() != Some(&at.key.container_id) {
+        return format!("delete {} by its runtime, which attaches the next one", at.name());
+    }
     let mut given = String::new();
     if !at.args.is_empty() {
         given += &format!(" --args {}", quoted(&at.joined_args()));

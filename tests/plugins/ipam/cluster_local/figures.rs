@@ -15,7 +15,7 @@ use crate::support::node::{LISTENING, Node};
 const PLENTY: &str = "10.1.0.0/16";
 /// The limit of the daemon's memory, in kB.
 const MEMORY: u64 = 8 << 10;
-/// The same without the executable, which has at most 7.2 MB.
+/// The same without the executable, which has at most 7.15 MB.
 const OWN_MEMORY: u64 = MEMORY - 6544;
 /// The shortest time between two heartbeats, less what a busy machine may add to one of them.
 const HEARTBEAT: Duration = Duration::from_secs(15);

@@ -10,9 +10,11 @@ mod round;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use nix::errno::Errno;
+
 use self::question::{Interface, Kind, Question};
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Severity, quoted, text_of};
+use super::finding::{Fault, Finding, Findings, Object, Severity, quoted, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::{Aspect, Error, Result};
@@ -49,8 +51,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     limits::raise_descriptors();
     let all = Wiring::all(node);
     let has_error = |wiring: &&Wiring<'_>| {
-        let object = wiring.attachment.object();
-        findings.0.iter().any(|it| it.object == object && it.fault.severity == Severity::Error)
+        let about = [wiring.attachment.object(), Object::Node];
+        let is_error = |it: &Finding| it.fault.severity == Severity::Error;
+        findings.0.iter().any(|it| about.contains(&it.object) && is_error(it))
     };
     let sound = all.iter().filter(|it| !has_error(it)); // an error may be why nobody answers
     let mut subjects: Vec<Subject<'_>> = sound.filter_map(|it| Subject::of(node, it)).collect();
@@ -94,15 +97,21 @@ impl<'a> Subject<'a> {
     }
 
     fn judge(&self, findings: &mut Findings) {
-        if let Some(error) = self.questions.iter().find_map(|it| it.error.as_ref()) {
+        // A rule of the container that refuses pings is its own.
+        let is_fault = |error: &&Error| !error.is_errno(Errno::EPERM);
+        let mut errors = self.questions.iter().filter_map(|it| it.error.as_ref());
+        if let Some(error) = errors.find(is_fault) {
             findings.add(self.not_sent(error));
         }
         for gateway in &self.gateways {
             let is_reported =
                 findings.explain(&self.wiring.attachment.object(), &Aspect::Gateway(*gateway));
-            if !is_reported {
-                findings.0.extend(self.judge_gateway(*gateway));
-            }
+            let found = self.judge_gateway(*gateway).filter(|_| !is_reported);
+            let is_known = |it: &Finding| {
+                findings.0.iter().any(|known| !it.fix.is_empty() && known.fix == it.fix)
+            };
+            let found: Vec<Finding> = found.into_iter().filter(|it| !is_known(it)).collect();
+            findings.0.extend(found);
         }
         for question in self.of_kind(Kind::Duplicate) {
             findings.0.extend(question.answers.first().map(|mac| self.duplicate(question, mac)));
@@ -141,20 +150,28 @@ impl<'a> Subject<'a> {
     fn silent(&self, gateway: IpAddr) -> Finding {
         let what = if gateway.is_ipv4() { "ARP" } else { "neighbour discovery" };
         let evidence = format!("{gateway} does not answer {what} on {:?}", self.link.name);
-        let holder = self.wiring.router(self.node, Family::of(gateway));
+        // Another link with the gateway's address is not the attachment's to change.
+        let is_own = |link: &&Link| {
+            let own = [self.wiring.bridge, self.wiring.below].into_iter().flatten();
+            own.map(|it| it.index).any(|index| index == link.index)
+        };
+        let holder = self.wiring.router(self.node, Family::of(gateway)).filter(is_own);
         if let Some(holder) = holder.filter(|link| !link.arp) {
             let evidence = format!("{evidence}: {:?} does not use ARP", holder.name);
             let fix = format!("sudo ip link set {} arp on", quoted(&holder.name));
             return self.found(&SILENT, evidence).fix(fix);
         }
-        let settings = holder.filter(|_| gateway.is_ipv4()).map(|holder| {
-            ["all", holder.name.as_str()].map(|of| Sysctl::ipv4_conf(of, "arp_ignore"))
-        });
-        let ignores = |it: &Sysctl| it.read().ok().filter(|value| value.as_str() > "2");
-        let mut set = settings.iter().flatten().filter_map(|it| Some((it, ignores(it)?)));
-        if let Some((setting, value)) = set.next() {
-            let evidence = format!("{evidence}: sysctl {setting} is {value}");
-            return self.found(&SILENT, evidence).fix(format!("sudo sysctl -w {setting}=0"));
+        let of_link = holder.map(|link| link.name.as_str());
+        for of in of_link.into_iter().chain(["all"]).filter(|_| gateway.is_ipv4()) {
+            let setting = Sysctl::ipv4_conf(of, "arp_ignore");
+            let Some(value) = setting.read().ok().filter(|value| value.as_str() > "2") else {
+                continue;
+            };
+            let found = self.found(&SILENT, format!("{evidence}: sysctl {setting} is {value}"));
+            return match of {
+                "all" => found.show(format!("sysctl {setting}")),
+                _ => found.fix(format!("sudo sysctl -w {setting}=0")),
+            };
         }
         self.found(&SILENT, evidence).show(self.wiring.within("ip neigh show"))
     }
