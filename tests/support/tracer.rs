@@ -9,7 +9,7 @@ pub mod old_calls;
 mod registers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -70,9 +70,15 @@ pub struct Traced {
 /// Whether a process is blocked on the lock (flock) of this file.
 pub fn is_waited_for(lock: &Path) -> bool {
     let Ok(lock) = std::fs::metadata(lock) else { return false };
-    let place = format!(":{} ", lock.ino());
+    let place = place_in_locks(&lock);
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
     locks.lines().any(|line| line.contains("->") && line.contains(&place))
+}
+
+/// How /proc/locks names the file: files of other labs have the same number.
+pub fn place_in_locks(file: &Metadata) -> String {
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    format!(" {major:02x}:{minor:02x}:{} ", file.ino())
 }
 
 impl Stop {

@@ -20,6 +20,7 @@ use crate::support::networks::{bridge, sbr};
 use crate::support::patience;
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Watch;
+use crate::support::tracer::place_in_locks;
 
 /// The lock of iptables-legacy, not one of ours.
 const XTABLES_LOCK: &str = "/run/xtables.lock";
@@ -400,7 +401,7 @@ fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
     let first = take();
     let hold = || Command::new("flock").arg(&path).args(["sleep", "1"]).spawn().unwrap();
     let mut line: Vec<_> = (0..4).map(|_| hold()).collect();
-    let place = format!(":{} ", lock().metadata().unwrap().ino());
+    let place = place_in_locks(&lock().metadata().unwrap());
     let in_line = || std::fs::read_to_string("/proc/locks").unwrap().matches(&place).count();
     wait_until("one has the lock and four wait for it", 30, || in_line() == 5);
     let started = Instant::now();
