@@ -63,6 +63,22 @@ fn containers_beside_other_programs_have_no_finding() {
     }
 }
 
+/// A program that starts later adds its rules to those of the plugin firewall, or has tables of its own,
+/// which `net sync` then gives the accepts.
+#[test]
+fn containers_before_other_programs_have_no_finding() {
+    for (number, (rules, program)) in (230..).zip(RULESETS) {
+        let road = Road::of(number, &chain(&format!("10.{number}.1.0/24"), true));
+        let added = program.replace("-restore", "-restore --noflush");
+        if load(&road, (rules, &added)) {
+            if program.contains("legacy") && road.site.codes("") == ["D333"] {
+                road.site.fix(&road.site.findings("")[0]);
+            }
+            road.assert_healthy(&format!("{added} of {}", &rules[..40]));
+        }
+    }
+}
+
 /// Docker's policy drops what no plugin firewall accepts.
 #[test]
 fn dockers_policy_is_found_where_it_drops() {

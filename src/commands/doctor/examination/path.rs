@@ -546,7 +546,7 @@ impl Walk<'_> {
             }
             (None, None) => return Ok(None),
         };
-        let is_filtered = passage.rule().is_some() || why == Why::Filter;
+        let is_filtered = passage.rule().is_some() || legacy.is_some() || why == Why::Filter;
         let fault = match probe {
             // A host accepts for itself what it likes, and so does a container.
             Probe::Gateway(_) if is_filtered && !is_inside => return Ok(None),
