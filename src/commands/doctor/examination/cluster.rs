@@ -1,4 +1,4 @@
-//! D214: networks whose addresses are unique on this machine only, on a node of a Kubernetes cluster.
+//! D214: on a node of a Kubernetes cluster, networks that may give an address of another node again.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const KUBELETS: [&str; 5] = [
     "/var/snap/microk8s/current/credentials/kubelet.config",
 ];
 
-/// The IPAM plugins whose addresses are a cluster's.
+/// The IPAM plugins that allocate for a whole cluster.
 const OF_CLUSTER: [&str; 2] = ["cluster-local", "whereabouts"];
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {

@@ -238,8 +238,8 @@ impl Examined<'_, '_> {
     }
 }
 
-/// Namespaces whose loopback something has set down: those of pods, which runtimes set up themselves,
-/// and those with a record of it. One of `ip netns` is down from the beginning.
+/// Reports each namespace with its loopback down, if it is a pod's, whose runtime has set it up, or has a
+/// record of its loopback. `ip netns` leaves the loopback down.
 fn loopbacks(all: &[Wiring<'_>], findings: &mut Findings) {
     let (of_loopback, others): (Vec<_>, Vec<_>) =
         all.iter().partition(|wiring| wiring.attachment.at().key.ifname.as_str() == LOOPBACK);
@@ -257,8 +257,8 @@ fn loopbacks(all: &[Wiring<'_>], findings: &mut Findings) {
     }
 }
 
-/// Networks whose VLAN no uplink of their bridge is in, although their gateway is beyond it. Neither
-/// the host nor another container has the gateway's address. The first `asked` were asked for.
+/// Reports each network that has its gateway beyond the bridge, and its VLAN on no uplink of the bridge.
+/// A gateway is beyond if neither the host nor a container has its address. The first `asked` were asked for.
 fn vlans(node: &Node<'_>, all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for wiring in &all[..asked] {

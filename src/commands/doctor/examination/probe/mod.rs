@@ -146,7 +146,7 @@ impl<'a> Subject<'a> {
         self.found(&NOT_SENT, text_of(error)).fix(attach_again(self.wiring.attachment))
     }
 
-    /// The finding that nobody has the gateway's address, or why the host does not say that it has.
+    /// The finding that no host answers for the gateway's address, or the setting that keeps this one silent.
     fn silent(&self, gateway: IpAddr) -> Finding {
         let what = if gateway.is_ipv4() { "ARP" } else { "neighbour discovery" };
         let evidence = format!("{gateway} does not answer {what} on {:?}", self.link.name);
