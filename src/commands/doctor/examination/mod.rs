@@ -15,6 +15,7 @@ mod dns;
 mod examination;
 mod file_reader;
 mod finding;
+mod follower;
 mod forwarding;
 mod kernel;
 mod leftovers;
