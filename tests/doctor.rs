@@ -180,7 +180,7 @@ fn doctor_refuses_wrong_arguments() {
         (&["doctor", "--selftest", "-o", "yaml"], "[possible values: text, json]"),
         (&["doctor", "--selftest", "red"], "cannot be used with"),
         (&["doctor", "--explain", "D331", "red"], "cannot be used with"),
-        (&["doctor", "--explain", "D999"], "codes are D and three digits"),
+        (&["doctor", "--explain", "D999"], "such as D331 or overlap"),
     ];
     for (args, text) in cases {
         let output = Command::new(binary()).args(args).output().unwrap();

@@ -10,6 +10,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cni_multi::commands::fault::Fault;
+use cni_multi::commands::validate::FAULTS;
 use serde_json::{Value, json};
 
 use crate::support::call::{Outcome, binary, farm};
@@ -64,16 +66,6 @@ fn scratch(name: &str, text: &str) -> Scratch {
     let dir = Scratch::new();
     fs::write(dir.join(name), text).unwrap();
     dir
-}
-
-/// The codes of the documentation page, each with its severity.
-fn codes() -> BTreeSet<(String, String)> {
-    let page =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let severity = |rest: &str| rest.split(' ').next().unwrap().to_owned();
-    let rows = rows.map(|(code, rest)| (code.to_owned(), severity(rest)));
-    rows.filter(|(_, severity)| ["error", "warning"].contains(&severity.as_str())).collect()
 }
 
 /// A further name of a plugin, and of its IPAM plugin.
@@ -137,7 +129,9 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         })
         .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_compiled_in_plugin_without_a_path_…`
         .collect();
-    assert_eq!(found, codes());
+    let codes: Vec<&str> = FAULTS.iter().map(|it| it.code).collect();
+    let of = |it: &Fault| (it.code.to_owned(), it.severity.word().to_owned());
+    assert_eq!(found, FAULTS.iter().map(of).collect());
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/validate");
     let sources: Vec<String> = fs::read_dir(sources)
         .unwrap()
@@ -145,7 +139,7 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         .filter(|path| !path.ends_with("finding.rs"))
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
-    for (code, _) in codes() {
+    for code in &codes {
         assert!(
             sources.iter().any(|source| source.contains(&format!("\"{code}\""))),
             "{code} is told nowhere"
@@ -154,17 +148,13 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
     for source in &sources {
         let notes = source.split("Note::new(").skip(1).map(str::trim_start);
         for told in notes.filter_map(|rest| rest.strip_prefix('"')?.split('"').next()) {
-            assert!(codes().iter().any(|(code, _)| code == told), "{told} has no row");
+            assert!(codes.contains(&told), "{told} has no row");
         }
     }
     for folder in folders() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let has = findings(&folder).iter().any(|finding| finding["code"] == name.as_str());
-        assert_eq!(
-            has,
-            codes().iter().any(|(code, _)| *code == name),
-            "{folder:?} is named after a code"
-        );
+        assert_eq!(has, codes.contains(&name.as_str()), "{folder:?} is named after a code");
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cnitool;
 pub mod completion;
 pub mod doctor;
 pub mod example;
+pub mod fault;
 pub mod install;
 pub mod ipam;
 pub mod man;

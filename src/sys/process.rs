@@ -3,13 +3,16 @@
 use std::ffi::c_int;
 use std::fs::{self, DirEntry};
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Whether a program other than this one runs under this name in this network namespace. A process
 /// that may not be inspected is ignored.
@@ -92,6 +95,15 @@ impl Uninterrupted {
         Some(Uninterrupted { before })
     }
 
+    /// Whether a signal is pending, which takes effect when this is dropped.
+    pub fn is_pending(&self) -> bool {
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        SignalFd::with_flags(&SigSet::from_iter(REQUESTS), flags).is_ok_and(|signals| {
+            let mut polled = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, PollTimeout::ZERO) == Ok(1)
+        })
+    }
+
     /// Whether a signal is pending. Consumes the signal; the caller must act on it.
     pub fn was_interrupted() -> bool {
         let requests = SigSet::from_iter(REQUESTS);
@@ -126,7 +138,6 @@ impl Drop for Uninterrupted {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::TcpListener;
-    use std::os::fd::AsFd as _;
     use std::time::Duration;
 
     use nix::sys::stat::fstat;

@@ -1,14 +1,14 @@
-//! D101 to D138: each fixture of `validate` is a directory of networks.
+//! What `validate` finds: each fixture of `validate` is a directory of networks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cni_multi::commands::validate::FAULTS;
 use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
-use crate::docs::Page;
 use crate::support::call::{binary, farm};
 
 fn folders() -> Vec<PathBuf> {
@@ -32,39 +32,26 @@ fn findings(dir: &Path, args: &[&str]) -> BTreeSet<(String, String)> {
     findings.iter().map(|it| (text(it, "code"), text(it, "severity"))).collect()
 }
 
-/// The codes of `validate` by those of doctor, from the page.
-fn codes() -> BTreeMap<String, String> {
-    let rows = Page::read("docs/findings.md").rows(Some("D1xx: configuration and records"));
-    let of = |row: &Vec<String>| {
-        let code = row[3].strip_prefix('`')?.split_once("`.")?.0;
-        Some((row[0].trim_matches('`').to_owned(), code.to_owned()))
-    };
-    rows.iter().filter_map(of).collect()
-}
-
 #[test]
-fn every_mistake_that_validate_finds_has_a_code() {
-    let codes = codes();
+fn every_mistake_that_validate_finds_is_a_finding() {
+    let all: BTreeSet<&str> = FAULTS.iter().map(|it| it.code).collect();
     let mut seen = BTreeSet::new();
     for dir in folders() {
         let validated = findings(&dir, &["validate", "-o", "json", "."]);
         let examined = findings(&dir, &["doctor", "-o", "json", "--conf-dir", "."]);
-        let of_configuration = examined.iter().filter(|(code, _)| codes.contains_key(code));
-        let named: BTreeSet<(String, String)> = of_configuration
-            .map(|(code, severity)| (codes[code].clone(), severity.clone()))
-            .collect();
+        let named: BTreeSet<(String, String)> =
+            examined.into_iter().filter(|(code, _)| all.contains(code.as_str())).collect();
         assert_eq!(named, validated, "{}", dir.display());
         seen.extend(named.into_iter().map(|(code, _)| code));
     }
-    let all: BTreeSet<String> = codes.into_values().collect();
-    let unseen: Vec<&String> = all.difference(&seen).collect();
-    assert_eq!(unseen, ["not-on-path"], "another test has it");
+    let unseen: Vec<&&str> = all.iter().filter(|code| !seen.contains(**code)).collect();
+    assert_eq!(unseen, [&"not-on-path"], "another test has it");
 }
 
 /// podman has its default network in memory, so that it runs containers without a file.
 #[test]
 fn no_file_is_no_fault_beside_podman_s_default_network() {
-    for (network, codes) in [("podman", &[][..]), ("pods", &["D113"])] {
+    for (network, codes) in [("podman", &[][..]), ("pods", &["no-files"])] {
         let site = Site::empty();
         site.configure(network, &json!([bridge("pods0", "10.180.32.0/24")]));
         let _container = site.attached(network);
@@ -79,7 +66,7 @@ fn the_file_of_a_second_network_of_one_name_is_put_away() {
     let other = json!({"cniVersion": "1.1.0", "name": "pods",
         "plugins": [bridge("pods1", "10.180.31.0/24")]});
     let write = format!("echo '{other}' >/run/net.d/z.conflist");
-    let finding = site.finds_and_fixes(&write, "D104");
+    let finding = site.finds_and_fixes(&write, "duplicate-name");
     let evidence = finding["evidence"].as_str().unwrap();
     assert!(evidence.starts_with("/run/net.d/z.conflist:1:"), "{evidence}");
     assert!(evidence.ends_with("; by its name, /run/net.d/pods.conflist is found"), "{evidence}");

@@ -313,6 +313,10 @@ fn traces_of_a_killed_run_and_names_of_processes_do_no_harm() {
     assert_eq!(site.findings(&red.netns), [Value::Null; 0]);
     assert_eq!(site.lab.host.try_sh(left).stdout, b"", "the next run has removed them");
     assert!(!site.lab.host.try_sh(&instance).status.success(), "the next run has removed it");
+    let ended = format!("{killed}; {until}; kill -TERM $pid; wait $pid; echo $?");
+    let status = site.lab.host.sh(&format!("export NETCONFPATH=/run/net.d; {ended}"));
+    assert_eq!(status.trim(), "143", "a signal ends the walk");
+    assert_eq!(site.lab.host.try_sh(left).stdout, b"", "and its traces");
 }
 
 #[test]

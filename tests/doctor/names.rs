@@ -63,7 +63,7 @@ fn a_plugin_that_only_we_can_run_is_a_finding() {
     site.lab.host.sh("mkdir /run/bin");
     let site = Site { plugin_path: "/run/bin".to_owned(), ..site };
     let findings = site.findings("");
-    let found: Vec<_> = findings.iter().filter(|it| it["code"] == "D118").collect();
+    let found: Vec<_> = findings.iter().filter(|it| it["code"] == "not-on-path").collect();
     let [finding] = found[..] else { panic!("one command installs both plugins: {findings:?}") };
     let evidence = finding["evidence"].as_str().unwrap();
     assert!(evidence.ends_with("; so for 1 more of its plugins"), "{evidence}");

@@ -34,10 +34,10 @@ fn findings_are_counted_by_code_and_severity() {
         cp /run/net.d/pods.conflist /run/net.d/20-pods.conflist");
     let wanted = site.codes("");
     let of = |code: &str| wanted.iter().filter(|found| *found == code).count() as f64;
-    assert_eq!((of("D104"), of("D220"), of("D311")), (1.0, 1.0, 2.0), "{wanted:?}");
+    assert_eq!((of("duplicate-name"), of("D220"), of("D311")), (1.0, 1.0, 2.0), "{wanted:?}");
     let broken = samples(&site);
     let found = findings(&broken);
-    for (code, severity) in [("D104", "warning"), ("D220", "error"), ("D311", "error")] {
+    for (code, severity) in [("duplicate-name", "warning"), ("D220", "error"), ("D311", "error")] {
         let labels = format!("code=\"{code}\",severity=\"{severity}\"");
         assert!(found.contains(&(&labels, of(code))), "{labels}: {found:?}");
     }

@@ -296,7 +296,7 @@ leases() { find /var/lib/cni/networks -type f -regex '.*/[0-9a-f.:]*[.:][0-9a-f.
 expected_findings() { # expected_findings CASE
   case $1 in
     # ctr has no arguments for plugins, so the case writes into the file what a runtime passes.
-    containerd-ctr) echo 'D124 /etc/cni/net.d/10-lab.conflist' ;;
+    containerd-ctr) echo 'reserved-key /etc/cni/net.d/10-lab.conflist' ;;
   esac
 }
 

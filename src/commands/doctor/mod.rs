@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::unistd::geteuid;
 
-pub use self::examination::Counts;
-use self::examination::{Fault, Format, Request};
+pub use self::examination::{Counts, FAULTS};
+use self::examination::{Format, Request};
 use super::{ipam, path_of_runtimes};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
@@ -32,8 +32,7 @@ pub const MANUAL: Manual = Manual {
          records, links, addresses, routes and rules into a new file that only its owner can \
          read. A \
          container is called by the name or the path of its namespace, a process in it, its id or \
-         the beginning of that, or namespace/pod. --explain prints what docs/findings.md says \
-         about a code.",
+         the beginning of that, or namespace/pod. --explain says what a code means.",
         "With --selftest it tries every plugin. The namespaces are those of a host, of a machine \
          outside and of containers. Two containers ping each other, a published port is reached \
          from outside, a rate is measured, an ADD fails and another is killed; then each plugin is \
@@ -106,12 +105,6 @@ pub fn plugin_dirs() -> Arg {
 /// command line has [`ipam::directories`] and [`plugin_dirs`].
 pub fn count(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment) -> Result<Counts> {
     examination::count(&whole_node(matches, plugins, env)?)
-}
-
-/// Every kind of finding: code, severity and title.
-pub fn catalogue() -> Vec<[&'static str; 3]> {
-    let row = |fault: &Fault| [fault.code, fault.severity.word(), fault.title];
-    examination::faults().map(row).collect()
 }
 
 /// Runs the command. Exit status 0: no findings; 1: findings; 2: the command line is wrong, or

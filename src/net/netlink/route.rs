@@ -234,6 +234,11 @@ impl FoundRoute {
         let link = link_of(attrs);
         (table != LOCAL).then_some(FoundRoute { dst, gateways, link, table, metric, is_leased })
     }
+
+    /// Whether it is a default route of the main table.
+    pub fn is_default(&self, family: Family) -> bool {
+        self.dst == family.whole() && self.table == MAIN
+    }
 }
 
 /// A packet that the kernel is asked about: `ip route get`.

@@ -5,8 +5,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted, text_of};
+use super::faults::{
+    ADDRESS_LOST, ADDRESS_TWICE, GATEWAY_MISSING, GATEWAY_OF_NO_HOST, NO_DEFAULT_ROUTE,
+    NOT_MASQUERADED,
+};
+use super::finding::{Findings, quoted, text_of};
 use super::node::Node;
 use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
@@ -18,32 +21,12 @@ use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::plugin::Context;
 use crate::runtime::derive;
-use crate::runtime::list::NetworkList;
 use crate::steps::backend::Backend;
 use crate::steps::masquerade::Masquerade;
 
-const NO_GATEWAY: Fault = Fault::error("D501", "the host lacks the gateway's address");
-/// An address of the record is gone.
-pub const LOST: Fault = Fault::error("D502", "the container lacks an address of its record");
-const TWICE: Fault = Fault::error("D503", "two containers of a network have one address");
-const NO_DEFAULT: Fault = Fault::error("D504", "the container has no default route");
-/// The default route leads nowhere.
-pub const NOBODY: Fault = Fault::error("D505", "the default route's gateway is no host's address");
-const MASQUERADE: Fault = Fault::error("D506", "the container's addresses are not masqueraded");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination {
-    faults: || vec![&NO_GATEWAY, &LOST, &TWICE, &NO_DEFAULT, &NOBODY, &MASQUERADE],
-    examine,
-};
-
-/// The main routing table.
-const MAIN: u32 = 254;
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
-    let all = Wiring::with_others(node);
-    let asked = Wiring::all(node).len();
-    for wiring in all.iter().take(asked) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let (all, asked) = Wiring::with_others(node);
+    for wiring in &all[..asked] {
         let Some(result) = wiring.attachment.result.as_ref() else { continue };
         let Some(interface) = wiring.interface else { continue };
         let own = wiring.inside.addresses.iter().filter(|it| it.link == interface.index);
@@ -71,11 +54,6 @@ struct Examined<'e, 'a> {
 }
 
 impl Examined<'_, '_> {
-    /// A finding about the attachment.
-    fn found(&self, fault: &'static Fault, evidence: impl Into<String>) -> Finding {
-        Finding::new(fault, self.wiring.attachment.object(), evidence)
-    }
-
     /// The addresses of the interface, in the record.
     fn recorded(&self) -> Vec<IpConfig> {
         let ifname = &self.interface.name;
@@ -90,24 +68,17 @@ impl Examined<'_, '_> {
 
     /// The gateways that the host is for the container.
     fn gateways(&mut self) {
-        let link = self.wiring.gateway_link().filter(|link| link.up && self.is_gateway());
+        let is_gateway = self.wiring.is_routed() && !self.wiring.is_in_vlan();
+        let link = self.wiring.gateway_link().filter(|link| link.up && is_gateway);
         let Some(link) = link else { return };
         for gateway in self.recorded().iter().filter_map(|ip| ip.gateway) {
-            if !self
-                .node
-                .addresses
-                .iter()
-                .any(|it| it.link == link.index && it.net.addr() == gateway)
-            {
+            let is_its = |it: &Address| it.link == link.index && it.net.addr() == gateway;
+            if !self.node.addresses.iter().any(is_its) {
                 let evidence = format!("{gateway} is not on {:?}", link.name);
-                let finding = self.found(&NO_GATEWAY, evidence).fix(self.wiring.sync());
+                let finding = self.wiring.found(&GATEWAY_MISSING, evidence).fix(self.wiring.sync());
                 self.findings.add(finding.explaining([Aspect::Gateway(gateway)]));
             }
         }
-    }
-
-    fn is_gateway(&self) -> bool {
-        self.wiring.is_routed() && !self.wiring.is_in_vlan()
     }
 
     fn addresses(&mut self) {
@@ -123,7 +94,7 @@ impl Examined<'_, '_> {
                     let route = self.wiring.within(&format!("ip route add default via {gateway}"));
                     fix = format!("{fix} && {route}");
                 }
-                let finding = self.found(&LOST, evidence).fix(fix);
+                let finding = self.wiring.found(&ADDRESS_LOST, evidence).fix(fix);
                 let routes = self.routes_lost_with(ip).map(|route| Aspect::Route(route.dst));
                 let explained: Vec<Aspect> = routes.chain([Aspect::Address(ip)]).collect();
                 self.findings.add(finding.explaining(explained));
@@ -134,13 +105,22 @@ impl Examined<'_, '_> {
     fn default_routes(&mut self, all: &[Wiring<'_>]) {
         for family in Family::ALL {
             let wanted = self.wanted_gateway(family);
-            let lost = self.lost_gateway(family);
-            if let Some(gateway) = lost.filter(|gateway| !self.is_explained_by_address(*gateway)) {
+            // An address that the container lacks takes the routes by the gateway with it.
+            let is_explained = |gateway: &IpAddr| {
+                let explains = |ip: &IpConfig| {
+                    self.lacks(ip.address) && self.is_lost_with(ip.address, *gateway)
+                };
+                self.recorded().iter().any(explains)
+            };
+            let lost = self.lost_gateway(family).filter(|gateway| !is_explained(gateway));
+            if let Some(gateway) = lost {
                 let evidence = format!("the record has a default route by {gateway}");
                 let command = format!("ip route add default via {gateway}");
-                let finding = self.found(&NO_DEFAULT, evidence).fix(self.wiring.within(&command));
-                let any = IpNet::new(family.unspecified(), 0).ok();
-                self.findings.add(finding.explaining(any.map(Aspect::Route)));
+                let finding = self
+                    .wiring
+                    .found(&NO_DEFAULT_ROUTE, evidence)
+                    .fix(self.wiring.within(&command));
+                self.findings.add(finding.explaining([Aspect::Route(family.whole())]));
             }
             let best = best_default(&self.wiring.inside.routes, family);
             let used = best.filter(|route| route.link == Some(self.interface.index));
@@ -153,23 +133,10 @@ impl Examined<'_, '_> {
         }
     }
 
-    /// The default routes of the container, in all tables.
-    fn defaults(&self, family: Family) -> impl Iterator<Item = &FoundRoute> {
-        let any = IpNet::new(family.unspecified(), 0).ok();
-        self.wiring.inside.routes.iter().filter(move |route| Some(route.dst) == any)
-    }
-
-    /// The gateway of the record's default route, if the container has no default route.
+    /// The gateway of the record's default route, if the container has no default route in any table.
     fn lost_gateway(&self, family: Family) -> Option<IpAddr> {
-        let wanted = self.wanted_gateway(family)?;
-        self.defaults(family).next().is_none().then_some(wanted)
-    }
-
-    /// Whether an address that the container lacks has taken the routes by the gateway with it.
-    fn is_explained_by_address(&self, gateway: IpAddr) -> bool {
-        let explains =
-            |ip: &IpConfig| self.lacks(ip.address) && self.is_lost_with(ip.address, gateway);
-        self.recorded().iter().any(explains)
+        let is_any = self.wiring.inside.routes.iter().any(|route| route.dst == family.whole());
+        self.wanted_gateway(family).filter(|_| !is_any)
     }
 
     /// Whether the kernel removes the routes by the gateway with the address: it is that of their
@@ -207,8 +174,7 @@ impl Examined<'_, '_> {
 
     /// The gateway of the default route that the record has.
     fn wanted_gateway(&self, family: Family) -> Option<IpAddr> {
-        let is_default = |net: &IpNet| net.prefix_len() == 0 && Family::of_net(*net) == family;
-        let route = self.result.routes.iter().find(|route| is_default(&route.dst))?;
+        let route = self.result.routes.iter().find(|route| route.dst == family.whole())?;
         route.gw.or_else(|| self.gateway_of(family))
     }
 
@@ -228,25 +194,17 @@ impl Examined<'_, '_> {
     }
 
     fn add_unowned_gateway(&mut self, gateway: IpAddr, wanted: Option<IpAddr>) {
-        let evidence = format!("the default route is by {gateway}, which no host has");
-        match wanted {
+        let attachment = self.wiring.attachment;
+        let is_reported = self.findings.explain(&attachment.object(), &Aspect::Gateway(gateway));
+        let fix = match wanted {
             Some(wanted) if wanted != gateway => {
-                let command = format!("ip route replace default via {wanted}");
-                let finding = self.found(&NOBODY, evidence).fix(self.wiring.within(&command));
-                self.findings.add(finding);
+                self.wiring.within(&format!("ip route replace default via {wanted}"))
             }
-            Some(_) if self.is_reported(gateway) => (),
-            _ => {
-                let finding = self.found(&NOBODY, evidence);
-                self.findings.add(finding.fix(attach_again(self.wiring.attachment)));
-            }
-        }
-    }
-
-    /// Whether the host's lack of the gateway's address is a finding already.
-    fn is_reported(&self, gateway: IpAddr) -> bool {
-        let object = self.wiring.attachment.object();
-        self.findings.explain(&object, &Aspect::Gateway(gateway))
+            Some(_) if is_reported => return, // the host lacks the gateway's address
+            _ => attach_again(attachment),
+        };
+        let evidence = format!("the default route is by {gateway}, which no host has");
+        self.findings.add(attachment.found(&GATEWAY_OF_NO_HOST, evidence).fix(fix));
     }
 
     fn masquerade(&mut self) {
@@ -254,9 +212,11 @@ impl Examined<'_, '_> {
             return;
         }
         let attachment = self.wiring.attachment;
-        let Some(config) = attachment.list.as_ref().and_then(|list| self.config(list)) else {
-            return;
-        };
+        let config = attachment
+            .list
+            .as_ref()
+            .and_then(|list| Config::parse(derive::for_status(list, self.wiring.plugin)).ok());
+        let Some(config) = config else { return };
         let request = self.node.request;
         let cx = Context::new(request.plugins, &config, request.env, "", vec![]);
         let backend = match self.wiring.text("ipMasqBackend") {
@@ -270,27 +230,18 @@ impl Examined<'_, '_> {
         let verified = masquerade.verify(cx.handles(), &attachment.at().key);
         match verified {
             Err(error) if error.code == Code::CHECK_FAILED => {
-                let finding = self.found(&MASQUERADE, text_of(&error)).fix(self.wiring.sync());
+                let finding =
+                    self.wiring.found(&NOT_MASQUERADED, text_of(&error)).fix(self.wiring.sync());
                 self.findings.add(finding.explaining([Aspect::Masquerade]));
             }
             _ => (), // any other error is in the CHECK of the plugin
         }
     }
-
-    /// The configuration of the plugin that has connected the container.
-    fn config(&self, list: &NetworkList) -> Option<Config> {
-        Config::parse(derive::for_status(list, self.wiring.plugin)).ok()
-    }
 }
 
-/// The default routes of the main table.
-pub fn main_defaults(routes: &[FoundRoute], family: Family) -> impl Iterator<Item = &FoundRoute> {
-    routes.iter().filter(move |it| it.dst == family.whole() && it.table == MAIN)
-}
-
-/// The one with the least metric, of several the first.
+/// The default route with the least metric, of several the first.
 pub fn best_default(routes: &[FoundRoute], family: Family) -> Option<&FoundRoute> {
-    main_defaults(routes, family).min_by_key(|route| route.metric)
+    routes.iter().filter(|route| route.is_default(family)).min_by_key(|route| route.metric)
 }
 
 fn gateway_is_link_local(gateway: IpAddr) -> bool {
@@ -314,7 +265,7 @@ fn same_addresses(all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
         }
     }
     let text = |(_, ip): &(&str, IpAddr)| ip.to_string();
-    findings.0.extend(owners.findings(&TWICE, text));
+    findings.0.extend(owners.findings(&ADDRESS_TWICE, text));
 }
 
 /// Whether one host of a network may have the address: each has those of its link and its loopback.

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::finding::Object;
+use super::finding::{Finding, Object};
 use super::lists::Lists;
 use super::request::Request;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
+use crate::commands::fault::Fault;
 use crate::error::Result;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::net::netns::{FileId, Netns, NetnsId};
@@ -108,6 +109,11 @@ impl Attachment {
             network: key.network.to_string(),
             ifname: key.ifname.to_string(),
         }
+    }
+
+    /// A finding about it.
+    pub fn found(&self, fault: &'static Fault, evidence: impl Into<String>) -> Finding {
+        Finding::new(fault, self.object(), evidence)
     }
 
     /// The name of the bridge that it is on, if it is on one.

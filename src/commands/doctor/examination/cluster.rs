@@ -2,16 +2,11 @@
 
 use std::path::Path;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::faults::NO_STORE;
+use super::finding::{Finding, Findings, Object};
 use super::node::{Network, Node};
 use crate::cni::delegate;
 use crate::plugins::ipam::cluster_local::node::{CONFIGURATION, is_of_cluster};
-
-const ALONE: Fault = Fault::warning("D214", "other nodes may give the same addresses");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&ALONE], examine };
 
 /// The kubelet's access to its cluster: of kubeadm, cloud images, k3s, RKE2 and MicroK8s.
 const KUBELETS: [&str; 5] = [
@@ -25,7 +20,7 @@ const KUBELETS: [&str; 5] = [
 /// The IPAM plugins that allocate for a whole cluster.
 const OF_CLUSTER: [&str; 2] = ["cluster-local", "whereabouts"];
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let kubelet = KUBELETS.iter().find(|file| Path::new(file).exists());
     let Some(kubelet) = kubelet.filter(|_| !is_of_cluster()) else { return };
     let dirs = node.request.plugin_dirs();
@@ -39,6 +34,6 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let evidence =
             format!("{kubelet} makes this a node of a cluster, and {ipam} has no {CONFIGURATION}");
         let object = Object::Network(network.list.name.clone());
-        findings.add(Finding::new(&ALONE, object, evidence));
+        findings.add(Finding::new(&NO_STORE, object, evidence));
     }
 }

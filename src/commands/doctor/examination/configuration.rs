@@ -1,72 +1,20 @@
-//! D101 to D138: what `validate` finds in the directory of networks.
+//! What `validate` finds in the directory of networks, with its codes.
 
 use std::path::Path;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
+use crate::commands::fault::Fault;
 use crate::commands::validate;
 use crate::runtime::directory;
 
-/// The code of `validate` for a plugin that only `cni-multi net` can run.
+/// The code of a plugin that only `cni-multi net` can run.
 const NOT_ON_PATH: &str = "not-on-path";
-
-/// The codes of `validate`, each with its fault.
-static FAULTS: [(&str, Fault); 38] = [
-    ("bridge-gateway", Fault::error("D101", "two networks want different addresses of one bridge")),
-    (
-        "bridge-gateway-replaced",
-        Fault::warning("D102", "two networks replace each other's address of a bridge"),
-    ),
-    ("bridge-vlan", Fault::warning("D103", "two networks disagree whether a bridge filters VLANs")),
-    ("duplicate-name", Fault::warning("D104", "a network is configured twice")),
-    ("duplicate-key", Fault::warning("D105", "a key is in an object twice")),
-    ("invalid-name", Fault::error("D106", "a network has no valid name")),
-    ("invalid-value", Fault::error("D107", "a plugin refuses a value")),
-    ("list-in-plugin", Fault::error("D108", "a list of plugins is in the file of a single one")),
-    ("long-name", Fault::warning("D109", "the name of a network is too long")),
-    (
-        "missing-capability",
-        Fault::warning("D110", "a plugin lacks the capability that gives it work"),
-    ),
-    ("no-answer", Fault::error("D111", "a plugin does not report its versions")),
-    ("no-gateway", Fault::warning("D112", "nothing answers at the gateway of a default route")),
-    ("no-files", Fault::warning("D113", "there is no network configuration")),
-    ("no-plugin", Fault::error("D114", "a plugin does not exist")),
-    ("no-plugins", Fault::error("D115", "a network has no plugins")),
-    ("no-version", Fault::warning("D116", "a network has no cniVersion")),
-    ("not-loaded", Fault::error("D117", "runtimes refuse a file")),
-    (NOT_ON_PATH, Fault::warning("D118", "a plugin is not in the plugin directories")),
-    ("not-read", Fault::warning("D119", "no runtime reads a file")),
-    ("order", Fault::warning("D120", "a plugin is at a place where it cannot work")),
-    ("overlap", Fault::warning("D121", "two networks have the same addresses")),
-    ("plugin-in-list", Fault::error("D122", "a single plugin is in the file of a list")),
-    ("repeated", Fault::warning("D123", "a plugin is in a network twice")),
-    ("reserved-key", Fault::warning("D124", "a key is the runtime's to write")),
-    ("second-interface", Fault::error("D125", "two plugins create the same interface")),
-    ("syntax", Fault::error("D126", "a file is not JSON")),
-    ("unknown-key", Fault::warning("D127", "no plugin reads a key")),
-    ("unknown-version", Fault::error("D128", "a cniVersion does not exist")),
-    ("unreadable", Fault::error("D129", "a file cannot be read")),
-    ("unused-capability", Fault::warning("D130", "a plugin does not read its capability")),
-    ("unused-version", Fault::warning("D131", "a list names a version that does not exist")),
-    ("version-of-plugin", Fault::error("D132", "a plugin does not support the network's version")),
-    ("wrong-ipam", Fault::error("D133", "the IPAM plugin is not one")),
-    ("wrong-type", Fault::error("D134", "a value has the wrong type")),
-    ("no-effect", Fault::warning("D135", "a key has no effect")),
-    ("no-host", Fault::error("D136", "an address is that of a whole subnet")),
-    ("unreachable-gateway", Fault::error("D137", "a gateway is outside the subnet")),
-    ("router-address", Fault::warning("D138", "a bridge takes the address of the LAN's router")),
-];
 
 /// The name of podman's default network.
 const PODMAN: &str = "podman";
 
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || FAULTS.iter().map(|(_, fault)| fault).collect(), examine };
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let request = node.request;
     let mut ignored = std::io::sink();
     let runtime = request.runtime(&mut ignored);
@@ -76,10 +24,10 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         if is_told || is_podmans(node, mistake) {
             continue;
         }
-        let found = FAULTS.iter().find(|(code, _)| *code == mistake.code);
         let more = mistakes[i + 1..].iter().filter(|later| is_mended_by_one_fix(mistake, later));
         let count = more.count();
-        findings.0.extend(found.map(|(_, fault)| and_more(finding(node, fault, mistake), count)));
+        let fault = mistake.fault();
+        findings.0.extend(fault.map(|fault| and_more(finding(node, fault, mistake), count)));
     }
 }
 

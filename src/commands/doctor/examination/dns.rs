@@ -1,33 +1,23 @@
 //! D6xx: names. What can be decided from outside: no query is sent.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::attachment::Attachment;
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Severity, quoted};
+use super::faults::{
+    NO_RESOLV_CONF, NO_ROUTE_TO_SERVER, NO_SERVER, OTHER_SERVERS, SERVER_ON_LOOPBACK,
+};
+use super::finding::{Finding, Findings, quoted};
 use super::node::{Node, Reader};
-use super::resolver::{Resolver, Resolvers, Source, is_served};
+use super::resolver::{Resolver, Resolvers, Source, is_served, named_file};
 use super::wiring::Wiring;
+use crate::commands::fault::Severity;
 use crate::error::Result;
 use crate::net::dns_query::PORT;
 use crate::net::netns::Netns;
 use crate::runtime::find;
 
-const NO_ROUTE: Fault = Fault::error("D601", "the container has no route to a nameserver");
-const LOOPBACK: Fault =
-    Fault::error("D602", "the container's nameserver is on a loopback that has none");
-const NO_FILE: Fault =
-    Fault::warning("D603", "the nameservers of the result are in no resolv.conf");
-const EMPTY: Fault = Fault::warning("D604", "the container's resolv.conf has no nameserver");
-const OTHERS: Fault =
-    Fault::warning("D605", "resolv.conf has none of the nameservers of the result");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&NO_ROUTE, &LOOPBACK, &NO_FILE, &EMPTY, &OTHERS], examine };
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let alive = |attachment: &&Attachment| attachment.inside.is_some();
     if !node.attachments.iter().any(|attachment| alive(&attachment)) {
         return;
@@ -92,15 +82,13 @@ impl Case<'_> {
             (Some(resolver), _) => self.examine_others(resolver, &wanted, findings),
             (None, name) => {
                 self.examine_servers(&wanted, "the result of ADD", findings);
-                name.into_iter().for_each(|name| self.add_no_file(name, &wanted, findings));
+                if let Some(file) = name.map(named_file) {
+                    let evidence = format!("{} does not exist", file.display());
+                    let fix = write_command(&file, &wanted);
+                    findings.add(self.attachment.found(&NO_RESOLV_CONF, evidence).fix(fix));
+                }
             }
         }
-    }
-
-    fn add_no_file(&self, name: &str, wanted: &[IpAddr], findings: &mut Findings) {
-        let file = file_of(name);
-        let evidence = format!("{} does not exist", file.display());
-        self.add(&NO_FILE, evidence, write_command(&file, wanted), findings);
     }
 
     /// A runtime may choose other nameservers than the result has; in the file of `ip netns` they
@@ -111,7 +99,8 @@ impl Case<'_> {
             return;
         }
         let evidence = format!("{} has {}", resolver.file.display(), listed(&resolver.servers));
-        self.add(&OTHERS, evidence, write_command(&resolver.file, wanted), findings);
+        let fix = write_command(&resolver.file, wanted);
+        findings.add(self.attachment.found(&OTHER_SERVERS, evidence).fix(fix));
     }
 
     /// Looks at the nameservers that programs in the container use.
@@ -120,7 +109,7 @@ impl Case<'_> {
         let file = resolver.file.display().to_string();
         if resolver.servers.is_empty() {
             let evidence = format!("{file}: programs ask 127.0.0.1 instead");
-            self.add(&EMPTY, evidence, self.advice(), findings);
+            findings.add(self.attachment.found(&NO_SERVER, evidence).fix(self.advice()));
         }
         self.examine_servers(&resolver.servers, &file, findings);
     }
@@ -138,10 +127,20 @@ impl Case<'_> {
         };
         let object = self.attachment.object();
         let is_error = |it: &Finding| it.object == object && it.fault.severity == Severity::Error;
-        if !self.leads_nowhere && !findings.0.iter().any(is_error) {
-            self.add_no_route(&of(State::NoRoute), origin, findings);
+        let unrouted = of(State::NoRoute);
+        if !unrouted.is_empty() && !self.leads_nowhere && !findings.0.iter().any(is_error) {
+            let is = if unrouted.len() == 1 { "is" } else { "are" };
+            let servers = listed(&unrouted);
+            let evidence = format!("{servers} of {origin} {is} not reachable by any route");
+            let finding = self.attachment.found(&NO_ROUTE_TO_SERVER, evidence);
+            findings.add(finding.fix(self.route_command()));
         }
-        self.add_not_served(&of(State::NotServed), origin, findings);
+        for server in of(State::NotServed) {
+            let evidence = format!(
+                "{origin} has {server}, and nothing listens there: that address is the container's own"
+            );
+            findings.add(self.attachment.found(&SERVER_ON_LOOPBACK, evidence).fix(self.advice()));
+        }
     }
 
     /// The state of each server; nothing if the namespace is gone by now.
@@ -151,24 +150,6 @@ impl Case<'_> {
         }
         let Some(netns) = self.attachment.open()? else { return Ok(vec![]) };
         servers.iter().map(|server| state(&netns, *server)).collect()
-    }
-
-    fn add_no_route(&self, servers: &[IpAddr], origin: &str, findings: &mut Findings) {
-        if !servers.is_empty() {
-            let is = if servers.len() == 1 { "is" } else { "are" };
-            let servers = listed(servers);
-            let evidence = format!("{servers} of {origin} {is} not reachable by any route");
-            self.add(&NO_ROUTE, evidence, self.route_command(), findings);
-        }
-    }
-
-    fn add_not_served(&self, servers: &[IpAddr], file: &str, findings: &mut Findings) {
-        for server in servers {
-            let evidence = format!(
-                "{file} has {server}, and nothing listens there: that address is the container's own"
-            );
-            self.add(&LOOPBACK, evidence, self.advice(), findings);
-        }
     }
 
     /// The command that adds a default route by the gateway of the result.
@@ -188,22 +169,13 @@ impl Case<'_> {
     fn advice(&self) -> String {
         let wanted = self.wanted();
         match find::netns_name(&self.attachment.at().netns) {
-            Some(name) if !wanted.is_empty() => write_command(&file_of(name), &wanted),
+            Some(name) if !wanted.is_empty() => write_command(&named_file(name), &wanted),
             _ => format!(
                 "name the servers in \"dns\" of {}, or of the runtime, and attach the container again",
                 self.attachment.at().key.network
             ),
         }
     }
-
-    fn add(&self, fault: &'static Fault, evidence: String, fix: String, findings: &mut Findings) {
-        findings.add(Finding::new(fault, self.attachment.object(), evidence).fix(fix));
-    }
-}
-
-/// The file that `ip netns exec` shows as /etc/resolv.conf (ip-netns(8)).
-fn file_of(name: &str) -> PathBuf {
-    Path::new("/etc/netns").join(name).join("resolv.conf")
 }
 
 /// The command that writes these nameservers.

@@ -1,49 +1,9 @@
-//! Kinds of faults, and the findings of a run.
+//! The findings of a run.
 
 use crate::cni::json::Value;
+use crate::commands::fault::{Fault, Severity};
 use crate::error::{Aspect, Error};
-
-/// How bad a fault is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Something does not work.
-    Error,
-    /// Something works, but probably not as it was meant, or not for long.
-    Warning,
-}
-
-impl Severity {
-    /// Its word in the output.
-    pub fn word(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
-    }
-}
-
-/// A kind of fault. docs/findings.md has its cause and its fix.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// `D` and three digits, which never get another meaning.
-    pub code: &'static str,
-    /// How bad it is.
-    pub severity: Severity,
-    /// What is wrong, in a few words.
-    pub title: &'static str,
-}
-
-impl Fault {
-    /// A fault that breaks something.
-    pub const fn error(code: &'static str, title: &'static str) -> Fault {
-        Fault { code, severity: Severity::Error, title }
-    }
-
-    /// A fault that breaks nothing yet.
-    pub const fn warning(code: &'static str, title: &'static str) -> Fault {
-        Fault { code, severity: Severity::Warning, title }
-    }
-}
+use crate::family::Family;
 
 /// What a finding is about; the order is that of the output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +64,8 @@ pub struct Finding {
     pub fix: String,
     /// The command that shows its cause, where none repairs it; may be empty.
     pub show: String,
+    /// The links that have seen the packet which it is about, in this order; None without a packet.
+    seen_by: Option<Vec<String>>,
     /// The differences of CHECK that are its consequences.
     explains: Vec<Aspect>,
 }
@@ -111,8 +73,8 @@ pub struct Finding {
 impl Finding {
     /// A finding without a fix.
     pub fn new(fault: &'static Fault, object: Object, evidence: impl Into<String>) -> Finding {
-        let (fix, show) = Default::default();
-        Finding { fault, object, evidence: evidence.into(), fix, show, explains: vec![] }
+        let (fix, show, seen_by, explains) = Default::default();
+        Finding { fault, object, evidence: evidence.into(), fix, show, seen_by, explains }
     }
 
     /// The same with more evidence.
@@ -121,10 +83,23 @@ impl Finding {
         Finding { evidence: self.evidence + more, ..self }
     }
 
+    /// The same with the links that have seen the packet.
+    #[must_use]
+    pub fn seen_by(self, links: Vec<String>) -> Finding {
+        let finding = self.saying(&format!("; seen by {}", links.join(", ")));
+        Finding { seen_by: Some(links), ..finding }
+    }
+
     /// The same with the differences of CHECK that are its consequences.
     #[must_use]
     pub fn explaining(self, explains: impl IntoIterator<Item = Aspect>) -> Finding {
         Finding { explains: explains.into_iter().collect(), ..self }
+    }
+
+    /// Whether it is about a gateway of this family.
+    pub fn is_of_gateway(&self, family: Family) -> bool {
+        let is_its = |it: &Aspect| matches!(it, Aspect::Gateway(ip) if Family::of(*ip) == family);
+        self.explains.iter().any(is_its)
     }
 
     /// The same with its fix.
@@ -157,6 +132,9 @@ impl Finding {
         members.push(("evidence", Value::text(self.evidence.as_str())));
         members.push(("fix", Value::text(self.fix.as_str())));
         members.push(("show", Value::text(self.show.as_str())));
+        if let Some(links) = &self.seen_by {
+            members.push(("seenBy", Value::Array(links.iter().map(Value::text).collect())));
+        }
         Value::object(members)
     }
 }
@@ -169,6 +147,12 @@ impl Findings {
     /// Adds a finding.
     pub fn add(&mut self, finding: Finding) {
         self.0.push(finding);
+    }
+
+    /// Whether there is an error about the object, or about the node.
+    pub fn has_error(&self, object: &Object) -> bool {
+        let is_about = |it: &&Finding| it.object == *object || it.object == Object::Node;
+        self.0.iter().filter(is_about).any(|it| it.fault.severity == Severity::Error)
     }
 
     /// Whether a finding about the object, or about the node, has this as its consequence.

@@ -14,6 +14,7 @@ use crate::family::Family;
 use crate::net::nft::trace::{Dropped, Step, Trace};
 use crate::net::packet_trace::{Event, PacketTrace};
 use crate::net::request::Answer;
+use crate::sys::process::Uninterrupted;
 
 /// The length of a probe, IP header included, by which the traces select it: each run has its own.
 const LENGTHS: Range<u32> = 731..1229;
@@ -31,6 +32,8 @@ pub struct Follower {
     pub packets: Option<PacketTrace>,
     /// None without nf_tables.
     pub rules: Option<Trace>,
+    /// Signals take effect after the traces are removed.
+    whole: Option<Uninterrupted>,
 }
 
 /// What has become of a probe.
@@ -54,10 +57,17 @@ pub struct Packet {
 impl Follower {
     /// Begins both traces, as far as the kernel has them.
     pub fn begin(reader: &mut Reader<'_>) -> Follower {
+        let whole = Uninterrupted::begin();
         let port = PORT + (process::id() % PORTS) as u16;
         let packets = reader.keep(PacketTrace::begin(LENGTHS));
         let length = packets.as_ref().map_or(LENGTHS.start, PacketTrace::length);
-        Follower { length, port, packets, rules: reader.keep(Trace::begin(length, port)) }
+        let rules = reader.keep(Trace::begin(length, port));
+        Follower { length, port, packets, rules, whole }
+    }
+
+    /// Whether a signal asks for the end.
+    pub fn is_interrupted(&self) -> bool {
+        self.whole.as_ref().is_some_and(Uninterrupted::is_pending)
     }
 
     /// What the traces have of the last probe.

@@ -2,23 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::faults::{FORWARDING_OFF_V4, FORWARDING_OFF_V6};
+use super::finding::{Finding, Findings, Object};
 use super::node::{Node, Reader};
 use super::wiring::Wiring;
 use crate::error::Result;
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 
-const OFF_V4: Fault = Fault::error("D220", "IPv4 forwarding is off");
-const OFF_V6: Fault = Fault::error("D221", "IPv6 forwarding is off");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&OFF_V4, &OFF_V6], examine };
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let all = Wiring::all(node);
-    for (family, fault) in [(Family::V4, &OFF_V4), (Family::V6, &OFF_V6)] {
+    for (family, fault) in [(Family::V4, &FORWARDING_OFF_V4), (Family::V6, &FORWARDING_OFF_V6)] {
         // The settings that are off, each with how many attachments need it.
         let mut off: BTreeMap<String, usize> = BTreeMap::new();
         for wiring in &all {

@@ -1,14 +1,9 @@
 //! D21x: what the kernel lacks for the plugins that are configured.
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::faults::KERNEL_LACKS;
+use super::finding::{Finding, Findings, Object};
 use super::node::{Network, Node, Reader};
 use crate::commands::doctor::need::{Lack, Need};
-
-const MISSING: Fault = Fault::error("D210", "the kernel lacks what a configured plugin needs");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&MISSING], examine };
 
 /// The plugins, each with what it needs of the kernel.
 const NEEDS: [(&str, &[Need]); 12] = [
@@ -26,7 +21,7 @@ const NEEDS: [(&str, &[Need]); 12] = [
     ("sbr", &[]),
 ];
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for need in needs(&node.networks) {
         let lack = Reader(findings).keep(need.lacking(&node.netlink));
         let Some(lack) = lack else { continue };
@@ -55,7 +50,7 @@ fn finding(node: &Node<'_>, need: Need, lack: &Lack) -> Finding {
         plugins.map(|(kind, _)| *kind).filter(|kind| !node.networks_with(kind).is_empty());
     let plugins: Vec<&str> = plugins.collect();
     let evidence = format!("{} needs {need}: {lack}", plugins.join(", "));
-    let finding = Finding::new(&MISSING, Object::Node, evidence);
+    let finding = Finding::new(&KERNEL_LACKS, Object::Node, evidence);
     match lack {
         Lack::Module(name) => finding.fix(format!("sudo modprobe {name}")),
         Lack::Device(_) => finding.fix("sudo modprobe tun"),

@@ -1,20 +1,15 @@
 //! D27x: what gone containers have left on the host.
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
+use super::faults::LEFTOVERS;
+use super::finding::{Finding, Findings, Object, quoted, text_of};
 use super::node::{Network, Node, Reader};
 use crate::cni::attachment::NetworkName;
 use crate::error::Error;
 use crate::runtime::find::listed;
 use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
 
-const LEFT: Fault = Fault::warning("D270", "gone containers have left something");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&LEFT], examine };
-
 /// What a GC would remove is left, also by the reference plugins.
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.subject.is_empty() {
         return; // what a gone container has left is no fault of this one
     }
@@ -26,7 +21,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         }
         let name = &network.list.name;
         let left: Vec<&str> = left.iter().map(String::as_str).collect();
-        let finding = Finding::new(&LEFT, Object::Network(name.clone()), listed(&left));
+        let finding = Finding::new(&LEFTOVERS, Object::Network(name.clone()), listed(&left));
         findings.add(finding.fix(format!("sudo cni-multi net gc {}", quoted(name))));
     }
 }

@@ -4,53 +4,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::attachment::Attachment;
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{
+    ANOTHER_INTERFACE, BRIDGE_DOWN, BRIDGE_MISSING, END_DOWN, END_MISSING, INTERFACE_DOWN,
+    INTERFACE_MISSING, LOOPBACK_DOWN, LOWER_WITHOUT_CARRIER, MTU_OF_BRIDGE, MTU_OF_ENDS,
+    NOT_A_PORT, NOT_IN_VLAN, SAME_MAC,
+};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
+use crate::commands::fault::Fault;
 use crate::error::Aspect;
 use crate::family::Family;
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Address, Link, VlanFlags};
-
-const BRIDGE_MISSING: Fault = Fault::error("D301", "the bridge is missing");
-const BRIDGE_DOWN: Fault = Fault::error("D302", "the bridge is down");
-const LOWER_WITHOUT_CARRIER: Fault = Fault::error("D305", "the host's link below has no carrier");
-const INTERFACE_MISSING: Fault = Fault::error("D310", "the container's interface is missing");
-const NOT_IN_VLAN: Fault = Fault::error("D306", "the bridge's uplink is not in the VLAN");
-const NOT_A_PORT: Fault = Fault::error("D311", "the host's end is not a port of the bridge");
-const END_MISSING: Fault = Fault::error("D312", "the host's end of the pair is missing");
-const END_DOWN: Fault = Fault::error("D313", "the host's end of the pair is down");
-const INTERFACE_DOWN: Fault = Fault::error("D314", "the container's interface is down");
-const LOOPBACK_DOWN: Fault = Fault::error("D315", "the container's loopback is down");
-const ANOTHER: Fault = Fault::error("D316", "the interface is not the one that was recorded");
-const MTU_OF_ENDS: Fault = Fault::warning("D320", "the two ends of a pair have different MTUs");
-const MTU_OF_BRIDGE: Fault = Fault::warning("D321", "the bridge's MTU is below that of a port");
-const SAME_MAC: Fault = Fault::error("D322", "two containers of a bridge have one MAC address");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination {
-    faults: || {
-        vec![
-            &BRIDGE_MISSING,
-            &BRIDGE_DOWN,
-            &LOWER_WITHOUT_CARRIER,
-            &NOT_IN_VLAN,
-            &INTERFACE_MISSING,
-            &NOT_A_PORT,
-            &END_MISSING,
-            &END_DOWN,
-            &INTERFACE_DOWN,
-            &LOOPBACK_DOWN,
-            &ANOTHER,
-            &MTU_OF_ENDS,
-            &MTU_OF_BRIDGE,
-            &SAME_MAC,
-        ]
-    },
-    examine,
-};
 
 /// The kinds of links that are below a link of the container's.
 const ABOVE_A_LINK: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
@@ -67,19 +34,17 @@ const CONSEQUENCES: [(&Fault, Aspect); 8] = [
     (&END_DOWN, Aspect::HostEnd),
     (&INTERFACE_DOWN, Aspect::Interface),
     (&LOOPBACK_DOWN, Aspect::Interface),
-    (&ANOTHER, Aspect::Interface),
+    (&ANOTHER_INTERFACE, Aspect::Interface),
 ];
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
-    let all = Wiring::all(node);
-    for wiring in &all {
-        let found = Examined { wiring, findings };
-        found.links();
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let (all, asked) = Wiring::with_others(node);
+    for wiring in &all[..asked] {
+        Examined { wiring, findings }.links();
     }
-    loopbacks(&all, findings);
-    let with_others = Wiring::with_others(node);
-    vlans(node, &with_others, all.len(), findings);
-    same_macs(&with_others, all.len(), findings);
+    loopbacks(&all[..asked], findings);
+    vlans(node, &all, asked, findings);
+    same_macs(&all, asked, findings);
 }
 
 struct Examined<'e, 'a> {
@@ -109,14 +74,23 @@ impl Examined<'_, '_> {
     fn links(mut self) {
         self.bridge();
         self.lower();
-        let Some(interface) = self.wiring.interface else { return self.no_interface() };
+        let attachment = self.wiring.attachment;
+        let Some(interface) = self.wiring.interface else {
+            let at = attachment.at();
+            let evidence = format!("interface {:?} is not in {}", at.key.ifname.as_str(), at.netns);
+            return self.add(&INTERFACE_MISSING, evidence, attach_again(attachment));
+        };
         if self.is_another(interface) && !self.is_recorded_pair() {
             return;
         }
         if self.wiring.is_pair() && interface.kind == "veth" {
             self.pair(interface);
         }
-        self.interface(interface);
+        if !interface.up && interface.name != LOOPBACK {
+            let evidence = format!("interface {:?} of the container is down", interface.name);
+            let fix = attach_again(self.wiring.attachment); // its routes are gone as well
+            self.add(&INTERFACE_DOWN, evidence, fix);
+        }
     }
 
     fn bridge(&mut self) {
@@ -151,12 +125,6 @@ impl Examined<'_, '_> {
         self.add(&LOWER_WITHOUT_CARRIER, evidence, fix);
     }
 
-    fn no_interface(&mut self) {
-        let at = self.wiring.attachment.at();
-        let evidence = format!("interface {:?} is not in {}", at.key.ifname.as_str(), at.netns);
-        self.add(&INTERFACE_MISSING, evidence, attach_again(self.wiring.attachment));
-    }
-
     /// Whether the record has another hardware address. Links without one have nothing to compare.
     fn is_another(&mut self, interface: &Link) -> bool {
         let attachment = self.wiring.attachment;
@@ -165,7 +133,7 @@ impl Examined<'_, '_> {
         }
         let (mac, recorded) = (interface.mac(), attachment.recorded_mac().unwrap_or_default());
         let evidence = format!("{:?} has {mac}, the record has {recorded}", interface.name);
-        self.add(&ANOTHER, evidence, attach_again(attachment));
+        self.add(&ANOTHER_INTERFACE, evidence, attach_again(attachment));
         true
     }
 
@@ -228,14 +196,6 @@ impl Examined<'_, '_> {
             self.add(&MTU_OF_BRIDGE, evidence, fix);
         }
     }
-
-    fn interface(&mut self, interface: &Link) {
-        if !interface.up && interface.name != LOOPBACK {
-            let evidence = format!("interface {:?} of the container is down", interface.name);
-            let fix = attach_again(self.wiring.attachment); // its routes are gone as well
-            self.add(&INTERFACE_DOWN, evidence, fix);
-        }
-    }
 }
 
 /// Reports each namespace with its loopback down, if it is a pod's, whose runtime has set it up, or has a
@@ -280,9 +240,7 @@ fn vlans(node: &Node<'_>, all: &[Wiring<'_>], asked: usize, findings: &mut Findi
         let members: Vec<Vec<(u16, VlanFlags)>> = Reader(findings).keep(members);
         if !members.iter().flatten().any(|(id, _)| *id == vlan) {
             let (name, uplink) = (&bridge.name, quoted(&uplinks[0].name));
-            let evidence = format!(
-                "bridge {name:?}: its port {uplink} is not in VLAN {vlan}: bridge vlan add dev {uplink} vid {vlan}"
-            );
+            let evidence = format!("bridge {name:?}: its port {uplink} is not in VLAN {vlan}");
             let show = format!("sudo bridge vlan show dev {uplink}");
             let object = Object::Network(wiring.network().to_owned());
             findings.add(Finding::new(&NOT_IN_VLAN, object, evidence).show(show));

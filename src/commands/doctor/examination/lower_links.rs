@@ -1,21 +1,15 @@
 //! D211 and D212: the links of the host that networks are made on.
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{LOWER_LINK_DOWN, LOWER_LINK_MISSING};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Network, Node};
 use crate::cni::json::Value;
 use crate::net::netlink::Link;
 
-const MISSING: Fault = Fault::error("D211", "the link that a network is made on does not exist");
-const DOWN: Fault = Fault::error("D212", "the link that a network is made on is down");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&MISSING, &DOWN], examine };
-
 /// The plugins with a key `master`.
 const STACKED: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for network in &node.networks {
         for master in masters(network) {
             findings.0.extend(finding(node, network, master));
@@ -36,7 +30,7 @@ fn finding(node: &Node<'_>, network: &Network, master: &str) -> Option<Finding> 
     let file = network.file.display();
     let Some(link) = node.link_named(master) else {
         let evidence = format!("{file} has master {master:?}, and no link has that name");
-        return Some(Finding::new(&MISSING, object, evidence).fix("ip -br link"));
+        return Some(Finding::new(&LOWER_LINK_MISSING, object, evidence).fix("ip -br link"));
     };
     let down = first_down(node, link)?;
     let evidence = match &down.name {
@@ -44,7 +38,7 @@ fn finding(node: &Node<'_>, network: &Network, master: &str) -> Option<Finding> 
         name => format!("{name:?}, which {master:?}, the master in {file}, is on, is down"),
     };
     let fix = format!("sudo ip link set {} up", quoted(&down.name));
-    Some(Finding::new(&DOWN, object, evidence).fix(fix))
+    Some(Finding::new(&LOWER_LINK_DOWN, object, evidence).fix(fix))
 }
 
 /// The link, or that which it is on, if it is down.

@@ -1,8 +1,8 @@
 //! `cni-multi doctor [NETNS|CONTAINER]`: why a container, or this node, has no network.
 //!
 //! [`node`] reads the facts once, with those of each [`attachment`]; each examination looks at them
-//! and adds a [`finding`] for each fault; [`report`] prints them. To add one, write its module and
-//! add it to [`EXAMINATIONS`]; docs/findings.md has a row for each code. Nothing is changed.
+//! and adds a [`finding`] for each fault; [`report`] prints them. To add one, write its module, its
+//! faults in [`faults`], and add it to [`EXAMINATIONS`]. Nothing is changed.
 
 mod addresses;
 mod attachment;
@@ -11,8 +11,7 @@ mod cluster;
 mod configuration;
 mod conntrack;
 mod dns;
-#[expect(clippy::module_inception, reason = "what an examination is")]
-mod examination;
+mod faults;
 mod file_reader;
 mod finding;
 mod follower;
@@ -46,8 +45,7 @@ mod wiring;
 
 use std::collections::BTreeMap;
 
-use self::examination::Examination;
-pub use self::finding::Fault;
+pub use self::faults::FAULTS;
 use self::finding::{Finding, Findings};
 use self::node::Node;
 pub use self::request::Request;
@@ -57,30 +55,30 @@ use crate::runtime::find::{self, Name};
 use crate::terminal::style::Style;
 
 /// Everything that is examined, in the order of the codes.
-const EXAMINATIONS: &[Examination] = &[
-    configuration::EXAMINATION,
-    records::EXAMINATION,
-    kernel::EXAMINATION,
-    lower_links::EXAMINATION,
-    cluster::EXAMINATION,
-    forwarding::EXAMINATION,
-    storage::EXAMINATION,
-    plugin_dirs::EXAMINATION,
-    conntrack::EXAMINATION,
-    packet_filters::EXAMINATION,
-    leftovers::EXAMINATION,
-    source_check::EXAMINATION,
-    links::EXAMINATION,
-    policy::EXAMINATION,
-    addresses::EXAMINATION,
-    strays::EXAMINATION,
-    ranges::EXAMINATION,
-    routes::EXAMINATION,
-    status::EXAMINATION,
-    plugins::EXAMINATION, // it adds what no other has found
-    dns::EXAMINATION,
-    probe::EXAMINATION,
-    path::EXAMINATION,
+const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 23] = [
+    configuration::examine,
+    records::examine,
+    kernel::examine,
+    lower_links::examine,
+    cluster::examine,
+    forwarding::examine,
+    storage::examine,
+    plugin_dirs::examine,
+    conntrack::examine,
+    packet_filters::examine,
+    leftovers::examine,
+    source_check::examine,
+    links::examine,
+    policy::examine,
+    addresses::examine,
+    strays::examine,
+    ranges::examine,
+    routes::examine,
+    status::examine,
+    plugins::examine, // it adds what no other has found
+    dns::examine,
+    probe::examine,
+    path::examine,
 ];
 
 /// How the findings are printed.
@@ -124,14 +122,8 @@ fn examine<'a>(request: &'a Request<'a>) -> Result<(Node<'a>, Vec<Finding>)> {
     let mut findings = Findings::default();
     let node = Node::read(request, &mut findings)?;
     require_subject(&node)?;
-    EXAMINATIONS.iter().for_each(|examination| (examination.examine)(&node, &mut findings));
+    EXAMINATIONS.iter().for_each(|examination| examination(&node, &mut findings));
     Ok((node, findings.sorted()))
-}
-
-/// Every kind of fault.
-pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    let found = EXAMINATIONS.iter().flat_map(|examination| (examination.faults)());
-    node::FAULTS.iter().copied().chain(found)
 }
 
 /// Fails if neither a container nor a namespace has the name.

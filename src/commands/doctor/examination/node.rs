@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use super::attachment::{self, Attachment};
-use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::faults::FACT_UNREADABLE;
+use super::finding::{Finding, Findings, Object, text_of};
 use super::lists::Lists;
 use super::others::Beside;
 use super::request::Request;
@@ -22,14 +23,6 @@ use crate::net::nft::Nft;
 use crate::plugin::leases::Holdings;
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
-
-const UNREADABLE: Fault = Fault::error("D201", "a fact cannot be read");
-
-/// The main routing table.
-const MAIN: u32 = 254;
-
-/// What gathering itself can find.
-pub const FAULTS: &[&Fault] = &[&UNREADABLE];
 
 /// A network as runtimes find it by name.
 pub struct Network {
@@ -151,8 +144,8 @@ impl<'a> Node<'a> {
 
     /// The link of the host's default route of the family; None without one, or with several links.
     pub fn uplink(&self, family: Family) -> Option<&Link> {
-        let is_default = |route: &&FoundRoute| route.dst == family.whole() && route.table == MAIN;
-        let mut links = self.routes.iter().filter(is_default).map(|route| route.link);
+        let defaults = self.routes.iter().filter(|route| route.is_default(family));
+        let mut links = defaults.map(|route| route.link);
         let first = links.next()??;
         links.all(|other| other == Some(first)).then(|| self.link(first))?
     }
@@ -185,7 +178,7 @@ impl Reader<'_> {
     /// The same; an error is a finding about the object.
     pub fn keep_of<T: Default>(&mut self, object: Object, read: Result<T>) -> T {
         read.unwrap_or_else(|error| {
-            let finding = Finding::new(&UNREADABLE, object, text_of(&error));
+            let finding = Finding::new(&FACT_UNREADABLE, object, text_of(&error));
             self.0.add(finding.fix("sudo cni-multi doctor"));
             T::default()
         })

@@ -1,7 +1,7 @@
 //! D260: rules of other programs that act on the packets of containers.
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::faults::BOTH_IPTABLES;
+use super::finding::{Finding, Findings, Object};
 use super::node::{Node, Reader};
 use crate::error::Result;
 use crate::family::Family;
@@ -9,15 +9,10 @@ use crate::net::nft::{self, Nft};
 use crate::net::xtables_legacy::{self, Table};
 use crate::plugins::meta::firewall::MADE;
 
-const BOTH: Fault = Fault::warning("D260", "iptables-legacy and iptables-nft have the same table");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&BOTH], examine };
-
 /// The tables of iptables that rules of containers are in.
 const TABLES: [&str; 2] = ["filter", "nat"];
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for family in Family::ALL {
         let both = node.nft.as_ref().map(|nft| in_both(nft, family));
         let both = Reader(findings).keep(both.unwrap_or(Ok(vec![])));
@@ -48,5 +43,5 @@ fn in_both_finding(family: Family, tables: &[&str]) -> Finding {
     let word = family.word();
     let evidence = format!("{word}tables: {}; a packet has to pass both", tables.join(", "));
     let fix = format!("sudo {word}tables-legacy-save; sudo {word}tables-nft-save");
-    Finding::new(&BOTH, Object::Node, evidence).fix(fix)
+    Finding::new(&BOTH_IPTABLES, Object::Node, evidence).fix(fix)
 }

@@ -9,41 +9,28 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nix::errno::Errno;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, Severity, quoted};
+use super::faults::{
+    DROPPED_BETWEEN, DROPPED_FROM_HOST, FOREIGN_SOURCE, GATEWAY_SILENT, NO_DNS_SERVER, NO_ECHO,
+    PACKET_DROPPED, PORT_NOT_LED, PORT_UNSERVED,
+};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::follower::{Follower, Packet, Passage, Why};
 use super::node::{Node, Reader};
 use super::outside::{self, Outside};
 use super::wiring::Wiring;
 use crate::cni::json::Value;
+use crate::commands::fault::Severity;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::net::dns_query::DnsQuery;
 use crate::net::echo::Echo;
-use crate::net::netlink::{FoundRoute, Link, Question, Way};
+use crate::net::netlink::{Link, Question, Way};
 use crate::net::netns::Netns;
 use crate::net::nft::trace::{Dropped, Step};
 use crate::net::request::{self, Answer, Request};
 use crate::net::syn::Syn;
 use crate::net::xtables_legacy::{self, Ending};
-use crate::sys::process::Uninterrupted;
 
-const DROPPED: Fault = Fault::error("D540", "a container's packet is dropped on its way");
-const FROM_HOST: Fault = Fault::warning("D542", "the host's packets to a container are dropped");
-const BESIDE: Fault = Fault::warning("D543", "packets between containers of a network are dropped");
-const REFUSED: Fault = Fault::error("D544", "nothing listens at the container's name servers");
-const UNKNOWN: Fault = Fault::error("D545", "packets leave from an address that is not the host's");
-const ASTRAY: Fault = Fault::error("D546", "a published port does not lead to its container");
-const UNSERVED: Fault = Fault::warning("D547", "nothing listens at a published port");
-
-/// The examination. A finding of it replaces D530 or D531 of the same gateway.
-pub const EXAMINATION: Examination = Examination {
-    faults: || vec![&DROPPED, &FROM_HOST, &BESIDE, &REFUSED, &UNKNOWN, &ASTRAY, &UNSERVED],
-    examine,
-};
-
-/// The codes of a gateway that does not answer.
-const SILENCE: [&str; 2] = ["D530", "D531"];
 /// The port of a connection to the host's gateway, which a firewall that opens few has opened.
 const HTTPS: u16 = 443;
 /// How long an answer may take: the first packets of a new link are lost.
@@ -56,21 +43,19 @@ const REFUSALS: [Errno; 4] = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, E
 const UNUSABLE: [Errno; 3] = [Errno::EADDRINUSE, Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
 /// How many published ports are tried.
 const MOST_PORTS: usize = 8;
-/// The main routing table.
-const MAIN: u32 = 254;
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+/// A finding of it replaces D530 or D531 of the same gateway.
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.sends_packets() {
         return;
     }
-    let _whole = Uninterrupted::begin(); // or the traces would stay
     let follower = Follower::begin(&mut Reader(findings));
-    let all = Wiring::with_others(node);
-    for wiring in all.iter().take(Wiring::all(node).len()) {
+    let (all, asked) = Wiring::with_others(node);
+    for wiring in &all[..asked] {
         let object = wiring.attachment.object();
         // A gateway that does not answer is looked into, unless it is known why.
         let is_silence = |it: &Finding| {
-            it.object == object && SILENCE.contains(&it.fault.code) && it.fix.is_empty()
+            it.object == object && [GATEWAY_SILENT, NO_ECHO].contains(it.fault) && it.fix.is_empty()
         };
         let is_cause = |it: &Finding| {
             [&object, &Object::Node].contains(&&it.object)
@@ -86,12 +71,8 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             if findings.0.iter().any(is_cause) {
                 continue;
             }
-            let is_of_family = |it: &Finding| {
-                let gateway = it.evidence.split(' ').next().and_then(|ip| ip.parse().ok());
-                gateway.is_none_or(|ip| Family::of(ip) == family)
-            };
-            let is_deaf =
-                |it: &Finding| it.fault.code == "D530" && is_silence(it) && is_of_family(it);
+            let is_silence_of_family = |it: &Finding| is_silence(it) && it.is_of_gateway(family);
+            let is_deaf = |it: &Finding| *it.fault == GATEWAY_SILENT && is_silence_of_family(it);
             let is_deaf = findings.0.iter().any(is_deaf);
             let (all, servers, follower) = (&all[..], &servers[..], &follower);
             let walk = Walk { node, wiring, interface, family, all, servers, follower, is_deaf };
@@ -104,7 +85,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             if is_error(&found) {
                 findings.0.retain(|it| !is_silence(it));
             } else if is_beyond || !found.is_empty() {
-                findings.0.retain(|it| !is_silence(it) || !is_of_family(it));
+                findings.0.retain(|it| !is_silence_of_family(it));
             }
             // What breaks one family often breaks both.
             let is_known = |it: &Finding| {
@@ -227,7 +208,7 @@ impl Walk<'_> {
         }
         if !unserved.is_empty() && !is_resolved {
             let evidence = format!("no socket is bound at {} for DNS", unserved.join(", "));
-            walked.found.push(self.found(&REFUSED, evidence));
+            walked.found.push(self.wiring.found(&NO_DNS_SERVER, evidence));
         }
         Ok(walked)
     }
@@ -251,9 +232,8 @@ impl Walk<'_> {
         let whole = self.family.whole();
         let mut routes = self.wiring.attachment.result.iter().flat_map(|it| &it.routes);
         if routes.any(|route| route.dst == whole) && router.is_some() {
-            let is_default = |route: &&FoundRoute| route.dst == whole && route.table == MAIN;
-            let next = self.node.routes.iter().filter(is_default).flat_map(|it| &it.gateways);
-            let next = next.copied().find(|ip| !is_link_local(*ip));
+            let defaults = self.node.routes.iter().filter(|route| route.is_default(self.family));
+            let next = defaults.flat_map(|it| &it.gateways).copied().find(|ip| !is_link_local(*ip));
             if let Some(ip) = next
                 && self.leaves_by_it(ip)?
             {
@@ -309,30 +289,35 @@ impl Walk<'_> {
         if !self.leads_to(&outside)? {
             return Ok(found); // a policy of routing sends the answers to the real uplink
         }
-        for at in ports.into_iter().take(MOST_PORTS) {
+        let is_on = |_: &SocketAddr| !self.follower.is_interrupted();
+        for at in ports.into_iter().take(MOST_PORTS).take_while(is_on) {
             let probe = Probe::Published(at);
             let passage = self.follow(probe, Some(&outside.netns))?;
             let Packet { links, .. } = passage.packet(outside::IFNAME);
             let is_to_own = |step: &Step| matches!(step, Step::Left { to, .. } if Some(*to) == self.wiring.ip(self.family));
             let is_delivered = links.contains(&end.name) || passage.steps.iter().any(is_to_own);
             let is_followed = self.follower.packets.is_some() || self.follower.rules.is_some();
-            let seen = links.join(", ");
             found.extend(match passage.answer {
                 Ok(Some(Answer::Yes)) if is_delivered || !is_followed => None,
                 Ok(Some(Answer::Refused)) if is_delivered => {
                     let evidence =
                         format!("{probe} reaches the container, where no socket is bound");
-                    Some(self.found(&UNSERVED, evidence).show(self.wiring.within("ss -ltn")))
+                    Some(
+                        self.wiring
+                            .found(&PORT_UNSERVED, evidence)
+                            .show(self.wiring.within("ss -ltn")),
+                    )
                 }
                 Ok(Some(answer)) => {
                     let how = if answer == Answer::Yes { "answered" } else { "refused" };
-                    let evidence =
-                        format!("{probe} is {how}, but not by the container; seen by {seen}");
-                    Some(self.found(&ASTRAY, evidence).show("sudo nft list ruleset"))
+                    let evidence = format!("{probe} is {how}, but not by the container");
+                    let finding = self.wiring.found(&PORT_NOT_LED, evidence).seen_by(links);
+                    Some(finding.show("sudo nft list ruleset"))
                 }
                 _ => self.judge(probe, &passage)?.or_else(|| {
-                    let evidence = format!("{probe} is not answered; seen by {seen}");
-                    Some(self.found(&ASTRAY, evidence).show("sudo nft list ruleset"))
+                    let evidence = format!("{probe} is not answered");
+                    let finding = self.wiring.found(&PORT_NOT_LED, evidence).seen_by(links);
+                    Some(finding.show("sudo nft list ruleset"))
                 }),
             });
         }
@@ -347,8 +332,11 @@ impl Walk<'_> {
         Ok(matches!(way, Way::Link(link) if link == outside.end))
     }
 
-    /// Sends the probe, and follows it. None if the namespace is gone.
+    /// Sends the probe, and follows it. None if the namespace is gone, or a signal asks for the end.
     fn send(&self, probe: Probe) -> Result<Option<Passage>> {
+        if self.follower.is_interrupted() {
+            return Ok(None);
+        }
         let Some(netns) = self.wiring.attachment.open()? else { return Ok(None) };
         let is_from_host = matches!(probe, Probe::FromHost(_));
         self.follow(probe, Some(&netns).filter(|_| !is_from_host)).map(Some)
@@ -379,10 +367,6 @@ impl Walk<'_> {
             answer
         });
         self.follower.passage(answer, self.family)
-    }
-
-    fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
-        Finding::new(fault, self.wiring.attachment.object(), evidence)
     }
 
     /// What the passage says is wrong. None if the probe was answered, or no drop was traced: it has left
@@ -432,12 +416,12 @@ impl Walk<'_> {
             Probe::FromHost(_) | Probe::Beside(_) if passage.rule().is_none() && is_inside => {
                 return Ok(None);
             }
-            Probe::FromHost(_) => &FROM_HOST,
-            Probe::Beside(_) => &BESIDE,
-            Probe::Published(_) => &ASTRAY,
-            _ => &DROPPED,
+            Probe::FromHost(_) => &DROPPED_FROM_HOST,
+            Probe::Beside(_) => &DROPPED_BETWEEN,
+            Probe::Published(_) => &PORT_NOT_LED,
+            _ => &PACKET_DROPPED,
         };
-        let evidence = format!("{probe} is dropped by {by}; seen by {}", links.join(", "));
+        let evidence = format!("{probe} is dropped by {by}");
         let show = match passage.rule() {
             _ if let Some((_, show)) = legacy => show,
             Some(Dropped { family, table, chain, .. }) => {
@@ -448,7 +432,7 @@ impl Walk<'_> {
             None if is_inside => self.wiring.within(&why.show(probe.ip(), last)),
             None => why.show(probe.ip(), last),
         };
-        Ok(Some(self.found(fault, evidence).show(show)))
+        Ok(Some(self.wiring.found(fault, evidence).seen_by(links).show(show)))
     }
 
     /// The finding that the container cannot send the probe.
@@ -463,7 +447,11 @@ impl Walk<'_> {
         }
         let how = if is_one_of(&REFUSALS) { "is refused in the container" } else { "is not sent" };
         let evidence = format!("{probe} {how}: {}", error.msg);
-        Some(self.found(&DROPPED, evidence).show(self.wiring.within("nft list ruleset")))
+        Some(
+            self.wiring
+                .found(&PACKET_DROPPED, evidence)
+                .show(self.wiring.within("nft list ruleset")),
+        )
     }
 
     /// Whether the last of the links that have seen a packet is the container's, or the other container's.
@@ -532,7 +520,7 @@ impl Walk<'_> {
         let evidence =
             format!("a packet to the host's gateway, {gateway}, leaves from {from}{own}");
         let show = "sudo nft list ruleset; sudo iptables-legacy-save -t nat";
-        Some(self.found(&UNKNOWN, evidence).show(show))
+        Some(self.wiring.found(&FOREIGN_SOURCE, evidence).show(show))
     }
 }
 

@@ -6,23 +6,14 @@ use std::path::Path;
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{FOREIGN_PROGRAM, MOUNTED_NOEXEC, NO_PLUGIN_DIR, NOT_EXECUTABLE};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::Node;
-
-const NO_DIRECTORY: Fault = Fault::warning("D240", "a plugin directory does not exist");
-const FOREIGN: Fault = Fault::warning("D241", "another program has the name of a plugin of ours");
-const NOT_EXECUTABLE: Fault = Fault::error("D242", "a plugin's file is not executable");
-const NO_EXEC: Fault = Fault::error("D243", "a plugin directory is mounted noexec");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&NO_DIRECTORY, &FOREIGN, &NOT_EXECUTABLE, &NO_EXEC], examine };
 
 /// The name under which `cni-multi install` installs this binary.
 const BINARY: &str = "cni-multi";
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for dir in node.request.plugin_dirs() {
         if dir.is_dir() {
             examine_dir(node, &dir, findings);
@@ -32,7 +23,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
                 "sudo cni-multi install --no-path --dir {}",
                 quoted(&dir.to_string_lossy())
             );
-            findings.add(Finding::new(&NO_DIRECTORY, Object::Node, evidence).fix(fix));
+            findings.add(Finding::new(&NO_PLUGIN_DIR, Object::Node, evidence).fix(fix));
         }
     }
 }
@@ -42,7 +33,7 @@ fn examine_dir(node: &Node<'_>, dir: &Path, findings: &mut Findings) {
     if statvfs(dir).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC)) {
         let evidence = format!("no program in {} can be started", dir.display());
         let fix = format!("sudo mount -o remount,exec \"$(findmnt -no TARGET -T {word})\"");
-        findings.add(Finding::new(&NO_EXEC, Object::Node, evidence).fix(fix));
+        findings.add(Finding::new(&MOUNTED_NOEXEC, Object::Node, evidence).fix(fix));
     }
     for kind in kinds(node) {
         let file = dir.join(&kind);
@@ -84,5 +75,5 @@ fn examine_names(node: &Node<'_>, dir: &Path, findings: &mut Findings) {
     }
     let evidence = format!("{} in {} are not links to {BINARY}", foreign.join(", "), dir.display());
     let fix = format!("sudo cni-multi install --no-path --dir {}", quoted(&dir.to_string_lossy()));
-    findings.add(Finding::new(&FOREIGN, Object::Node, evidence).fix(fix));
+    findings.add(Finding::new(&FOREIGN_PROGRAM, Object::Node, evidence).fix(fix));
 }

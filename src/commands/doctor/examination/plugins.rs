@@ -1,39 +1,30 @@
 //! D33x: what each plugin's CHECK reports.
 
 use super::attachment::Attachment;
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, text_of};
+use super::faults::{
+    ADMISSION_GONE, CHECK_DIFFERS, LIMITS_GONE, NOT_IN_VRF, PORTS_GONE, SETTINGS_GONE,
+    SOURCE_ROUTING_GONE,
+};
+use super::finding::{Finding, Findings, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{attach_again, sync};
+use crate::commands::fault::Fault;
 use crate::error::{Aspect, Error};
 use crate::runtime::drift::Drift;
 
-const OTHER: Fault = Fault::error("D330", "a plugin's CHECK reports a difference");
-const PORTMAP: Fault = Fault::error("D331", "published ports are gone");
-const BANDWIDTH: Fault = Fault::warning("D332", "bandwidth limits are gone");
-const FIREWALL: Fault = Fault::error("D333", "the firewall's rules for the container are gone");
-const TUNING: Fault = Fault::warning("D334", "settings of the tuning plugin are gone");
-const SBR: Fault = Fault::error("D335", "source routing is gone");
-const VRF: Fault = Fault::error("D336", "the interface is not in its VRF");
-
 /// The plugins with a code of their own.
 const BY_PLUGIN: [(&str, &Fault); 6] = [
-    ("portmap", &PORTMAP),
-    ("bandwidth", &BANDWIDTH),
-    ("firewall", &FIREWALL),
-    ("tuning", &TUNING),
-    ("sbr", &SBR),
-    ("vrf", &VRF),
+    ("portmap", &PORTS_GONE),
+    ("bandwidth", &LIMITS_GONE),
+    ("firewall", &ADMISSION_GONE),
+    ("tuning", &SETTINGS_GONE),
+    ("sbr", &SOURCE_ROUTING_GONE),
+    ("vrf", &NOT_IN_VRF),
 ];
 
-/// The examination. It comes after all that send nothing: of what the plugins' CHECK reports, the
+/// It comes after all that send nothing: of what the plugins' CHECK reports, the
 /// consequences of earlier findings are left out.
-pub const EXAMINATION: Examination = Examination {
-    faults: || vec![&OTHER, &PORTMAP, &BANDWIDTH, &FIREWALL, &TUNING, &SBR, &VRF],
-    examine,
-};
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let mut ignored = std::io::sink(); // what a plugin says besides its errors
     let mut runtime = node.request.runtime(&mut ignored);
     Reader(findings).keep(runtime.handles.remember());
@@ -43,7 +34,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             match runtime.drifts(list, attachment.at()) {
                 Ok(all) => all.iter().for_each(|one| add(attachment, one, findings)),
                 Err(error) => {
-                    let finding = Finding::new(&OTHER, attachment.object(), "");
+                    let finding = Finding::new(&CHECK_DIFFERS, attachment.object(), "");
                     add_unknown(finding.fix(attach_again(attachment)), &error, findings);
                 }
             }
@@ -59,7 +50,8 @@ fn add(attachment: &Attachment, drift: &Drift, findings: &mut Findings) {
     } else {
         sync(attachment.at().key.network.as_str())
     };
-    let finding = Finding::new(fault.unwrap_or(&OTHER), attachment.object(), format!("{plugin}: "));
+    let finding =
+        Finding::new(fault.unwrap_or(&CHECK_DIFFERS), attachment.object(), format!("{plugin}: "));
     add_unknown(finding.fix(fix), error, findings);
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::POLICY_DROP;
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use super::wiring::Wiring;
 use crate::error::Result;
@@ -12,16 +12,10 @@ use crate::family::Family;
 use crate::net::nft::NfFamily;
 use crate::net::xtables_legacy;
 
-const POLICY: Fault =
-    Fault::warning("D401", "forwarded packets are dropped unless a rule accepts them");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&POLICY], examine };
-
 /// NF_INET_FORWARD.
 const FORWARD: u32 = 2;
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if node.request.sends_packets() {
         return;
     }
@@ -42,7 +36,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             );
             // A chain of inet is one of both families.
             if !findings.0.iter().any(|it| it.evidence == evidence) {
-                findings.add(Finding::new(&POLICY, Object::Node, evidence).show(show));
+                findings.add(Finding::new(&POLICY_DROP, Object::Node, evidence).show(show));
             }
         }
     }

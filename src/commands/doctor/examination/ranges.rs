@@ -4,28 +4,18 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{LEASE_OF_ANOTHER, NO_LEASE, RANGE_FULL, RANGE_NEARLY_FULL, RANGE_OVERLAPS};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Leases, Network, Node};
 use super::wiring::{Wiring, attach_again, sync};
 use crate::cni::json::Value;
 use crate::error::Aspect;
 use crate::plugin::leases::RangeUse;
 
-const FULL: Fault = Fault::error("D520", "a range of addresses is full");
-const NEARLY_FULL: Fault = Fault::warning("D521", "a range of addresses is nearly full");
-const OF_ANOTHER: Fault = Fault::error("D523", "the lease of an address is another container's");
-const NO_LEASE: Fault = Fault::warning("D524", "an address in use has no lease");
-const OVERLAP: Fault = Fault::error("D525", "a range overlaps another network of the host");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&FULL, &NEARLY_FULL, &OF_ANOTHER, &NO_LEASE, &OVERLAP], examine };
-
 /// From this share on a range is nearly full: nine tenths.
 const NEARLY: (u64, u64) = (9, 10);
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for leases in node.leases.iter().filter(|leases| is_asked_for(node, leases)) {
         let network = leases.network.network.as_str();
         for range in &leases.holdings.ranges {
@@ -46,8 +36,10 @@ fn is_asked_for(node: &Node<'_>, leases: &Leases) -> bool {
 fn fullness(network: &str, range: &RangeUse, findings: &mut Findings) {
     let RangeUse { range, held, size } = range;
     let fault = match held {
-        held if held >= size => &FULL,
-        held if held.saturating_mul(NEARLY.1) >= size.saturating_mul(NEARLY.0) => &NEARLY_FULL,
+        held if held >= size => &RANGE_FULL,
+        held if held.saturating_mul(NEARLY.1) >= size.saturating_mul(NEARLY.0) => {
+            &RANGE_NEARLY_FULL
+        }
         _ => return,
     };
     let evidence = format!("{held} of {size} addresses of {range} are held");
@@ -83,7 +75,7 @@ fn owner(node: &Node<'_>, wiring: &Wiring<'_>, findings: &mut Findings) {
             Some(held) => {
                 let evidence = format!("the lease of {ip} is of container {}", held.container_id);
                 let fix = attach_again(attachment);
-                Finding::new(&OF_ANOTHER, attachment.object(), evidence).fix(fix)
+                Finding::new(&LEASE_OF_ANOTHER, attachment.object(), evidence).fix(fix)
             }
         };
         findings.add(finding.explaining([Aspect::Lease]));
@@ -129,7 +121,7 @@ fn overlaps(node: &Node<'_>, network: &str, range: &RangeUse, findings: &mut Fin
     }
     let evidence = format!("{} overlaps {}", range.range, found.join(", "));
     let file = own.file.display();
-    let finding = Finding::new(&OVERLAP, Object::Network(network.to_owned()), evidence);
+    let finding = Finding::new(&RANGE_OVERLAPS, Object::Network(network.to_owned()), evidence);
     findings.add(finding.fix(format!("choose another subnet in {file}")));
 }
 

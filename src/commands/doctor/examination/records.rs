@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::attachment::Attachment;
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
+use super::faults::{NETNS_OF_HOST, NO_RESULT, NOT_ATTACHED, RECORD_UNREADABLE};
+use super::finding::{Finding, Findings, Object, quoted, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{detach, detach_at};
 use crate::cni::attachment::{Key, NetworkName};
@@ -15,16 +15,7 @@ use crate::runtime::cache::Found;
 use crate::runtime::find::{self, Name};
 use crate::runtime::parameters::{self, Parameters};
 
-const NOT_ATTACHED: Fault = Fault::error("D180", "the container is attached to no network");
-const UNREADABLE: Fault = Fault::warning("D181", "a record cannot be read");
-const NO_RESULT: Fault = Fault::warning("D182", "a record has no result that can be read");
-const OF_HOST: Fault = Fault::error("D183", "the namespace of a record is the host's");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&NOT_ATTACHED, &UNREADABLE, &NO_RESULT, &OF_HOST], examine };
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let subject = &node.request.subject;
     if subject.is_empty() || node.attachments.is_empty() {
         let torn = Reader(findings).keep(torn(node));
@@ -54,7 +45,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 fn of_host(attachment: &Attachment) -> Finding {
     let netns = &attachment.at().netns;
     let evidence = format!("{netns} is a namespace of the host: the container is gone");
-    Finding::new(&OF_HOST, attachment.object(), evidence).fix(detach(attachment))
+    Finding::new(&NETNS_OF_HOST, attachment.object(), evidence).fix(detach(attachment))
 }
 
 /// A file of a cache that is no record, and the attachment that its name says.
@@ -94,7 +85,7 @@ fn by_name(node: &Node<'_>, found: &Found) -> Option<Parameters> {
 /// A container of a runtime is not detached behind that runtime's back.
 fn unreadable(torn: &Torn) -> Option<Finding> {
     let text = text_of(torn.found.record.as_ref().err()?);
-    let finding = |more: &str| Finding::new(&UNREADABLE, Object::Node, text.clone() + more);
+    let finding = |more: &str| Finding::new(&RECORD_UNREADABLE, Object::Node, text.clone() + more);
     let Some(at) = &torn.at else {
         let fix = format!("sudo rm {}", quoted(&torn.found.file.to_string_lossy()));
         return Some(finding("; gc keeps what it may belong to").fix(fix));

@@ -1,9 +1,10 @@
 //! The findings for people, in columns, and for programs.
 
-use super::finding::{Finding, Object, Severity};
+use super::finding::{Finding, Object};
 use super::kernel;
 use super::node::{Leases, Node};
 use crate::cni::json::Value;
+use crate::commands::fault::Severity;
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 use crate::terminal::style::Style;
@@ -35,8 +36,11 @@ pub fn json(findings: &[Finding]) -> String {
 pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
     let rows = rows(node, findings);
     let width = |cell: fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or_default();
-    let widths =
-        (width(|row| row.label.chars().count()), width(|row| row.word().len()), CODE_WIDTH);
+    let widths = (
+        width(|row| row.label.chars().count()),
+        width(|row| row.word().len()),
+        width(|row| row.code.len()),
+    );
     let mut text = match node.sent.get() {
         0 => String::new(),
         sent => match node.note.borrow().as_str() {
@@ -53,9 +57,6 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
         if is_node && findings.is_empty() { "; doctor CONTAINER follows packets" } else { "" };
     text + &totals(findings) + more + "\n"
 }
-
-/// The length of a code.
-const CODE_WIDTH: usize = 4;
 
 /// The width of the gap between two columns.
 const GAP: usize = 2;
@@ -99,7 +100,8 @@ impl Row {
         };
         let before = [&self.label, &pad(&self.label, label), &coloured, &pad(self.word(), word)];
         let line = [before.map(String::as_str).concat(), self.code.to_owned()].concat();
-        let line = [&line, &pad(self.code, code), &self.evidence].map(String::as_str).concat();
+        let gap = if code == 0 { String::new() } else { pad(self.code, code) };
+        let line = [&line, &gap, &self.evidence].map(String::as_str).concat();
         text.push_str(line.trim_end());
         text.push('\n');
         let indent = " ".repeat(label + word + code + 3 * GAP);

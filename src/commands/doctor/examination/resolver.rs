@@ -93,8 +93,13 @@ fn id(path: &Path) -> Option<FileId> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
+/// The file that `ip netns exec` shows as /etc/resolv.conf (ip-netns(8)).
+pub fn named_file(name: &str) -> PathBuf {
+    Path::new("/etc/netns").join(name).join("resolv.conf")
+}
+
 fn named(name: &str) -> Result<Option<Resolver>> {
-    let file = Path::new("/etc/netns").join(name).join("resolv.conf");
+    let file = named_file(name);
     match plain_file::read_configuration(&file) {
         Ok(text) => Ok(Some(resolver(Source::Named, file, &text))),
         Err(e) if is_none(&e) => Ok(None),

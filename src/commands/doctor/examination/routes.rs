@@ -6,8 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::errno::Errno;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{
+    NO_ROUTE_OUT, ROUTE_BACK_ELSEWHERE, ROUTING_INSIDE_REFUSES, ROUTING_REFUSES, UPLINK_UNUSABLE,
+};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use super::wiring::Wiring;
 use crate::cni::result::IpConfig;
@@ -15,17 +17,6 @@ use crate::error::{Aspect, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Question, Way};
 use crate::net::sysctl::Sysctl;
-
-const NO_ROUTE: Fault = Fault::error("D290", "the host has no route to other networks");
-const REFUSED: Fault = Fault::error("D291", "the host's routing refuses a container's packets");
-const ELSEWHERE: Fault = Fault::error("D292", "the host routes answers to another link");
-const UPLINK: Fault = Fault::error("D293", "the host's link to other networks is unusable");
-const INSIDE: Fault = Fault::error("D294", "the container's routing refuses its packets");
-
-/// The examination. It runs after those of links, addresses and settings, and skips an attachment that
-/// has a finding already: that finding may be the cause.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&NO_ROUTE, &REFUSED, &ELSEWHERE, &UPLINK, &INSIDE], examine };
 
 /// An address of another network: a.root-servers.net.
 fn outside(family: Family) -> IpAddr {
@@ -35,7 +26,9 @@ fn outside(family: Family) -> IpAddr {
     }
 }
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+/// It runs after those of links, addresses and settings, and skips an attachment that
+/// has a finding already: that finding may be the cause.
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let all = Wiring::all(node);
     let families = Family::ALL.map(|family| {
         let routers = all.iter().filter_map(|it| it.router(node, family)).map(|link| link.index);
@@ -105,7 +98,7 @@ impl<'a> Road<'a> {
             Way::Nowhere(errno) => {
                 let evidence = format!("packets from {from} to other networks {}", refusal(errno));
                 let show = self.wiring.within(&format!("ip route get {to} from {from}"));
-                return Ok(Some(self.found(&INSIDE, evidence).show(show)));
+                return Ok(Some(self.wiring.found(&ROUTING_INSIDE_REFUSES, evidence).show(show)));
             }
         }
         let router = &self.router.name;
@@ -119,7 +112,7 @@ impl<'a> Road<'a> {
         if let Some(problem) = self.problem_of(uplink) {
             let evidence = format!("{:?}, the link to other networks, {problem}", uplink.name);
             let show = format!("ip addr show dev {}", quoted(&uplink.name));
-            return Ok(Some(Finding::new(&UPLINK, Object::Node, evidence).show(show)));
+            return Ok(Some(Finding::new(&UPLINK_UNUSABLE, Object::Node, evidence).show(show)));
         }
         let back = Question { from: to, to: from, comes_by: Some(uplink.index) };
         match node.netlink.way(back)? {
@@ -128,15 +121,14 @@ impl<'a> Road<'a> {
                 let other = node.link(link).map_or("another link", |link| &link.name);
                 let evidence =
                     format!("packets to {from} leave by {other:?} in place of {router:?}");
-                let found = self.found(&ELSEWHERE, evidence).show(format!("ip route get {from}"));
+                let found = self
+                    .wiring
+                    .found(&ROUTE_BACK_ELSEWHERE, evidence)
+                    .show(format!("ip route get {from}"));
                 Ok(Some(found.explaining([Aspect::Route(from.into())])))
             }
             Way::Nowhere(errno) => self.refused(errno, (to, from, &uplink.name)),
         }
-    }
-
-    fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
-        Finding::new(fault, self.wiring.attachment.object(), evidence)
     }
 
     /// A host without an address that others may know needs no route to them.
@@ -150,7 +142,7 @@ impl<'a> Road<'a> {
         };
         let evidence = format!("the host has no {version} route to other networks");
         let show = format!("ip {option}route show default");
-        Some(Finding::new(&NO_ROUTE, Object::Node, evidence).show(show))
+        Some(Finding::new(&NO_ROUTE_OUT, Object::Node, evidence).show(show))
     }
 
     /// The finding that the host refuses packets that come in by this link. Returns None if it does not
@@ -172,7 +164,7 @@ impl<'a> Road<'a> {
         let refusal = refusal(errno);
         let evidence = format!("packets from {from} to {to} that come in by {by:?} {refusal}{why}");
         let show = format!("ip route get {to} from {from} iif {}; ip rule", quoted(by));
-        let found = self.found(&REFUSED, evidence).show(show);
+        let found = self.wiring.found(&ROUTING_REFUSES, evidence).show(show);
         Ok(Some(found.explaining([Aspect::Route(self.from.into())])))
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::{Fault, Finding, Object};
+use super::finding::{Finding, Object};
 use super::wiring::{Wiring, attach_again};
+use crate::commands::fault::Fault;
 
 /// The containers that have each thing.
 pub struct Owners<'w, 'a, K> {

@@ -1,26 +1,17 @@
 //! D28x: containers with several networks, and the kernel's check of source addresses.
 
 use super::attachment::{Attachment, Inside};
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted};
+use super::faults::STRICT_RP_FILTER;
+use super::finding::{Finding, Findings, quoted};
 use super::node::{Node, Reader};
 use crate::error::Result;
-use crate::net::netlink::FoundRoute;
+use crate::family::Family;
 use crate::net::sysctl::Sysctl;
-
-const STRICT: Fault =
-    Fault::warning("D280", "a strict rp_filter drops what comes in by a second network");
-
-/// The examination.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&STRICT], examine };
-
-/// The table that packets are routed by unless a rule says otherwise.
-const MAIN: u32 = 254;
 
 /// The value of rp_filter that accepts a packet only on the link of the route back (RFC 3704).
 const STRICT_VALUE: &str = "1";
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     for attachment in &node.attachments {
         if Reader(findings).keep(is_dropped(attachment)) {
             findings.add(finding(attachment));
@@ -44,12 +35,9 @@ fn is_dropped(attachment: &Attachment) -> Result<bool> {
 fn is_default_elsewhere(inside: &Inside, attachment: &Attachment) -> bool {
     let ifname = attachment.at().key.ifname.as_str();
     let Some(link) = inside.links.iter().find(|link| link.name == ifname) else { return false };
-    let is_default = |route: &&FoundRoute| {
-        route.dst.addr().is_ipv4() && route.dst.prefix_len() == 0 && route.table == MAIN
-    };
     let mut ips = attachment.result.iter().flat_map(|result| &result.ips);
     let has_ipv4 = ips.any(|ip| ip.address.addr().is_ipv4());
-    let mut defaults = inside.routes.iter().filter(is_default).peekable();
+    let mut defaults = inside.routes.iter().filter(|route| route.is_default(Family::V4)).peekable();
     let is_any = defaults.peek().is_some();
     has_ipv4 && is_any && !defaults.any(|route| route.link == Some(link.index))
 }
@@ -77,5 +65,5 @@ fn finding(attachment: &Attachment) -> Finding {
     let (netns, setting) = (quoted(&at.netns), Sysctl::ipv4_conf(ifname, "rp_filter"));
     let change = quoted(&format!("{setting}=2"));
     let fix = format!("sudo nsenter --net={netns} sysctl -w {change}");
-    Finding::new(&STRICT, attachment.object(), evidence).fix(fix)
+    Finding::new(&STRICT_RP_FILTER, attachment.object(), evidence).fix(fix)
 }

@@ -2,17 +2,13 @@
 
 use nix::errno::Errno;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::faults::NOT_READY;
+use super::finding::{Finding, Findings, Object, text_of};
 use super::node::Node;
 
-const NOT_READY: Fault = Fault::error("D213", "a network can attach no container now");
-
-/// The examination. It runs after those of networks and of the node, and skips a network that one of
+/// It runs after those of networks and of the node, and skips a network that one of
 /// their findings names: that finding is the cause.
-pub const EXAMINATION: Examination = Examination { faults: || vec![&NOT_READY], examine };
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let mut ignored = std::io::sink(); // warnings
     let mut runtime = node.request.runtime(&mut ignored);
     for network in &node.networks {

@@ -8,18 +8,10 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::faults::{DISK_FULL, DISK_READ_ONLY, NOT_PRIVATE};
+use super::finding::{Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use crate::error::Error;
-
-const FULL: Fault = Fault::error("D230", "the file system of leases or records is full");
-const READ_ONLY: Fault = Fault::error("D231", "leases or records are on a read-only file system");
-const NOT_PRIVATE: Fault = Fault::warning("D232", "others may write leases or records");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&FULL, &READ_ONLY, &NOT_PRIVATE], examine };
 
 /// Where host-local keeps leases unless a network says otherwise.
 const LEASES: &str = "/var/lib/cni/networks";
@@ -30,7 +22,7 @@ const RECORDS: &str = "/run/cni";
 /// What is left where there is no room for another lease, in bytes: a file takes a block.
 const LEAST_FREE: u64 = 64 * 1024;
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let mut devices = vec![];
     for dir in directories(node) {
         let Some((there, metadata)) = Reader(findings).keep(nearest(&dir)) else { continue };
@@ -78,11 +70,12 @@ fn examine_file_system(dir: &Path, findings: &mut Findings) {
     if found.flags().contains(FsFlags::ST_RDONLY) {
         let evidence = format!("{path} is on a file system that is mounted read-only");
         let fix = format!("sudo mount -o remount,rw \"$(findmnt -no TARGET -T {word})\"");
-        findings.add(Finding::new(&READ_ONLY, Object::Node, evidence).fix(fix));
+        findings.add(Finding::new(&DISK_READ_ONLY, Object::Node, evidence).fix(fix));
     } else if free < LEAST_FREE || !has_files {
         let files = found.files_available();
         let evidence = format!("{free} bytes and {files} files are left for {path}");
-        findings.add(Finding::new(&FULL, Object::Node, evidence).fix(format!("df -h -i {word}")));
+        findings
+            .add(Finding::new(&DISK_FULL, Object::Node, evidence).fix(format!("df -h -i {word}")));
     }
 }
 

@@ -7,33 +7,25 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::addresses::{LOST, NOBODY, best_default, is_of_one_host, main_defaults};
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, quoted};
+use super::addresses::{best_default, is_of_one_host};
+use super::faults::{
+    ADDRESS_LOST, ADDRESS_ON_HOST, GATEWAY_OF_NO_HOST, PORT_OF_SERVICE, ROUTE_INTO_CONTAINER,
+    STRAY_ADDRESS, STRAY_ON_END, STRAY_ROUTE,
+};
+use super::finding::{Finding, Findings, quoted};
 use super::node::Node;
 use super::wiring::Wiring;
 use crate::cni::result::AddResult;
+use crate::commands::fault::Fault;
 use crate::commands::net::publish;
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::plugins::meta::portmap::services;
 
-const ADDRESS: Fault = Fault::warning("D507", "the container has an address that no plugin gave");
-const ROUTE: Fault = Fault::error("D508", "another default route goes before the recorded one");
-const OF_END: Fault = Fault::warning("D509", "the host's end has an address that no plugin gave");
-const ON_HOST: Fault = Fault::error("D511", "the host has the container's address");
-const OF_SERVICE: Fault = Fault::warning("D512", "a port is published at the address of a service");
-const INTO: Fault = Fault::error("D510", "the host's default route leads into a container");
-
-/// The examination. It runs after that of addresses, which compares with the record.
-pub const EXAMINATION: Examination = Examination {
-    faults: || vec![&ADDRESS, &ROUTE, &OF_END, &INTO, &ON_HOST, &OF_SERVICE],
-    examine,
-};
-
-fn examine(node: &Node<'_>, findings: &mut Findings) {
-    let all = Wiring::with_others(node);
-    for wiring in all.iter().take(Wiring::all(node).len()) {
+/// It runs after that of addresses, which compares with the record.
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let (all, asked) = Wiring::with_others(node);
+    for wiring in &all[..asked] {
         let Some(interface) = wiring.interface.filter(|link| link.up) else { continue };
         let of_container = node.attachments.iter().filter(|it| it.id == wiring.attachment.id);
         let records = of_container.filter_map(|it| it.result.as_ref()).collect();
@@ -43,7 +35,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             let object = wiring.attachment.object();
             findings.0.iter().any(|known| known.object == object && *known.fault == *fault)
         };
-        let (is_lost, has_no_owner) = (has(&LOST), has(&NOBODY)); // each has a fix for both
+        let (is_lost, has_no_owner) = (has(&ADDRESS_LOST), has(&GATEWAY_OF_NO_HOST)); // each has a fix for both
         findings.0.extend(case.address(&all).filter(|_| !is_lost));
         let routes = Family::ALL.into_iter().filter_map(|family| case.route(family));
         findings.0.extend(routes.filter(|_| !has_no_owner));
@@ -59,10 +51,6 @@ struct Case<'c, 'a> {
 }
 
 impl Case<'_, '_> {
-    fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
-        Finding::new(fault, self.wiring.attachment.object(), evidence)
-    }
-
     /// The host takes packets to an address that it has for its own.
     fn on_host(&self) -> Option<Finding> {
         let ips = self.wiring.attachment.result.iter().flat_map(|result| &result.ips);
@@ -70,7 +58,8 @@ impl Case<'_, '_> {
         let mut owned = ips.filter_map(|ip| owner(ip.address.addr()));
         let address = owned.find(|it| is_of_one_host(it.net.addr()))?;
         let (ip, name) = (address.net.addr(), &self.node.link(address.link)?.name);
-        let finding = self.found(&ON_HOST, format!("{ip} is on {name:?} of the host"));
+        let finding =
+            self.wiring.found(&ADDRESS_ON_HOST, format!("{ip} is on {name:?} of the host"));
         Some(finding.show(format!("ip addr show to {ip}")))
     }
 
@@ -84,7 +73,9 @@ impl Case<'_, '_> {
         let addresses = self.node.addresses.iter().filter(|it| published.contains(&it.net.addr()));
         let (ip, link) = addresses.filter_map(|it| Some((it.net.addr(), link(it)?))).next()?;
         let name = &link.name;
-        let finding = self.found(&OF_SERVICE, format!("hostIP {ip} is on {name:?}, of a service"));
+        let finding = self
+            .wiring
+            .found(&PORT_OF_SERVICE, format!("hostIP {ip} is on {name:?}, of a service"));
         Some(finding.show(format!("ip addr show dev {name}")))
     }
 
@@ -122,14 +113,15 @@ impl Case<'_, '_> {
         let (name, first) = (&self.interface.name, first.net);
         let show = self.wiring.within(&format!("ip addr show dev {}", quoted(name)));
         let evidence = format!("{name:?} has {first}{more}, which no plugin gave");
-        Some(self.found(&ADDRESS, evidence).show(show))
+        Some(self.wiring.found(&STRAY_ADDRESS, evidence).show(show))
     }
 
     /// The default route that the kernel prefers, if it is by no recorded gateway.
     fn route(&self, family: Family) -> Option<Finding> {
         let known: Vec<IpAddr> = self.records.iter().flat_map(|it| gateways(it, family)).collect();
         let best = best_default(&self.wiring.inside.routes, family)?;
-        let mut defaults = main_defaults(&self.wiring.inside.routes, family);
+        let routes = &self.wiring.inside.routes;
+        let mut defaults = routes.iter().filter(|route| route.is_default(family));
         let is_recorded = |route: &FoundRoute| route.gateways.iter().any(|it| known.contains(it));
         if best.link != Some(self.interface.index) || best.is_leased || !defaults.any(is_recorded) {
             return None;
@@ -150,7 +142,7 @@ impl Case<'_, '_> {
             quoted(&self.interface.name),
             best.metric
         );
-        Some(self.found(&ROUTE, evidence).fix(self.wiring.within(&command)))
+        Some(self.wiring.found(&STRAY_ROUTE, evidence).fix(self.wiring.within(&command)))
     }
 
     /// Addresses and the default route of the host by the host's end. That of ptp has the gateways.
@@ -181,14 +173,14 @@ impl Case<'_, '_> {
         let of_addresses = strays.iter().map(|it| format!("sudo ip addr del {it} dev {name}"));
         let commands: Vec<String> = of_routes.chain(of_addresses).collect();
         let (fault, route) = match routes.is_empty() {
-            true => (&OF_END, None),
-            false => (&INTO, Some("the default route".to_owned())),
+            true => (&STRAY_ON_END, None),
+            false => (&ROUTE_INTO_CONTAINER, Some("the default route".to_owned())),
         };
         let all: Vec<String> =
             route.into_iter().chain(strays.iter().map(IpNet::to_string)).collect();
         let all = all.join(" and ");
         let evidence = format!("host end {} has {all}, which no plugin gave", end.name);
-        Some(self.found(fault, evidence).fix(commands.join(" && ")))
+        Some(self.wiring.found(fault, evidence).fix(commands.join(" && ")))
     }
 }
 

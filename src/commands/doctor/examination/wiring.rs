@@ -1,13 +1,14 @@
 //! How an attachment is connected to the host, by its record and by the kernel.
 
 use super::attachment::{Attachment, Inside, bridge_of};
-use super::finding::quoted;
+use super::finding::{Finding, quoted};
 use super::node::Node;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Route};
+use crate::commands::fault::Fault;
 use crate::family::Family;
 use crate::net::netlink::Link;
 use crate::runtime::list::PluginConfig;
@@ -36,12 +37,13 @@ impl<'a> Wiring<'a> {
         node.attachments.iter().filter_map(|attachment| Wiring::of(node, attachment)).collect()
     }
 
-    /// The same, followed by the wiring of the attachments beside those that were asked for.
-    pub fn with_others(node: &'a Node<'_>) -> Vec<Wiring<'a>> {
-        let others = node.others.iter().filter_map(|attachment| Wiring::of(node, attachment));
+    /// The same, followed by the wiring of the attachments beside those that were asked for; and how many
+    /// were asked for.
+    pub fn with_others(node: &'a Node<'_>) -> (Vec<Wiring<'a>>, usize) {
         let mut all = Wiring::all(node);
-        all.extend(others);
-        all
+        let asked = all.len();
+        all.extend(node.others.iter().filter_map(|attachment| Wiring::of(node, attachment)));
+        (all, asked)
     }
 
     fn of(node: &'a Node<'_>, attachment: &'a Attachment) -> Option<Wiring<'a>> {
@@ -63,6 +65,11 @@ impl<'a> Wiring<'a> {
         let wiring = Wiring { attachment, inside, plugin, interface, below, bridge: None };
         let bridge = wiring.bridge_name().and_then(|name| node.link_named(name));
         Some(Wiring { bridge, ..wiring })
+    }
+
+    /// A finding about the attachment.
+    pub fn found(&self, fault: &'static Fault, evidence: impl Into<String>) -> Finding {
+        self.attachment.found(fault, evidence)
     }
 
     /// Whether this plugin has connected it.

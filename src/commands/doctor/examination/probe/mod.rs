@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use self::question::{Interface, Kind, Question};
-use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, Severity, quoted, text_of};
+use super::faults::{DUPLICATE_ADDRESS, GATEWAY_SILENT, NO_ECHO, NOT_SENT, WRONG_MAC};
+use super::finding::{Finding, Findings, quoted, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::{Aspect, Error, Result};
@@ -24,38 +24,19 @@ use crate::net::netlink::{FoundRoute, Link};
 use crate::net::sysctl::Sysctl;
 use crate::sys::limits;
 
-const SILENT: Fault =
-    Fault::error("D530", "the gateway does not answer ARP or neighbour discovery");
-const NO_ECHO: Fault = Fault::warning("D531", "the gateway does not answer a ping");
-const NOT_SENT: Fault = Fault::error("D532", "the container cannot send packets");
-const WRONG_MAC: Fault =
-    Fault::error("D533", "the container has a wrong hardware address of its gateway");
-const DUPLICATE: Fault = Fault::error("D534", "another host has the container's address");
-
-/// The examination.
-pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&SILENT, &NO_ECHO, &NOT_SENT, &WRONG_MAC, &DUPLICATE], examine };
-
-/// The main routing table.
-const MAIN: u32 = 254;
-
 /// How many addresses of an interface, and how many gateways, are asked about: each socket receives
 /// the packets of all others, and their number is the container's choice. Those of the record are
 /// the first.
 const MOST_ASKED: usize = 64;
 
-fn examine(node: &Node<'_>, findings: &mut Findings) {
+pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.sends_packets() {
         return;
     }
     limits::raise_descriptors();
     let all = Wiring::all(node);
-    let has_error = |wiring: &&Wiring<'_>| {
-        let about = [wiring.attachment.object(), Object::Node];
-        let is_error = |it: &Finding| it.fault.severity == Severity::Error;
-        findings.0.iter().any(|it| about.contains(&it.object) && is_error(it))
-    };
-    let sound = all.iter().filter(|it| !has_error(it)); // an error may be why nobody answers
+    // An error may be why nobody answers.
+    let sound = all.iter().filter(|it| !findings.has_error(&it.attachment.object()));
     let mut subjects: Vec<Subject<'_>> = sound.filter_map(|it| Subject::of(node, it)).collect();
     for subject in &mut subjects {
         if let Err(error) = subject.open() {
@@ -138,12 +119,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
-        Finding::new(fault, self.wiring.attachment.object(), evidence)
-    }
-
     fn not_sent(&self, error: &Error) -> Finding {
-        self.found(&NOT_SENT, text_of(error)).fix(attach_again(self.wiring.attachment))
+        self.wiring.found(&NOT_SENT, text_of(error)).fix(attach_again(self.wiring.attachment))
     }
 
     /// The finding that no host answers for the gateway's address, or the setting that keeps this one silent.
@@ -156,10 +133,13 @@ impl<'a> Subject<'a> {
             own.map(|it| it.index).any(|index| index == link.index)
         };
         let holder = self.wiring.router(self.node, Family::of(gateway)).filter(is_own);
-        if let Some(holder) = holder.filter(|link| !link.arp) {
-            let evidence = format!("{evidence}: {:?} does not use ARP", holder.name);
-            let fix = format!("sudo ip link set {} arp on", quoted(&holder.name));
-            return self.found(&SILENT, evidence).fix(fix);
+        let found = |more: &str| {
+            let finding = self.wiring.found(&GATEWAY_SILENT, evidence.clone() + more);
+            finding.explaining([Aspect::Gateway(gateway)])
+        };
+        if let Some(Link { name, .. }) = holder.filter(|link| !link.arp) {
+            let fix = format!("sudo ip link set {} arp on", quoted(name));
+            return found(&format!(": {name:?} does not use ARP")).fix(fix);
         }
         let of_link = holder.map(|link| link.name.as_str());
         for of in of_link.into_iter().chain(["all"]).filter(|_| gateway.is_ipv4()) {
@@ -167,18 +147,19 @@ impl<'a> Subject<'a> {
             let Some(value) = setting.read().ok().filter(|value| value.as_str() > "2") else {
                 continue;
             };
-            let found = self.found(&SILENT, format!("{evidence}: sysctl {setting} is {value}"));
+            let found = found(&format!(": sysctl {setting} is {value}"));
             return match of {
                 "all" => found.show(format!("sysctl {setting}")),
                 _ => found.fix(format!("sudo sysctl -w {setting}=0")),
             };
         }
-        self.found(&SILENT, evidence).show(self.wiring.within("ip neigh show"))
+        found("").show(self.wiring.within("ip neigh show"))
     }
 
     fn no_echo(&self, gateway: IpAddr) -> Finding {
         let evidence = format!("{gateway} does not answer a ping from {:?}", self.link.name);
-        self.found(&NO_ECHO, evidence).show(self.wiring.within("ip neigh show"))
+        let finding = self.wiring.found(&NO_ECHO, evidence).explaining([Aspect::Gateway(gateway)]);
+        finding.show(self.wiring.within("ip neigh show"))
     }
 
     /// The finding that the container sends to another hardware address than that which has
@@ -194,12 +175,12 @@ impl<'a> Subject<'a> {
             known.mac
         );
         let command = format!("ip neigh del {gateway} dev {}", quoted(&self.link.name));
-        Some(self.found(&WRONG_MAC, evidence).fix(self.wiring.within(&command)))
+        Some(self.wiring.found(&WRONG_MAC, evidence).fix(self.wiring.within(&command)))
     }
 
     fn duplicate(&self, question: &Question, mac: &MacAddr) -> Finding {
         let evidence = format!("{mac} answers for {} of {:?}", question.address, self.link.name);
-        self.found(&DUPLICATE, evidence).fix(attach_again(self.wiring.attachment))
+        self.wiring.found(&DUPLICATE_ADDRESS, evidence).fix(attach_again(self.wiring.attachment))
     }
 }
 
@@ -212,7 +193,7 @@ fn interface<'a>(wiring: &Wiring<'a>, link: &'a Link) -> Interface<'a> {
 fn gateways(wiring: &Wiring<'_>, link: &Link) -> Vec<IpAddr> {
     let recorded = wiring.used_gateways();
     let is_default = |route: &&FoundRoute| {
-        route.table == MAIN && route.dst.prefix_len() == 0 && route.link == Some(link.index)
+        Family::ALL.iter().any(|of| route.is_default(*of)) && route.link == Some(link.index)
     };
     let routes = wiring.inside.routes.iter().filter(is_default);
     let used: BTreeSet<IpAddr> = routes.flat_map(|it| &it.gateways).copied().collect();
