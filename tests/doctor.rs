@@ -16,6 +16,7 @@ mod node;
 mod page;
 mod probe;
 mod road;
+mod rows;
 mod rulesets;
 pub mod site;
 mod speed;

@@ -1,7 +1,7 @@
 //! A question to a name server: the servers of the root (RFC 1035), which each knows.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::request::{self, Answer, Request, unless_rejected};
@@ -23,31 +23,24 @@ const UDP_HEADER: usize = 8;
 /// A query with its socket.
 pub struct DnsQuery {
     socket: UdpSocket,
-    server: IpAddr,
+    to: SocketAddr,
     message: Vec<u8>,
 }
 
 impl DnsQuery {
     /// Opens the socket in this thread's namespace. The query's packet has this length, IP header
-    /// included. A link-local server is one of the link with this ifindex.
-    pub fn open(from_port: u16, server: IpAddr, ifindex: u32, length: u32) -> Result<DnsQuery> {
+    /// included.
+    pub fn open(from_port: u16, to: SocketAddr, length: u32) -> Result<DnsQuery> {
         let open = || {
-            let socket = UdpSocket::bind((Family::of(server).unspecified(), from_port))?;
+            let socket = UdpSocket::bind((Family::of(to.ip()).unspecified(), from_port))?;
             socket.set_nonblocking(true)?;
-            let (to, header): (SocketAddr, usize) = match server {
-                IpAddr::V4(_) => ((server, PORT).into(), 20),
-                IpAddr::V6(ip) => (SocketAddrV6::new(ip, PORT, 0, scope(ip, ifindex)).into(), 40),
-            };
             socket.connect(to)?;
+            let header = if to.is_ipv4() { 20 } else { 40 };
             let length = (length as usize).saturating_sub(header + UDP_HEADER);
-            Ok(DnsQuery { socket, server, message: message(length) })
+            Ok(DnsQuery { socket, to, message: message(length) })
         };
-        open().map_err(|e| failed(server, &e))
+        open().map_err(|e| failed(to, &e))
     }
-}
-
-fn scope(ip: Ipv6Addr, ifindex: u32) -> u32 {
-    if ip.is_unicast_link_local() { ifindex } else { 0 }
 }
 
 impl Request for DnsQuery {
@@ -55,7 +48,7 @@ impl Request for DnsQuery {
         let sent = request::send(&self.socket, &self.message);
         match sent {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()), // receive says it
-            sent => sent.map(drop).map_err(|e| failed(self.server, &e)),
+            sent => sent.map(drop).map_err(|e| failed(self.to, &e)),
         }
     }
 
@@ -68,7 +61,7 @@ impl Request for DnsQuery {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     return Ok(Some(Answer::Refused));
                 }
-                Err(error) => unless_rejected(error).map_err(|e| failed(self.server, &e))?,
+                Err(error) => unless_rejected(error).map_err(|e| failed(self.to, &e))?,
             };
         }
     }
@@ -80,8 +73,8 @@ impl AsFd for DnsQuery {
     }
 }
 
-fn failed(server: IpAddr, error: &io::Error) -> Error {
-    Error::io(format_args!("ask the name server {server}"), error)
+fn failed(to: SocketAddr, error: &io::Error) -> Error {
+    Error::io(format_args!("send a DNS query to {to}"), error)
 }
 
 /// The message, padded to this length.

@@ -275,6 +275,32 @@ fn a_published_port_that_nothing_listens_at_is_named() {
     assert_eq!(faulty.site.codes(&faulty.red.netns), ["D547"]);
 }
 
+#[test]
+fn a_published_port_of_udp_is_followed() {
+    let faulty = Faulty::new();
+    if !faulty.has_trace() {
+        return skip("tracefs, and root");
+    }
+    let Faulty { site, red, .. } = &faulty;
+    let blue = site.lab.container();
+    let added = site.run(&format!("net add pods {} -p 8081:4000/udp", blue.netns));
+    assert!(added.status.success(), "{added:?}");
+    let unserved = site.findings(&blue.netns);
+    assert_eq!(unserved[0]["code"], "D547", "{unserved:#?}");
+    let server = UdpServer::start(&blue, 4000);
+    for netns in [&blue.netns, &red.netns] {
+        assert_eq!(site.findings(netns), [Value::Null; 0]);
+    }
+    site.lab.host.sh("nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; udp dport 4000 drop; }'");
+    let dropped = site.findings(&blue.netns);
+    assert_eq!(dropped[0]["code"], "D546", "{dropped:#?}");
+    let evidence = dropped[0]["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("a datagram from outside to 198.51.100.1:8081"), "{evidence}");
+    assert!(evidence.contains("a rule: ip t c, handle"), "{evidence}");
+    assert_eq!(dropped[0]["seenBy"][0], "eth0", "{dropped:#?}");
+    drop(server);
+}
+
 /// A host that knows no other machine needs no way there, whatever bridges it has.
 #[test]
 fn a_host_alone_needs_no_way_out() {

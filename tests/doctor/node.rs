@@ -1,29 +1,9 @@
-//! D2xx: faults of the node.
+//! D2xx: faults of the node that `rows` does not have.
 
 use serde_json::json;
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
-use crate::support::call::binary;
-
-#[test]
-fn forwarding_that_is_off_is_found_and_fixed() {
-    let site = Site::with_bridge("10.180.1.0/24");
-    let container = site.attached("pods");
-    let finding = site.finds_and_fixes("echo 0 >/proc/sys/net/ipv4/ip_forward", "D220");
-    assert_eq!(finding["scope"], "node");
-    assert_eq!(site.codes(&container.netns), [""; 0]);
-}
-
-#[test]
-fn ipv6_forwarding_that_is_off_is_found_and_fixed() {
-    let site = Site::empty();
-    let mut plugin = bridge("pods0", "fd00:180::/64");
-    plugin["ipam"]["routes"] = json!([{"dst": "::/0"}]);
-    site.configure("pods", &json!([plugin]));
-    let _container = site.attached("pods");
-    site.finds_and_fixes("echo 0 >/proc/sys/net/ipv6/conf/all/forwarding", "D221");
-}
 
 /// The first link that the kernel cannot make, of those that a plugin makes.
 fn missing_kind(site: &Site) -> Option<&'static str> {
@@ -58,24 +38,6 @@ fn a_module_that_the_kernel_lacks_is_found() {
     assert!(fix.starts_with("sudo modprobe ") && fix.contains(&kind.replace("vlan", "")), "{fix}");
 }
 
-/// What STATUS says has one finding, and none where another finding has the cause.
-#[test]
-fn a_network_that_can_attach_nothing_is_found() {
-    let site = Site::with_bridge("10.180.14.0/24");
-    let dhcp = json!({"type": "bridge", "bridge": "pods1", "ipam": {"type": "dhcp"}});
-    for (plugin, said) in [
-        (dhcp, "dhcp"),
-        (json!({"type": "flannel", "delegate": {"type": "bridge"}}), "/run/flannel/subnet.env"),
-    ] {
-        assert_eq!(site.codes(""), [""; 0]);
-        site.configure("other", &json!([plugin]));
-        let findings = site.findings("");
-        assert_eq!((findings.len(), &findings[0]["code"]), (1, &json!("D213")), "{findings:#?}");
-        assert!(findings[0]["evidence"].as_str().unwrap().contains(said), "{findings:#?}");
-        site.lab.host.sh("rm /run/net.d/other.conflist");
-    }
-}
-
 #[test]
 fn a_full_file_system_is_found() {
     let site = Site::with_bridge("10.180.7.0/24");
@@ -96,58 +58,6 @@ fn a_file_system_without_inodes_is_found() {
     let dir = "/var/lib/cni/networks";
     let fill = format!("mkdir -p {dir}; mount -t tmpfs -o nr_inodes=1,mode=755 lab {dir}");
     site.finds(&fill, "D230");
-}
-
-#[test]
-fn a_read_only_file_system_is_found_and_fixed() {
-    let site = Site::with_bridge("10.180.9.0/24");
-    site.finds_and_fixes(
-        "mount -o remount,ro /var/lib/cni || mount -o remount,ro /var/lib",
-        "D231",
-    );
-}
-
-#[test]
-fn a_directory_that_others_may_write_is_found_and_fixed() {
-    let site = Site::with_bridge("10.180.10.0/24");
-    let _container = site.attached("pods");
-    let finding = site.finds_and_fixes("chmod 777 /var/lib/cni/networks", "D232");
-    assert!(finding["evidence"].as_str().unwrap().ends_with("mode 0777"), "{finding}");
-    site.finds_and_fixes("chmod g+w /var/lib/cni/results", "D232");
-}
-
-/// A plugin directory as `install` makes it.
-fn installed(block: u8) -> Site {
-    let site = Site::with_bridge(&format!("10.180.{block}.0/24"));
-    let install = format!("{} install --no-path --dir /run/bin", binary().display());
-    site.lab.host.sh(&install);
-    Site { plugin_path: "/run/bin".to_owned(), ..site }
-}
-
-#[test]
-fn a_plugin_directory_that_does_not_exist_is_found_and_fixed() {
-    let site = installed(11);
-    site.finds_and_fixes("mv /run/bin /run/gone", "D240");
-}
-
-#[test]
-fn another_program_of_a_plugin_s_name_is_found_and_fixed() {
-    let site = installed(12);
-    let finding = site.finds_and_fixes("cd /run/bin; rm ptp; cp cni-multi ptp", "D241");
-    assert!(finding["evidence"].as_str().unwrap().starts_with("ptp in /run/bin"), "{finding}");
-}
-
-#[test]
-fn a_plugin_that_is_not_executable_is_found_and_fixed() {
-    let site = installed(13);
-    site.finds_and_fixes("chmod 644 /run/bin/cni-multi", "D242");
-}
-
-#[test]
-fn a_plugin_directory_mounted_noexec_is_found_and_fixed() {
-    let site = installed(14);
-    let mount = "mount --bind /run/bin /run/bin; mount -o remount,bind,noexec /run/bin";
-    site.finds_and_fixes(mount, "D243");
 }
 
 /// The settings of connection tracking belong to the first namespace of the machine, so other values

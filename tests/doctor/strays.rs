@@ -1,43 +1,12 @@
-//! What something other than the plugins did to links, addresses, routes and records of a container: one
-//! finding each, and none after its fix.
+//! What something other than the plugins did to the node and to containers.
 
 use serde_json::{Value, json};
 
+use super::rows::each_is_found;
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
 
-/// What is done on the host or, after `in:`, in the container; the code; of the evidence; and what
-/// mends it, empty if the finding's fix does. `$end` is the host's end.
-const FAULTS: &str = r#"
-in: ip link set eth0 down | D314 | interface "eth0" of the container is down |
-in: ip link set lo down | D315 | interface "lo" of the container is down |
-bridge link set dev $end isolated on | D330 | isolated true |
-in: ip addr add 10.96.1.77/24 dev eth0 | D507 | "eth0" has 10.96.1.77/24, which no plugin gave | in: ip addr del 10.96.1.77/24 dev eth0
-in: ip addr add 192.0.2.8/32 dev eth0; ip addr add 192.0.2.9/32 dev eth0 | D507 | has 192.0.2.8/32 and 1 more, which | in: ip addr del 192.0.2.8/32 dev eth0; ip addr del 192.0.2.9/32 dev eth0
-in: ip addr add fd00:96:1::77/64 dev eth0 nodad | D507 | fd00:96:1::77/64 | in: ip addr del fd00:96:1::77/64 dev eth0
-in: ip route prepend default via 10.96.1.250 | D508 | by 10.96.1.250 goes before the recorded one by 10.96.1.1 |
-in: ip route prepend default dev eth0 | D508 | without a gateway goes before the recorded one by 10.96.1.1 |
-ip addr add 169.254.7.7/16 dev $end scope link | D509 | has 169.254.7.7/16, which no plugin gave |
-ip addr add 192.0.2.5/24 dev $end valid_lft 600 preferred_lft 600 | D509 | 192.0.2.5/24 |
-ip addr add 192.0.2.5/24 dev $end; ip route prepend default via 192.0.2.1 dev $end | D510 | has the default route and 192.0.2.5/24 |
-"#;
-
-#[test]
-fn what_no_plugin_did_is_found_and_mended() {
-    let site = Site::empty();
-    site.configure("pods", &json!([bridge("pods0", "10.96.1.0/24")]));
-    site.configure("cni-loopback", &json!([{"type": "loopback"}]));
-    let container = site.attached("pods");
-    site.attach("cni-loopback", &container, "lo");
-    site.lab.host.sh("ip addr add 10.96.1.250/32 dev uplink"); // a gateway that exists
-    let run = |script: &str| match script.strip_prefix("in: ") {
-        Some(script) => container.sh(script),
-        None => site.lab.host.sh(&format!("end=$(ls /sys/class/net/pods0/brif); {script}")),
-    };
-    each_is_found(&site, FAULTS, run);
-}
-
-/// The same of the node.
+/// As in `rows`: what the node has for others, or lacks.
 const ON_NODE: &str = r#"
 ip addr add 10.96.6.2/32 dev kube-ipvs0 | D511 | 10.96.6.2 is on "kube-ipvs0" of the host | ip addr del 10.96.6.2/32 dev kube-ipvs0
 ip addr add 192.0.2.66/32 dev kube-ipvs0 | D512 | hostIP 192.0.2.66 is on "kube-ipvs0" | ip addr del 192.0.2.66/32 dev kube-ipvs0
@@ -65,28 +34,6 @@ fn what_the_node_has_for_others_or_lacks_is_found() {
         }
         None => site.lab.host.sh(script),
     });
-}
-
-/// Before each row of the table there is no finding, after its fault exactly one, and none after that
-/// is mended.
-fn each_is_found(site: &Site, faults: &str, run: impl Fn(&str) -> String) {
-    for line in faults.lines().filter(|line| !line.is_empty()) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        assert_eq!(site.findings(""), [Value::Null; 0], "before {line}");
-        run(cells[0]);
-        let found = site.findings("");
-        assert_eq!(found.len(), 1, "{line}: {found:#?}");
-        let text = |key: &str| found[0][key].as_str().unwrap();
-        assert_eq!(text("code"), cells[1], "{line}: {found:#?}");
-        assert!(text("evidence").contains(cells[2]), "{line}: {found:#?}");
-        assert_eq!(text("fix").is_empty(), !cells[3].is_empty(), "{line}: {found:#?}");
-        if cells[3].is_empty() {
-            site.fix(&found[0]);
-        } else {
-            run(cells[3]);
-        }
-    }
-    assert_eq!(site.findings(""), [Value::Null; 0]);
 }
 
 /// What a container has of a router, of its own DHCP client and of another attachment is no stray; nor is
@@ -134,7 +81,7 @@ fn an_uplink_outside_of_the_network_s_vlan_is_found() {
     site.configure("tagged", &json!([plugin]));
     let _containers = [site.attached("tagged"), site.attached("tagged")];
     let add = "bridge vlan add dev d0 vid 7";
-    let row = format!("bridge vlan del dev d0 vid 7 | D306 | d0 is not in VLAN 7: {add} | {add}");
+    let row = format!("bridge vlan del dev d0 vid 7 | D306 | d0 is not in VLAN 7 | {add}");
     each_is_found(&site, &row, |script| site.lab.host.sh(script));
 }
 

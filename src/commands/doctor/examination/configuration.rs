@@ -9,7 +9,7 @@ use crate::commands::validate;
 use crate::runtime::directory;
 
 /// The code of a plugin that only `cni-multi net` can run.
-const NOT_ON_PATH: &str = "not-on-path";
+pub const NOT_ON_PATH: &str = "not-on-path";
 
 /// The name of podman's default network.
 const PODMAN: &str = "podman";

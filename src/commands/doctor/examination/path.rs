@@ -17,12 +17,12 @@ use super::finding::{Finding, Findings, Object, quoted};
 use super::follower::{Follower, Packet, Passage, Why};
 use super::node::{Node, Reader};
 use super::outside::{self, Outside};
-use super::wiring::Wiring;
+use super::wiring::{Protocol, Wiring};
 use crate::cni::json::Value;
 use crate::commands::fault::Severity;
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::net::dns_query::DnsQuery;
+use crate::net::dns_query::{DnsQuery, PORT};
 use crate::net::echo::Echo;
 use crate::net::netlink::{Link, Question, Way};
 use crate::net::netns::Netns;
@@ -130,8 +130,8 @@ enum Probe {
     Connection(IpAddr),
     /// A query to a name server.
     Query(IpAddr),
-    /// A request for a connection with a published port, from outside.
-    Published(SocketAddr),
+    /// A request for a connection with a published port, or a query to it, from outside.
+    Published(SocketAddr, Protocol),
 }
 
 impl fmt::Display for Probe {
@@ -145,7 +145,8 @@ impl fmt::Display for Probe {
                 write!(f, "a connection to port {HTTPS} of the host's gateway, {ip},")
             }
             Probe::Query(ip) => write!(f, "a DNS query to {ip}"),
-            Probe::Published(at) => write!(f, "a connection from outside to {at}"),
+            Probe::Published(at, Protocol::Tcp) => write!(f, "a connection from outside to {at}"),
+            Probe::Published(at, Protocol::Udp) => write!(f, "a datagram from outside to {at}"),
         }
     }
 }
@@ -277,7 +278,7 @@ impl Walk<'_> {
         let ports = self.wiring.published(own);
         if ports.len() > MOST_PORTS {
             let numbers: Vec<String> =
-                ports[..MOST_PORTS].iter().map(|at| at.port().to_string()).collect();
+                ports[..MOST_PORTS].iter().map(|(at, _)| at.port().to_string()).collect();
             let note =
                 format!("of {} published ports, {} were tried", ports.len(), numbers.join(", "));
             *self.node.note.borrow_mut() = note;
@@ -289,9 +290,11 @@ impl Walk<'_> {
         if !self.leads_to(&outside)? {
             return Ok(found); // a policy of routing sends the answers to the real uplink
         }
-        let is_on = |_: &SocketAddr| !self.follower.is_interrupted();
-        for at in ports.into_iter().take(MOST_PORTS).take_while(is_on) {
-            let probe = Probe::Published(at);
+        for (at, protocol) in ports.into_iter().take(MOST_PORTS) {
+            if self.follower.is_interrupted() {
+                break;
+            }
+            let probe = Probe::Published(at, protocol);
             let passage = self.follow(probe, Some(&outside.netns))?;
             let Packet { links, .. } = passage.packet(outside::IFNAME);
             let is_to_own = |step: &Step| matches!(step, Step::Left { to, .. } if Some(*to) == self.wiring.ip(self.family));
@@ -305,7 +308,7 @@ impl Walk<'_> {
                     Some(
                         self.wiring
                             .found(&PORT_UNSERVED, evidence)
-                            .show(self.wiring.within("ss -ltn")),
+                            .show(self.wiring.within("ss -ltun")),
                     )
                 }
                 Ok(Some(answer)) => {
@@ -314,11 +317,14 @@ impl Walk<'_> {
                     let finding = self.wiring.found(&PORT_NOT_LED, evidence).seen_by(links);
                     Some(finding.show("sudo nft list ruleset"))
                 }
-                _ => self.judge(probe, &passage)?.or_else(|| {
+                _ if let Some(finding) = self.judge(probe, &passage)? => Some(finding),
+                // Not every program answers a datagram.
+                _ if protocol == Protocol::Udp && (is_delivered || !is_followed) => None,
+                _ => {
                     let evidence = format!("{probe} is not answered");
                     let finding = self.wiring.found(&PORT_NOT_LED, evidence).seen_by(links);
                     Some(finding.show("sudo nft list ruleset"))
-                }),
+                }
             });
         }
         Ok(found)
@@ -348,15 +354,18 @@ impl Walk<'_> {
         let ask = || -> Asked {
             let mut request: Box<dyn Request> = match probe {
                 Probe::Connection(ip) => Box::new(Syn::open(*port, (ip, HTTPS).into(), *length)?),
-                Probe::Published(at) => Box::new(Syn::open(*port, at, *length)?),
-                Probe::Query(ip) => Box::new(DnsQuery::open(*port, ip, link, *length)?),
+                Probe::Published(at, Protocol::Tcp) => Box::new(Syn::open(*port, at, *length)?),
+                Probe::Published(at, Protocol::Udp) => {
+                    Box::new(DnsQuery::open(*port, at, *length)?)
+                }
+                Probe::Query(ip) => Box::new(DnsQuery::open(*port, (ip, PORT).into(), *length)?),
                 Probe::Gateway(ip)
                 | Probe::FromHost(ip)
                 | Probe::Beside(ip)
                 | Probe::Outside(ip) => Box::new(Echo::open(ip, link)?.of_length(*length)),
             };
             let mut sent = 0;
-            let is_new = matches!(probe, Probe::Published(_));
+            let is_new = matches!(probe, Probe::Published(_, Protocol::Tcp));
             let patience = if is_new { PATIENCE_OF_NEW } else { PATIENCE };
             let answer = request::ask(&mut *request, patience, &mut sent);
             Ok((answer.map(|it| it.map(|(answer, _)| answer)), sent))
@@ -381,7 +390,7 @@ impl Walk<'_> {
         }
         let router = self.wiring.router(self.node, self.family);
         let start = match probe {
-            Probe::Published(_) => outside::IFNAME,
+            Probe::Published(..) => outside::IFNAME,
             Probe::FromHost(_) => router.map_or("", |link| link.name.as_str()),
             _ => self.interface.name.as_str(),
         };
@@ -418,7 +427,7 @@ impl Walk<'_> {
             }
             Probe::FromHost(_) => &DROPPED_FROM_HOST,
             Probe::Beside(_) => &DROPPED_BETWEEN,
-            Probe::Published(_) => &PORT_NOT_LED,
+            Probe::Published(..) => &PORT_NOT_LED,
             _ => &PACKET_DROPPED,
         };
         let evidence = format!("{probe} is dropped by {by}");
@@ -464,7 +473,7 @@ impl Walk<'_> {
             let own = wiring.interface.map(|link| &link.name);
             is_crossed != begins_inside && links.last() == own
         };
-        let begins_inside = !matches!(probe, Probe::FromHost(_) | Probe::Published(_));
+        let begins_inside = !matches!(probe, Probe::FromHost(_) | Probe::Published(..));
         let is_beside = matches!(probe, Probe::Beside(_));
         is_in(self.wiring, begins_inside)
             || is_beside && self.beside().is_some_and(|other| is_in(other, false))
@@ -473,7 +482,7 @@ impl Walk<'_> {
     /// The rule or policy of iptables-legacy that counts the probes, which are sent again, and the
     /// command that shows it. Those of published ports come from elsewhere.
     fn legacy(&self, probe: Probe) -> Result<Option<(String, String)>> {
-        if matches!(probe, Probe::Published(_)) {
+        if matches!(probe, Probe::Published(..)) {
             return Ok(None);
         }
         let (before, sent) = (xtables_legacy::endings(self.family)?, self.node.sent.get());
@@ -533,7 +542,7 @@ impl Probe {
             | Probe::Outside(ip)
             | Probe::Connection(ip)
             | Probe::Query(ip) => ip,
-            Probe::Published(at) => at.ip(),
+            Probe::Published(at, _) => at.ip(),
         }
     }
 }

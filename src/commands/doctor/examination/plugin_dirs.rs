@@ -6,15 +6,23 @@ use std::path::Path;
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+use super::configuration::NOT_ON_PATH;
 use super::faults::{FOREIGN_PROGRAM, MOUNTED_NOEXEC, NO_PLUGIN_DIR, NOT_EXECUTABLE};
 use super::finding::{Finding, Findings, Object, quoted};
 use super::node::Node;
+
+/// The code of `validate` for a plugin that cannot be asked for its versions.
+const NO_ANSWER: &str = "no-answer";
 
 /// The name under which `cni-multi install` installs this binary.
 const BINARY: &str = "cni-multi";
 
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
-    for dir in node.request.plugin_dirs() {
+    let dirs = node.request.plugin_dirs();
+    if !dirs.iter().any(|dir| dir.is_dir()) {
+        findings.0.retain(|known| known.fault.code != NOT_ON_PATH); // that there is none is the cause
+    }
+    for dir in dirs {
         if dir.is_dir() {
             examine_dir(node, &dir, findings);
         } else {
@@ -34,17 +42,30 @@ fn examine_dir(node: &Node<'_>, dir: &Path, findings: &mut Findings) {
         let evidence = format!("no program in {} can be started", dir.display());
         let fix = format!("sudo mount -o remount,exec \"$(findmnt -no TARGET -T {word})\"");
         findings.add(Finding::new(&MOUNTED_NOEXEC, Object::Node, evidence).fix(fix));
+        forget_no_answer(&format!(" {}/", dir.display()), findings);
     }
+    let mut seen = vec![]; // plugins of one binary are links to it
     for kind in kinds(node) {
         let file = dir.join(&kind);
         let Some(metadata) = file_at(&file) else { continue };
-        if metadata.permissions().mode() & 0o111 == 0 {
+        let file_id = (metadata.dev(), metadata.ino());
+        if metadata.permissions().mode() & 0o111 != 0 {
+            continue;
+        }
+        forget_no_answer(&format!(" {}: ", file.display()), findings);
+        if !seen.contains(&file_id) {
+            seen.push(file_id);
             let evidence = format!("{} has mode {:04o}", file.display(), metadata.mode() & 0o7777);
             let fix = format!("sudo chmod 755 {}", quoted(&file.to_string_lossy()));
             findings.add(Finding::new(&NOT_EXECUTABLE, Object::Node, evidence).fix(fix));
         }
     }
     examine_names(node, dir, findings);
+}
+
+/// Drops what `validate` says of programs with this in their path: why they do not start is known.
+fn forget_no_answer(started: &str, findings: &mut Findings) {
+    findings.0.retain(|it| it.fault.code != NO_ANSWER || !it.evidence.contains(started));
 }
 
 /// The plugins that networks name, each once.

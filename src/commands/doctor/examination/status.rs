@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::faults::NOT_READY;
+use super::faults::{DISK_FULL, DISK_READ_ONLY, MOUNTED_NOEXEC, NOT_EXECUTABLE, NOT_READY};
 use super::finding::{Finding, Findings, Object, text_of};
 use super::node::Node;
 
@@ -18,7 +18,9 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
             let quoted = format!("{:?}", network.list.name.as_str());
             finding.object == object
                 || finding.object == Object::Node
-                    && words.any(|word| word == quoted || network.has(word))
+                    && ([DISK_FULL, DISK_READ_ONLY, NOT_EXECUTABLE, MOUNTED_NOEXEC]
+                        .contains(finding.fault)
+                        || words.any(|word| word == quoted || network.has(word)))
         };
         if findings.0.iter().any(|finding| is_about(&finding)) {
             continue;

@@ -15,6 +15,15 @@ use crate::runtime::list::PluginConfig;
 use crate::runtime::parameters::{self, Parameters};
 use crate::steps::veth;
 
+/// What a published port is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Connections.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
 /// The links of an attachment that lives.
 pub struct Wiring<'a> {
     /// The attachment.
@@ -177,8 +186,8 @@ impl<'a> Wiring<'a> {
         gateways.chain(result.routes.iter().filter_map(|route| route.gw)).filter(is_used).collect()
     }
 
-    /// The ports of TCP that are published at this address of the host.
-    pub fn published(&self, own: IpAddr) -> Vec<SocketAddr> {
+    /// The ports of TCP and UDP that are published at this address of the host.
+    pub fn published(&self, own: IpAddr) -> Vec<(SocketAddr, Protocol)> {
         let plugins = self.attachment.list.iter().flat_map(|list| &list.plugins);
         let mut portmaps = plugins.into_iter().filter(|plugin| plugin.kind == "portmap");
         let is_for_all = |plugin: &PluginConfig| {
@@ -190,13 +199,16 @@ impl<'a> Wiring<'a> {
         let mappings = self.attachment.at().capability_args.get("portMappings");
         let published = |mapping: &Value| {
             let text = |key| mapping.get(key).and_then(Value::as_str).unwrap_or_default();
-            let is_tcp =
-                matches!(text("protocol"), "") || text("protocol").eq_ignore_ascii_case("tcp");
+            let protocol = match text("protocol").to_ascii_lowercase().as_str() {
+                "" | "tcp" => Protocol::Tcp,
+                "udp" => Protocol::Udp,
+                _ => return None,
+            };
             let ip: Option<IpAddr> = text("hostIP").parse().ok();
             let at = ip.filter(|ip| !ip.is_unspecified()).unwrap_or(own);
             let port = mapping.get("hostPort")?.as_u64()?.try_into().ok()?;
             let is_its = ip.is_none_or(|ip| Family::of(ip) == Family::of(own)) && !at.is_loopback();
-            (is_tcp && is_its).then_some(SocketAddr::new(at, port))
+            is_its.then_some((SocketAddr::new(at, port), protocol))
         };
         mappings.map(Value::items).unwrap_or_default().iter().filter_map(published).collect()
     }
