@@ -42,13 +42,6 @@ pub struct Hook {
     pub priority: i32,
 }
 
-impl Hook {
-    fn write(self, attributes: &mut Attributes) {
-        attributes.be32(NFTA_HOOK_HOOKNUM, self.number);
-        attributes.be32(NFTA_HOOK_PRIORITY, self.priority as u32);
-    }
-}
-
 /// The types of nft(8) that a set's keys are listed as, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
@@ -99,38 +92,6 @@ pub struct Set {
     pub key: &'static [KeyType],
     /// What its elements hold besides their keys.
     pub holds: Holds,
-}
-
-impl Set {
-    fn key_length(&self) -> u32 {
-        // A single field is not padded: ether_addr has 6 bytes then.
-        match self.key {
-            [KeyType::Ether] => 6,
-            fields => length_of(fields),
-        }
-    }
-
-    fn write_types(&self, body: &mut Attributes) {
-        let flags = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
-        body.be32(NFTA_SET_FLAGS, flags);
-        body.be32(NFTA_SET_KEY_TYPE, concatenation(self.key));
-        body.be32(NFTA_SET_KEY_LEN, self.key_length());
-        self.holds.write_type(body);
-    }
-}
-
-impl Holds {
-    fn write_type(self, body: &mut Attributes) {
-        match self {
-            Holds::Keys => body,
-            Holds::Verdicts => {
-                body.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0)
-            }
-            Holds::Values(fields) => body
-                .be32(NFTA_SET_DATA_TYPE, concatenation(fields))
-                .be32(NFTA_SET_DATA_LEN, length_of(fields)),
-        };
-    }
 }
 
 fn length_of(fields: &[KeyType]) -> u32 {
@@ -304,7 +265,10 @@ impl Batch {
         self.push(table.message(NFT_MSG_NEWRULE).with(flags | NLM_F_ECHO), |body| {
             rule_chain(body, table, chain);
             body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
-            any_protocol(body);
+            // The protocol that extensions of x_tables see: any.
+            body.nest(NFTA_RULE_COMPAT, |compat| {
+                compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
+            });
         })
     }
 
@@ -322,7 +286,20 @@ impl Batch {
         let id = self.sets;
         self.push(table.message(NFT_MSG_NEWSET).with(NLM_F_CREATE), |body| {
             body.text(NFTA_SET_TABLE, table.name).text(NFTA_SET_NAME, set.name);
-            set.write_types(body);
+            let flags = if set.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+            body.be32(NFTA_SET_FLAGS, flags);
+            body.be32(NFTA_SET_KEY_TYPE, concatenation(set.key));
+            // A single field is not padded: ether_addr has 6 bytes then.
+            let length = if set.key == [KeyType::Ether] { 6 } else { length_of(set.key) };
+            body.be32(NFTA_SET_KEY_LEN, length);
+            let data = match set.holds {
+                Holds::Keys => None,
+                Holds::Verdicts => Some((NFT_DATA_VERDICT, 0)),
+                Holds::Values(fields) => Some((concatenation(fields), length_of(fields))),
+            };
+            if let Some((kind, length)) = data {
+                body.be32(NFTA_SET_DATA_TYPE, kind).be32(NFTA_SET_DATA_LEN, length);
+            }
             body.be32(NFTA_SET_ID, id);
             if let [KeyType::IfName] = set.key {
                 body.raw(NFTA_SET_USERDATA, &HOST_BYTE_ORDER);
@@ -351,7 +328,13 @@ impl Batch {
     /// last operation requests an acknowledgement: errors are sent anyway, and thousands of
     /// acknowledgements would overflow the socket.
     pub(super) fn serialize(&self, first: u32) -> Serialized {
-        let mut bytes = self.beginning(first);
+        let mut body = Attributes::default();
+        if let Some(generation) = self.generation {
+            body.be32(NFNL_BATCH_GENID, generation);
+        }
+        let mut bytes = vec![];
+        let header = Header::of_batch(NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES);
+        header.append(first, body.bytes(), &mut bytes);
         let last = first.wrapping_add(self.operations.len() as u32);
         for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
             let ack = if seq == last { NLM_F_ACK } else { 0 };
@@ -361,18 +344,6 @@ impl Batch {
         let ends = Header::of_batch(NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES);
         ends.append(last.wrapping_add(1), &[], &mut bytes);
         Serialized { bytes, last, end }
-    }
-
-    /// The message that begins the transaction.
-    fn beginning(&self, seq: u32) -> Vec<u8> {
-        let mut body = Attributes::default();
-        if let Some(generation) = self.generation {
-            body.be32(NFNL_BATCH_GENID, generation);
-        }
-        let mut bytes = vec![];
-        let header = Header::of_batch(NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES);
-        header.append(seq, body.bytes(), &mut bytes);
-        bytes
     }
 
     pub(super) fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
@@ -401,8 +372,11 @@ impl Batch {
     /// The use count of a chain as the kernel computes it: its rules, and those that lead to it.
     pub(super) fn uses_of(&self, chain: &str) -> u32 {
         let expressions = self.bodies(NFT_MSG_NEWRULE).flat_map(Attrs::expressions);
-        let leading = expressions.filter(|found| chain_led_to(*found).as_deref() == Some(chain));
-        (self.rules_of(chain).count() + leading.count()) as u32
+        let leads_to_it = |expression: &Attrs<'_>| {
+            let immediate = expression.within(NFTA_EXPR_DATA).within(NFTA_IMMEDIATE_DATA);
+            immediate.within(NFTA_DATA_VERDICT).is_text(NFTA_VERDICT_CHAIN, chain)
+        };
+        (self.rules_of(chain).count() + expressions.filter(leads_to_it).count()) as u32
     }
 
     /// Discards the operations but keeps the generation.
@@ -438,12 +412,6 @@ impl Serialized {
     }
 }
 
-/// The chain that an `immediate` expression leads to.
-fn chain_led_to(expression: Attrs<'_>) -> Option<String> {
-    let data = expression.nested(NFTA_EXPR_DATA)?.nested(NFTA_IMMEDIATE_DATA)?;
-    data.nested(NFTA_DATA_VERDICT)?.text(NFTA_VERDICT_CHAIN)
-}
-
 /// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.
 pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &[u8]) {
     one_element(body, table, set, |element| {
@@ -456,18 +424,14 @@ pub(super) fn set_name(body: &mut Attributes, table: Table, set: &str) {
     body.text(NFTA_SET_ELEM_LIST_TABLE, table.name).text(NFTA_SET_ELEM_LIST_SET, set);
 }
 
-/// The protocol of a rule that extensions of x_tables see: any.
-fn any_protocol(body: &mut Attributes) {
-    body.nest(NFTA_RULE_COMPAT, |compat| {
-        compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
-    });
-}
-
 /// Attributes of a base chain with policy accept.
 fn base_chain(body: &mut Attributes, table: Table, name: &str, hook: Hook) {
     chain_name(body, table, name);
     body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
-    body.nest(NFTA_CHAIN_HOOK, |attributes| hook.write(attributes));
+    body.nest(NFTA_CHAIN_HOOK, |attributes| {
+        attributes.be32(NFTA_HOOK_HOOKNUM, hook.number);
+        attributes.be32(NFTA_HOOK_PRIORITY, hook.priority as u32);
+    });
 }
 
 /// Attributes that name a chain.

@@ -16,10 +16,19 @@ pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
 }
 
 /// Whether the found expressions are what nft(8) loads from its listing of the given ones. It has
-/// no syntax for a lookup in a map whose value is unused, and omits such a lookup.
+/// no syntax for a lookup in a map whose value is unused, and omits such a lookup with its loads.
 pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
-    remove_unused_lookups(&mut given);
+    let is_unused_lookup = |list: &[Attrs<'_>], at: usize| {
+        let lookup = list[at].expression("lookup");
+        let into = lookup.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
+        let is_used = list.get(at + 1).is_some_and(|next| next.is_expression("nat"));
+        into.is_some_and(|into| into != NFT_REG_VERDICT) && !is_used
+    };
+    while let Some(at) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
+        let loads = given[..at].iter().rev().take_while(|expression| is_load(expression)).count();
+        given.drain(at - loads..=at);
+    }
     are_same(&steps(&given), &steps(&list(found)))
 }
 
@@ -31,17 +40,6 @@ pub(super) fn packet_rule(family: NfFamily, expressions: Attrs<'_>) -> PacketRul
         conditions: conditions.map(|step| step.of_packet(family)).collect(),
         verdict: steps.iter().find_map(Step::verdict),
     }
-}
-
-fn remove_unused_lookups(expressions: &mut Vec<Attrs<'_>>) {
-    while let Some(at) = (0..expressions.len()).find(|at| is_unused_lookup(expressions, *at)) {
-        let loads = loads_at_end(&expressions[..at]);
-        expressions.drain(at - loads..=at);
-    }
-}
-
-fn loads_at_end(expressions: &[Attrs<'_>]) -> usize {
-    expressions.iter().rev().take_while(|expression| is_load(expression)).count()
 }
 
 /// The destination register of `payload`, `meta`, `ct`, `fib` and `rt`: the attribute has the same
@@ -86,18 +84,16 @@ fn is_load(expression: &Attrs<'_>) -> bool {
     ["payload", "meta", "ct", "fib", "rt"].iter().any(|name| expression.is_expression(name))
 }
 
-/// Whether the expression is a lookup whose value is not used.
-fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
-    let lookup = expressions[at].expression("lookup");
-    let into = lookup.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
-    let is_used = expressions.get(at + 1).is_some_and(|next| next.is_expression("nat"));
-    into.is_some_and(|into| into != NFT_REG_VERDICT) && !is_used
-}
-
 /// Compares two lists of steps; adjacent conditions may be in any order.
 fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
     let mut left: Vec<&Step<'_>> = found.iter().collect();
-    given.iter().all(|given| given.take_from(&mut left)) && left.is_empty()
+    let take_from_left = |given: &Step<'_>| {
+        let conditions = left.iter().take_while(|step| step.is_condition()).count();
+        let reach = if given.is_condition() { conditions.max(1) } else { 1 };
+        let at = left.iter().take(reach).position(|found| given.is(found));
+        at.map(|at| left.remove(at)).is_some()
+    };
+    given.iter().all(take_from_left) && left.is_empty()
 }
 
 fn steps<'a>(expressions: &[Attrs<'a>]) -> Vec<Step<'a>> {
@@ -117,19 +113,6 @@ fn steps<'a>(expressions: &[Attrs<'a>]) -> Vec<Step<'a>> {
 impl Step<'_> {
     fn is_condition(&self) -> bool {
         matches!(self, Step::Condition(_))
-    }
-
-    /// Removes a step that does the same; false if there is none within reach.
-    fn take_from(&self, left: &mut Vec<&Step<'_>>) -> bool {
-        let reach = self.reach(left);
-        let at = left.iter().take(reach).position(|found| self.is(found));
-        at.map(|at| left.remove(at)).is_some()
-    }
-
-    /// How many of the steps may be the one that does the same.
-    fn reach(&self, left: &[&Step<'_>]) -> usize {
-        let conditions = left.iter().take_while(|step| step.is_condition()).count();
-        if self.is_condition() { conditions.max(1) } else { 1 }
     }
 
     /// Whether it continues for every packet, or ends the rule.
@@ -241,34 +224,24 @@ impl<'a> Condition<'a> {
         let mask = bitwise.and_then(|bitwise| read_mask(bitwise, register));
         let taken = if mask.is_some() { 3 } else { 2 };
         let compared = expressions.get(taken - 1)?.expression("cmp")?;
-        let value = compared.value(NFTA_CMP_DATA)?.to_vec();
-        let mask = mask.unwrap_or_else(|| vec![0xff; value.len()]);
+        let mut value = compared.value(NFTA_CMP_DATA)?.to_vec();
+        let mut mask = mask.unwrap_or_else(|| vec![0xff; value.len()]);
         let how = compared.be32(NFTA_CMP_OP)?;
-        let condition = Condition { register, load: Load::read(first)?, mask, how, value };
-        (word(compared.be32(NFTA_CMP_SREG)?) == register && condition.is_of_length(first))
-            .then(|| (condition.trimmed(), taken))
-    }
-
-    /// Whether the mask, and what a `payload` loads, are as long as the value.
-    fn is_of_length(&self, load: Attrs<'_>) -> bool {
-        let length = self.value.len();
-        self.mask.len() == length
-            && payload_length(load).is_none_or(|loaded| loaded as usize == length)
-    }
-
-    /// Removes the bytes at the end of a field that the mask ignores.
-    fn trimmed(mut self) -> Condition<'a> {
-        let is_field = matches!(self.load, Load::Payload(..));
-        while is_field && self.mask.len() > 1 && self.ends_with_ignored() {
-            self.mask.pop();
-            self.value.pop();
+        let load = Load::read(first)?;
+        let is_as_long = |loaded| loaded as usize == value.len();
+        if word(compared.be32(NFTA_CMP_SREG)?) != register
+            || mask.len() != value.len()
+            || !payload_length(first).is_none_or(is_as_long)
+        {
+            return None;
         }
-        self
-    }
-
-    /// Whether the mask ignores the last byte.
-    fn ends_with_ignored(&self) -> bool {
-        self.mask.last() == Some(&0) && self.value.last() == Some(&0)
+        // Without the bytes at the end of a field that the mask ignores.
+        let is_field = matches!(load, Load::Payload(..));
+        while is_field && mask.len() > 1 && mask.last() == Some(&0) && value.last() == Some(&0) {
+            mask.pop();
+            value.pop();
+        }
+        Some((Condition { register, load, mask, how, value }, taken))
     }
 
     fn is(&self, found: &Condition<'_>) -> bool {
@@ -300,18 +273,11 @@ fn word(register: u32) -> u32 {
 /// Whether two attributes that are not equal name the same register: one by its number, the other
 /// by that of its first word.
 fn is_same_register(given: &[u8], found: &[u8]) -> bool {
-    match (read_register(given), read_register(found)) {
-        (Some(given), Some(found)) => {
-            given >= NFT_REG32_00
-                && given % WORDS == 0
-                && found == (given - NFT_REG32_00) / WORDS + NFT_REG_1
-        }
-        _ => false,
-    }
-}
-
-fn read_register(bytes: &[u8]) -> Option<u32> {
-    bytes.try_into().ok().map(u32::from_be_bytes)
+    let (Ok(given), Ok(found)) = (given.try_into(), found.try_into()) else { return false };
+    let (given, found) = (u32::from_be_bytes(given), u32::from_be_bytes(found));
+    given >= NFT_REG32_00
+        && given % WORDS == 0
+        && found == (given - NFT_REG32_00) / WORDS + NFT_REG_1
 }
 
 #[cfg(test)]

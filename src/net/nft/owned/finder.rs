@@ -29,23 +29,19 @@ impl<'n> Finder<'n> {
 
     /// The element with this key, if it exists.
     pub fn find(&mut self, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
-        if self.are_many { self.find_listed(set, key) } else { self.ours.element(set, key) }
+        if !self.are_many {
+            return self.ours.element(set, key);
+        }
+        if !self.listed.contains_key(set) {
+            let elements = self.ours.elements(set)?.into_iter();
+            let listed = elements.map(|element| (element.key.clone(), element)).collect();
+            self.listed.insert(set.to_owned(), listed);
+        }
+        Ok(self.listed.get(set).and_then(|listed| listed.get(key)).cloned())
     }
 
     /// Whether the element exists.
     pub fn has(&mut self, element: &OwnedElement) -> Result<bool> {
         Ok(self.find(element.set, &element.key)?.is_some())
-    }
-
-    fn find_listed(&mut self, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
-        if !self.listed.contains_key(set) {
-            self.listed.insert(set.to_owned(), self.list(set)?);
-        }
-        Ok(self.listed.get(set).and_then(|listed| listed.get(key)).cloned())
-    }
-
-    fn list(&self, set: &str) -> Result<HashMap<Vec<u8>, ElementInfo>> {
-        let elements = self.ours.elements(set)?.into_iter();
-        Ok(elements.map(|element| (element.key.clone(), element)).collect())
     }
 }

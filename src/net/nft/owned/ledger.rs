@@ -32,7 +32,8 @@ impl OurTable<'_> {
     /// elements themselves show which of them it has.
     pub(super) fn is_lost(&self, entries: &[(u32, String)]) -> Result<bool> {
         if !entries.is_empty() {
-            return Ok(has_gap(entries));
+            let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
+            return Ok(has_gap);
         }
         Ok(!self.is_ledger_whole()? && self.nft.has_table(self.table())?)
     }
@@ -46,7 +47,15 @@ impl Claims<'_> {
             return Ok(());
         }
         let listed = self.ours.elements(LEDGER.name)?;
-        let mut next = next_numbers(&listed);
+        // The number of each owner's next entry.
+        let mut next = HashMap::from([(NO_OWNER, 1)]);
+        for entry in &listed {
+            let number = entry.key.get(16..20).and_then(|number| number.try_into().ok());
+            if let (Some(id), Some(number)) = (owner_of(&entry.key), number) {
+                let next = next.entry(id).or_default();
+                *next = (*next).max(u32::from_ne_bytes(number) + 1);
+            }
+        }
         let known = Known::of(&listed);
         for set in self.ours.layout.sets {
             for element in self.ours.elements(set.name)? {
@@ -99,23 +108,6 @@ impl Claims<'_> {
     }
 }
 
-/// Whether the numbers of an owner's entries are not consecutive.
-fn has_gap(entries: &[(u32, String)]) -> bool {
-    (0..).zip(entries).any(|(place, (number, _))| place != *number)
-}
-
-/// The number of each owner's next entry.
-fn next_numbers(listed: &[ElementInfo]) -> HashMap<[u8; 16], u32> {
-    let mut next = HashMap::from([(NO_OWNER, 1)]);
-    for entry in listed {
-        if let (Some(id), Some(number)) = (owner_of(&entry.key), number_in(&entry.key)) {
-            let next = next.entry(id).or_default();
-            *next = (*next).max(number + 1);
-        }
-    }
-    next
-}
-
 /// The entries left in a flushed ledger.
 struct Known<'l> {
     of_owners: HashSet<(Option<[u8; 16]>, &'l str)>,
@@ -146,10 +138,6 @@ pub(super) fn ledger_key(owner: &Owner, number: u32) -> Vec<u8> {
 
 fn key_of(id: &[u8; 16], number: u32) -> Vec<u8> {
     [&as_marks(*id)[..], &number.to_ne_bytes()].concat()
-}
-
-fn number_in(key: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(key.get(16..20)?.try_into().ok()?))
 }
 
 /// Whether a ledger entry is another owner's.

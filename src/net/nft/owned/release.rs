@@ -88,12 +88,12 @@ struct Held {
 impl Held {
     /// The owner with this id, if it is wanted.
     fn owner(&mut self, id: Option<[u8; 16]>) -> Option<&mut Owned> {
-        let id = id.filter(|id| self.is_wanted(id))?;
-        Some(self.owners.entry(id).or_insert_with(|| Owned::new(id)))
-    }
-
-    fn is_wanted(&self, id: &[u8; 16]) -> bool {
-        *id != NO_OWNER && self.group.is_none_or(|group| id[..8] == group)
+        let id = id.filter(|id| *id != NO_OWNER)?;
+        if self.group.is_some_and(|group| id[..8] != group) {
+            return None;
+        }
+        let new = || Owned { id, comment: String::new(), elements: vec![] };
+        Some(self.owners.entry(id).or_insert_with(new))
     }
 }
 
@@ -106,18 +106,7 @@ impl Claims<'_> {
 
     /// The same, if `may_go` says so of the ruleset that each removal is bound to.
     pub fn release_if(&self, search: Search, may_go: MayGo<'_>) -> Result<Vec<Released>> {
-        let mut released = self.release_by_ledger(may_go)?;
-        if search == Search::Comments {
-            released.extend(self.release_by_comments(may_go)?);
-        }
-        Ok(released)
-    }
-
-    fn release_by_ledger(&self, may_go: MayGo<'_>) -> Result<Vec<Released>> {
-        if !self.has_entry()? && !self.ours.is_lost(&[])? {
-            return Ok(vec![]);
-        }
-        self.deleting(may_go, |batch| {
+        let by_ledger = |batch: &mut Batch| {
             let plan = self.plan_release(batch)?;
             if batch.is_empty() {
                 return Ok(plan.released);
@@ -129,18 +118,23 @@ impl Claims<'_> {
                 plan.delete_unused(batch, self.ours.table(), &[]);
             }
             Ok(plan.released)
-        })
-    }
-
-    fn release_by_comments(&self, may_go: MayGo<'_>) -> Result<Vec<Released>> {
-        self.deleting(may_go, |batch| {
+        };
+        let by_comments = |batch: &mut Batch| {
             let left = self.all()?;
             self.ours.plan_deletion(batch, &left);
             if !left.is_empty() && !self.is_of_others()? && !self.ours.is_administered()? {
                 batch.delete_table(self.ours.table());
             }
             Ok(left)
-        })
+        };
+        let mut released = vec![];
+        if self.has_entry()? || self.ours.is_lost(&[])? {
+            released = self.deleting(may_go, by_ledger)?;
+        }
+        if search == Search::Comments {
+            released.extend(self.deleting(may_go, by_comments)?);
+        }
+        Ok(released)
     }
 
     /// Commits what `plan` plans, bound to the generation that it was planned on.
@@ -228,26 +222,35 @@ impl Claims<'_> {
     /// Plans the removal of the owner's elements.
     pub(super) fn plan_release(&self, batch: &mut Batch) -> Result<Plan> {
         let entries = self.entries()?;
-        let mut released = self.plan_entries(batch, &entries)?;
+        let mut released = vec![];
+        let mut finder = Finder::new(self.ours, entries.len());
+        for (number, entry) in &entries {
+            let key = ledger_key(self.owner, *number);
+            batch.delete_element(self.ours.table(), LEDGER.name, &key);
+            released.extend(self.find_own(&mut finder, entry)?);
+        }
         if self.ours.is_lost(&entries)? {
             released = self.all()?;
         }
         self.ours.plan_deletion(batch, &released);
         let mut plan = Plan::of(released);
-        self.plan_chains(&mut plan)?;
-        Ok(plan)
-    }
-
-    /// Plans the removal of ledger entries, and returns the elements to remove with them.
-    fn plan_entries(&self, batch: &mut Batch, entries: &[(u32, String)]) -> Result<Vec<Released>> {
-        let mut released = vec![];
-        let mut finder = Finder::new(self.ours, entries.len());
-        for (number, entry) in entries {
-            let key = ledger_key(self.owner, *number);
-            batch.delete_element(self.ours.table(), LEDGER.name, &key);
-            released.extend(self.find_own(&mut finder, entry)?);
+        let mut leading = BTreeMap::new(); // chain: how many of the elements lead there
+        for chain in plan.released.iter().filter_map(|element| element.chain.as_deref()) {
+            *leading.entry(chain).or_default() += 1;
         }
-        Ok(released)
+        for (chain, ours) in leading {
+            let Some(info) = self.ours.chain(chain)? else { continue };
+            let rules = self.ours.rules(chain)?.len();
+            // A transaction between the two reads changes the generation: the plan is then made
+            // again.
+            let others = info.uses.checked_sub(ours).and_then(|uses| usize::try_from(uses).ok());
+            if others == Some(rules) {
+                plan.unused.push(chain.to_owned());
+            } else {
+                plan.is_any_shared = true;
+            }
+        }
+        Ok(plan)
     }
 
     /// The element that a ledger entry names, if no other owner has it.
@@ -261,46 +264,16 @@ impl Claims<'_> {
         Ok(is_own.then(|| Released::new(&set, found)))
     }
 
-    /// Sorts the chains that the elements lead to into those without and those with another use.
-    fn plan_chains(&self, plan: &mut Plan) -> Result<()> {
-        for (chain, ours) in leading_to_chains(&plan.released) {
-            let Some(info) = self.ours.chain(chain)? else { continue };
-            let rules = self.ours.rules(chain)?.len();
-            // A transaction between the two reads changes the generation: the plan is then made
-            // again.
-            let others = info.uses.checked_sub(ours).and_then(|uses| usize::try_from(uses).ok());
-            if others == Some(rules) {
-                plan.unused.push(chain.to_owned());
-            } else {
-                plan.is_any_shared = true;
-            }
-        }
-        Ok(())
-    }
-
     /// The elements of all sets that name the owner.
     fn all(&self) -> Result<Vec<Released>> {
         let mut all = vec![];
         for set in self.ours.layout.sets {
-            all.extend(self.all_of_set(set.name)?);
+            let mut own = self.ours.elements(set.name)?;
+            own.retain(|found| is_of(&found.comment, self.owner));
+            all.extend(own.into_iter().map(|element| Released::new(set.name, element)));
         }
         Ok(all)
     }
-
-    fn all_of_set(&self, set: &str) -> Result<impl Iterator<Item = Released>> {
-        let elements = self.ours.elements(set)?.into_iter();
-        let own = elements.filter(|found| is_of(&found.comment, self.owner));
-        Ok(own.map(move |element| Released::new(set, element)))
-    }
-}
-
-/// The chains that elements lead to, each with the number of these elements.
-fn leading_to_chains(elements: &[Released]) -> BTreeMap<&str, u32> {
-    let mut leading = BTreeMap::new();
-    for chain in elements.iter().filter_map(|element| element.chain.as_deref()) {
-        *leading.entry(chain).or_default() += 1;
-    }
-    leading
 }
 
 /// The elements of one owner.
@@ -312,12 +285,6 @@ pub struct Owned {
     pub comment: String,
     /// The elements that belong to it alone.
     pub elements: Vec<Released>,
-}
-
-impl Owned {
-    fn new(id: [u8; 16]) -> Owned {
-        Owned { id, comment: String::new(), elements: vec![] }
-    }
 }
 
 /// An element that an owner had.

@@ -45,15 +45,6 @@ impl Replaced {
     }
 }
 
-/// What becomes of the elements that a claim has taken from other owners.
-#[derive(Default)]
-struct Returned {
-    /// Whether at least one is restored.
-    is_any_back: bool,
-    /// Those of owners that were released since.
-    without_owner: Vec<OwnedElement>,
-}
-
 /// Comments of elements by the end of their keys.
 type BySuffix = HashMap<Vec<u8>, String>;
 
@@ -82,18 +73,14 @@ impl Claims<'_> {
     /// replaced, for [`Claims::give_back`].
     pub fn take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
         if self.only_elements_are_missing(elements)? {
-            match self.add_at_once(elements) {
+            let mut batch = Batch::default();
+            self.add_elements(&mut batch, 0, elements);
+            match self.ours.commit(&batch, self.adding()) {
                 Err(error) if needs_plan(&error) => (),
                 done => return done.map(|()| Replaced::default()),
             }
         }
         self.ours.nft.again(&self.adding(), || self.try_take(elements))
-    }
-
-    fn add_at_once(&self, elements: &[OwnedElement]) -> Result<()> {
-        let mut batch = Batch::default();
-        self.add_elements(&mut batch, 0, elements);
-        self.ours.commit(&batch, self.adding())
     }
 
     fn try_take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
@@ -145,34 +132,24 @@ impl Claims<'_> {
         self.plan_release(&mut batch)?;
         self.plan_lay_out(&mut batch)?;
         let own = self.free_of(&replaced.own)?;
-        let others = self.plan_return(&mut batch, &replaced.others)?;
-        let left = others.without_owner;
-        if own.is_empty() && !others.is_any_back {
-            return self.release(Search::Ledger).map(|_| left); // possibly with the table
-        }
-        self.add_elements(&mut batch, 0, &own);
-        self.ours.commit(&batch, what).map(|()| left)
-    }
-
-    /// Plans to restore elements of other owners.
-    fn plan_return(
-        &self,
-        batch: &mut Batch,
-        others: &[(OwnedElement, String)],
-    ) -> Result<Returned> {
-        let mut returned = Returned::default();
-        for (element, comment) in others {
+        let mut is_any_back = false;
+        let mut without_owner = vec![];
+        for (element, comment) in &replaced.others {
             if !self.is_free(element)? {
                 continue;
             }
             if self.is_known_of(comment, element)? {
                 batch.element(self.ours.table(), &element.holding(Holding::Key, comment));
-                returned.is_any_back = true;
+                is_any_back = true;
             } else {
-                returned.without_owner.push(element.clone());
+                without_owner.push(element.clone());
             }
         }
-        Ok(returned)
+        if own.is_empty() && !is_any_back {
+            return self.release(Search::Ledger).map(|_| without_owner); // possibly with the table
+        }
+        self.add_elements(&mut batch, 0, &own);
+        self.ours.commit(&batch, what).map(|()| without_owner)
     }
 
     /// Those of the elements that no other owner has exclusively.
@@ -239,7 +216,10 @@ impl Claims<'_> {
             return Ok(Some(taken));
         }
         let before = self.plan_release(&mut batch)?;
-        if is_damaged || !self.ours.is_as_written()? {
+        if is_damaged
+            || !self.ours.is_laid_out()?
+            || self.ours.changed_chain(RuleInfo::does)?.is_some()
+        {
             self.plan_lay_out(&mut batch)?;
         }
         before.delete_unused(&mut batch, table, elements);
@@ -248,8 +228,17 @@ impl Claims<'_> {
         let may_be_there = |element: &&OwnedElement| {
             (is_damaged || element.chain.is_some()) && !element.is_shared && !before.has(element)
         };
-        self.ours.plan_removal(&mut batch, elements.iter().filter(may_be_there), elements.len())?;
-        self.ours.plan_chains(&mut batch, elements)?;
+        let mut finder = Finder::new(self.ours, elements.len());
+        for element in elements.iter().filter(may_be_there) {
+            if finder.has(element)? {
+                batch.delete_element(table, element.set, &element.key);
+            }
+        }
+        for chain in chains_of(elements) {
+            if !self.ours.is_intact(chain)? {
+                chain.write(&mut batch, table);
+            }
+        }
         self.add_elements(&mut batch, 0, elements);
         self.ours.commit(&batch, self.adding()).map(|()| None)
     }
@@ -273,15 +262,6 @@ impl Claims<'_> {
         found.comment != self.owner.comment
     }
 
-    /// The comments of other owners' elements by the last bytes of their keys.
-    fn others_by_suffix(&self, set: &str, length: usize) -> Result<BySuffix> {
-        let all = self.ours.elements(set)?.into_iter();
-        let of_others = all.filter(|found| self.is_another_s_own(found));
-        Ok(of_others
-            .filter_map(|found| Some((suffix_of(&found, length)?, found.comment)))
-            .collect())
-    }
-
     /// Adds elements to those that the owner has. An element of another owner is transferred.
     pub fn take_more(&self, elements: &[OwnedElement]) -> Result<()> {
         match self.try_more(Batch::default(), elements) {
@@ -295,28 +275,17 @@ impl Claims<'_> {
     }
 
     fn try_more(&self, mut batch: Batch, elements: &[OwnedElement]) -> Result<()> {
-        let first = self.first_free_number()?;
-        self.plan_replacement(&mut batch, elements)?;
-        self.add_elements(&mut batch, first, elements);
-        self.ours.commit(&batch, self.adding())
-    }
-
-    /// Plans the removal of those elements that exist, and looks them up one by one.
-    fn plan_replacement(&self, batch: &mut Batch, elements: &[OwnedElement]) -> Result<()> {
+        let mut first = 0;
+        while self.ledger_entry(first)?.is_some() {
+            first += 1;
+        }
         for element in elements {
             if self.ours.element(element.set, &element.key)?.is_some() {
                 batch.delete_element(self.ours.table(), element.set, &element.key);
             }
         }
-        Ok(())
-    }
-
-    fn first_free_number(&self) -> Result<u32> {
-        let mut number = 0;
-        while self.ledger_entry(number)?.is_some() {
-            number += 1;
-        }
-        Ok(number)
+        self.add_elements(&mut batch, first, elements);
+        self.ours.commit(&batch, self.adding())
     }
 
     /// Whether table, chains and rules exist and the owner has nothing yet. A batch that fails
@@ -343,66 +312,24 @@ impl Claims<'_> {
     /// Adds elements and their ledger entries, which are numbered from `first`.
     fn add_elements(&self, batch: &mut Batch, first: u32, elements: &[OwnedElement]) {
         for (number, element) in (first..).zip(elements) {
-            self.add_element(batch, element);
+            let table = self.ours.table();
+            if element.is_shared {
+                batch.shared_element(table, &element.holding(Holding::Key, SHARED));
+            } else {
+                let verdict = element.chain_name().map(|chain| Verdict::Goto(chain.to_owned()));
+                let holding = match (&verdict, &element.value) {
+                    (Some(verdict), _) => Holding::Verdict(verdict),
+                    (None, Some(value)) => Holding::Value(value),
+                    (None, None) => Holding::Key,
+                };
+                batch.element(table, &element.holding(holding, &self.owner.comment));
+            }
             self.ours.enter(batch, &ledger_key(self.owner, number), &write_entry(element));
         }
     }
 
-    fn add_element(&self, batch: &mut Batch, element: &OwnedElement) {
-        if element.is_shared {
-            let table = self.ours.table();
-            batch.shared_element(table, &element.holding(Holding::Key, SHARED));
-        } else {
-            self.add_own_element(batch, element);
-        }
-    }
-
-    fn add_own_element(&self, batch: &mut Batch, element: &OwnedElement) {
-        let verdict = element.chain_name().map(|chain| Verdict::Goto(chain.to_owned()));
-        let holding = match (&verdict, &element.value) {
-            (Some(verdict), _) => Holding::Verdict(verdict),
-            (None, Some(value)) => Holding::Value(value),
-            (None, None) => Holding::Key,
-        };
-        batch.element(self.ours.table(), &element.holding(holding, &self.owner.comment));
-    }
-
     fn adding(&self) -> String {
         format!("add elements to table {:?}", self.ours.table().name)
-    }
-}
-
-impl OurTable<'_> {
-    /// Whether the table has its constant chains with their rules in the form that they are written
-    /// in.
-    fn is_as_written(&self) -> Result<bool> {
-        Ok(self.is_laid_out()? && self.changed_chain(RuleInfo::does)?.is_none())
-    }
-
-    /// Plans the removal of those elements that exist.
-    fn plan_removal<'e>(
-        &self,
-        batch: &mut Batch,
-        elements: impl Iterator<Item = &'e OwnedElement>,
-        count: usize,
-    ) -> Result<()> {
-        let mut finder = Finder::new(*self, count);
-        for element in elements {
-            if finder.has(element)? {
-                batch.delete_element(self.table(), element.set, &element.key);
-            }
-        }
-        Ok(())
-    }
-
-    /// Plans the chains that elements lead to, unless they have their rules.
-    fn plan_chains(&self, batch: &mut Batch, elements: &[OwnedElement]) -> Result<()> {
-        for chain in chains_of(elements) {
-            if !self.is_intact(chain)? {
-                chain.write(batch, self.table());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -438,16 +365,18 @@ impl Others<'_> {
     fn ending(&mut self, set: &'static str, suffix: &[u8]) -> Result<Option<String>> {
         let of_others = match self.by_suffix.entry((set, suffix.len())) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.claims.others_by_suffix(set, suffix.len())?),
+            Entry::Vacant(new) => {
+                let mut of_others = self.claims.ours.elements(set)?;
+                of_others.retain(|found| self.claims.is_another_s_own(found));
+                let end_and_comment = |found: ElementInfo| {
+                    let start = found.key.len().checked_sub(suffix.len())?;
+                    Some((found.key.get(start..)?.to_vec(), found.comment))
+                };
+                new.insert(of_others.into_iter().filter_map(end_and_comment).collect())
+            }
         };
         Ok(of_others.get(suffix).cloned())
     }
-}
-
-/// The end of an element's key.
-fn suffix_of(element: &ElementInfo, length: usize) -> Option<Vec<u8>> {
-    let start = element.key.len().checked_sub(length)?;
-    element.key.get(start..).map(<[u8]>::to_vec)
 }
 
 /// Whether the table is not laid out yet, or an element exists already: then the present state has

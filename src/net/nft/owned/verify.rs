@@ -9,6 +9,7 @@ use super::layout::ADMIN;
 use super::ledger::write_entry;
 use crate::error::{Error, Result};
 use crate::net::netlink::attr::Attrs;
+use crate::net::nft::batch::Table;
 use crate::net::nft::expr::Expressions;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
@@ -16,23 +17,19 @@ impl OurTable<'_> {
     /// What keeps the table from working: it is dormant, or a constant chain is missing or has
     /// other rules.
     pub fn damage(&self) -> Result<Option<String>> {
-        let table = self.table();
-        let name = format!("{} {}", table.family, table.name);
-        self.nft.damage_of(&name, || self.find_damage())
+        let Table { family, name } = self.table();
+        self.nft.damage_of(&format!("{family} {name}"), || {
+            if let Some(chain) = self.changed_chain(RuleInfo::does_as_listed)? {
+                return Ok(Some(format!("chain {chain:?} of table {name:?} is not what it was")));
+            }
+            let is_dormant = !self.nft.is_in_force(self.table())?;
+            Ok(is_dormant.then(|| format!("table {name:?} is dormant")))
+        })
     }
 
     /// Verifies that nothing keeps the table from working; code 103 says what does.
     pub fn verify(&self) -> Result<()> {
         self.damage()?.map_or(Ok(()), |damage| Err(Error::check(damage)))
-    }
-
-    fn find_damage(&self) -> Result<Option<String>> {
-        let table = self.table().name;
-        if let Some(chain) = self.changed_chain(RuleInfo::does_as_listed)? {
-            return Ok(Some(format!("chain {chain:?} of table {table:?} is not what it was")));
-        }
-        let is_dormant = !self.nft.is_in_force(self.table())?;
-        Ok(is_dormant.then(|| format!("table {table:?} is dormant")))
     }
 
     /// Whether the table is active, its constant chains have as many rules as they should, and its
@@ -57,17 +54,6 @@ impl OurTable<'_> {
             }
         }
         Ok(None)
-    }
-
-    /// The names of the chains that elements lead to and that lack their rules.
-    fn broken_chains<'e>(&self, elements: &'e [OwnedElement]) -> Result<HashSet<&'e str>> {
-        let mut broken = HashSet::new();
-        for chain in chains_of(elements) {
-            if !self.is_intact(chain)? {
-                broken.insert(chain.name.as_str());
-            }
-        }
-        Ok(broken)
     }
 
     /// The first constant chain that is missing or has another use count. It costs less than
@@ -110,7 +96,12 @@ impl Claims<'_> {
     pub fn missing<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
         let entries = self.entries()?.into_iter().map(|(_, entry)| entry).collect();
         let mut finder = Finder::new(self.ours, elements.len());
-        let broken = self.ours.broken_chains(elements)?;
+        let mut broken = HashSet::new();
+        for chain in chains_of(elements) {
+            if !self.ours.is_intact(chain)? {
+                broken.insert(chain.name.as_str());
+            }
+        }
         let mut missing = vec![];
         for element in elements {
             let is_broken = element.chain_name().is_some_and(|chain| broken.contains(chain));
@@ -132,16 +123,12 @@ impl Claims<'_> {
     ) -> bool {
         let is_own = found.comment == self.owner.comment;
         let does_enough = element.is_shared
-            || does_the_same(element, found)
-            || (element.value.is_none() && is_own);
+            || match &element.value {
+                Some(value) => found.value == *value,
+                None if is_own => true,
+                None => element.chain.is_some() && found.chain.as_deref() == element.chain_name(),
+            };
         let is_held = is_own || element.is_shared;
         does_enough && (!is_held || entries.contains(&write_entry(element)))
-    }
-}
-
-fn does_the_same(element: &OwnedElement, found: &ElementInfo) -> bool {
-    match &element.value {
-        Some(value) => found.value == *value,
-        None => element.chain.is_some() && found.chain.as_deref() == element.chain_name(),
     }
 }
