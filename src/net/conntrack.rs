@@ -89,35 +89,30 @@ impl End {
     fn filter(self, port: u16) -> Attributes {
         let mut body = Attributes::default();
         body.nest(CTA_TUPLE_ORIG, |tuple| {
-            self.write_into_original(tuple);
+            match self {
+                End::SentFrom(ip) => write_source(tuple, ip),
+                End::SentTo(ip) => write_address(tuple, CTA_IP_V4_DST, ip),
+                End::AnsweredBy(_) => (),
+            }
             tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, Some(&port)));
         });
         if let End::AnsweredBy(ip) = self {
             body.nest(CTA_TUPLE_REPLY, |tuple| write_source(tuple, ip));
         }
-        body.nest(CTA_FILTER, |filter| self.write_flags(filter, compared_fields(Some(&port))));
-        body
-    }
-
-    fn write_into_original(self, tuple: &mut Attributes) {
-        match self {
-            End::SentFrom(ip) => write_source(tuple, ip),
-            End::SentTo(ip) => write_address(tuple, CTA_IP_V4_DST, ip),
-            End::AnsweredBy(_) => (),
-        }
-    }
-
-    /// Writes which fields the kernel compares: these of the original tuple, and the address.
-    fn write_flags(self, filter: &mut Attributes, of_original: u32) {
+        // Which fields the kernel compares: these of the original tuple, and the address.
+        let of_port = compared_fields(Some(&port));
         let (of_original, of_reply) = match self {
-            End::SentFrom(_) => (of_original | CTA_FILTER_F_CTA_IP_SRC, None),
-            End::SentTo(_) => (of_original | CTA_FILTER_F_CTA_IP_DST, None),
-            End::AnsweredBy(_) => (of_original, Some(CTA_FILTER_F_CTA_IP_SRC)),
+            End::SentFrom(_) => (of_port | CTA_FILTER_F_CTA_IP_SRC, None),
+            End::SentTo(_) => (of_port | CTA_FILTER_F_CTA_IP_DST, None),
+            End::AnsweredBy(_) => (of_port, Some(CTA_FILTER_F_CTA_IP_SRC)),
         };
-        filter.raw(CTA_FILTER_ORIG_FLAGS, &of_original.to_ne_bytes());
-        if let Some(flags) = of_reply {
-            filter.raw(CTA_FILTER_REPLY_FLAGS, &flags.to_ne_bytes());
-        }
+        body.nest(CTA_FILTER, |filter| {
+            filter.raw(CTA_FILTER_ORIG_FLAGS, &of_original.to_ne_bytes());
+            if let Some(flags) = of_reply {
+                filter.raw(CTA_FILTER_REPLY_FLAGS, &flags.to_ne_bytes());
+            }
+        });
+        body
     }
 }
 
@@ -131,8 +126,12 @@ impl Flow {
         let attrs = Attrs::after(payload, nfnetlink::HEADER);
         let original = attrs.nested(CTA_TUPLE_ORIG)?;
         let reply = attrs.nested(CTA_TUPLE_REPLY)?;
+        let protocol = original.nested(CTA_TUPLE_PROTO)?;
+        if protocol.u8(CTA_PROTO_NUM)? != UDP {
+            return None;
+        }
         Some(Flow {
-            port: udp_port(original)?,
+            port: u16::from_be(protocol.u16(CTA_PROTO_DST_PORT)?),
             destination: address(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?,
             answering: address(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?,
             identity: Identity::read(attrs),
@@ -165,13 +164,6 @@ impl Identity {
         }
         body
     }
-}
-
-/// The destination port of a tuple; None for protocols other than UDP.
-fn udp_port(tuple: Attrs<'_>) -> Option<u16> {
-    let protocol = tuple.nested(CTA_TUPLE_PROTO)?;
-    let port = protocol.u16(CTA_PROTO_DST_PORT)?;
-    (protocol.u8(CTA_PROTO_NUM)? == UDP).then(|| u16::from_be(port))
 }
 
 /// An address of a tuple, by the types of its attribute in IPv4 and in IPv6.
@@ -227,11 +219,19 @@ impl Conntrack {
         is_stale: impl Fn(&Flow) -> bool,
     ) -> Result<()> {
         let which = format!("UDP flows to {ports:?}");
-        self.forget_listed(&List { family, body: to_ports(ports), which }, |payload| {
-            let found = Flow::read(payload);
-            found
-                .filter(|flow| ports.contains(&flow.port) && is_stale(flow))
-                .map(|flow| flow.identity)
+        // The kernel can filter by a single port only, and before 5.8 ignores the filter, so the
+        // replies are filtered here as well.
+        let only = ports.first().filter(|_| ports.len() == 1);
+        let mut body = Attributes::default();
+        body.nest(CTA_TUPLE_ORIG, |tuple| {
+            tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, only));
+        });
+        body.nest(CTA_FILTER, |filter| {
+            filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(only).to_ne_bytes());
+        });
+        self.forget_listed(&List { family, body, which }, |payload| {
+            let flow = Flow::read(payload)?;
+            (ports.contains(&flow.port) && is_stale(&flow)).then_some(flow.identity)
         })
     }
 
@@ -323,20 +323,6 @@ fn is_unsupported(refusal: &Refusal) -> bool {
 
 fn message(kind: u16, family: Family) -> Header {
     Header::new(NFNL_SUBSYS_CTNETLINK, kind, family.into())
-}
-
-/// Builds the filter of the dump. Kernels before 5.8 ignore it, so the replies are filtered here as
-/// well. The kernel can filter by a single port only.
-fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
-    let only = ports.first().filter(|_| ports.len() == 1);
-    let mut body = Attributes::default();
-    body.nest(CTA_TUPLE_ORIG, |tuple| {
-        tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, only));
-    });
-    body.nest(CTA_FILTER, |filter| {
-        filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(only).to_ne_bytes());
-    });
-    body
 }
 
 /// Builds the filter for flows that the address has opened, or for those that it answers.

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -74,20 +74,16 @@ impl Saved {
         let mut saved = Saved::default();
         // Not `lines()`: it takes a carriage return at the end of a comment for part of the line
         // ending.
-        text.split('\n').for_each(|line| saved.read_line(line));
-        saved
-    }
-
-    fn read_line(&mut self, line: &str) {
-        if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
-            self.chain_mut(chain);
-        } else if let Some((chain, rule)) = rule_in(line) {
-            self.chain_mut(chain).push(rule.to_owned());
+        for line in text.split('\n') {
+            if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
+                saved.chains.entry(chain.to_owned()).or_default();
+            } else if let Some((chain, rule)) =
+                line.strip_prefix("-A ").and_then(|line| line.split_once(' '))
+            {
+                saved.chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
+            }
         }
-    }
-
-    fn chain_mut(&mut self, name: &str) -> &mut Vec<String> {
-        self.chains.entry(name.to_owned()).or_default()
+        saved
     }
 
     /// The rules of a chain; None if the chain does not exist.
@@ -136,11 +132,6 @@ fn sorted_words(rule: &str) -> Vec<String> {
     let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
     words.sort_unstable();
     words
-}
-
-/// The chain and the rule of a line `-A CHAIN RULE`.
-fn rule_in(line: &str) -> Option<(&str, &str)> {
-    line.strip_prefix("-A ")?.split_once(' ')
 }
 
 /// The host's iptables programs of both families, for one operation or for all those of a plugin
@@ -231,33 +222,26 @@ impl Programs {
             if nft.map_or(Ok(false), |nft| is_there(nft, family.into()))? {
                 found.push(self.of(family, Variant::Nft));
             }
-            found.extend(self.usable_legacy_with("nat", family)?);
+            // A host without the programs has no rules of ours there, whichever program created the
+            // table.
+            let legacy = self.legacy_with("nat", family)?;
+            found.extend(legacy.filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
-    }
-
-    /// Like [`Programs::legacy_with`], but only programs that the host has. A host without them has
-    /// no rules of ours there, whichever program created the table.
-    fn usable_legacy_with(&self, table: &str, family: Family) -> Result<Option<Iptables<'_>>> {
-        let legacy = self.legacy_with(table, family)?;
-        Ok(legacy.filter(|iptables| iptables.require().is_ok()))
     }
 
     /// The programs of iptables-legacy for one address family, if that has a table of this name.
     /// Runs no program.
     pub fn legacy_with(&self, table: &str, family: Family) -> Result<Option<Iptables<'_>>> {
-        let has_table = self.legacy_tables(family)?.iter().any(|found| found == table);
-        Ok(has_table.then_some(self.of(family, Variant::Legacy)))
-    }
-
-    fn legacy_tables(&self, family: Family) -> Result<Vec<String>> {
-        match &mut *self.kept.borrow_mut() {
-            None => xtables_legacy::tables(family),
+        let tables = match &mut *self.kept.borrow_mut() {
+            None => xtables_legacy::tables(family)?,
             Some(Kept { legacy, .. }) => match legacy.get(&family) {
-                Some(tables) => Ok(tables.clone()),
-                None => Ok(legacy.entry(family).or_insert(xtables_legacy::tables(family)?).clone()),
+                Some(tables) => tables.clone(),
+                None => legacy.entry(family).or_insert(xtables_legacy::tables(family)?).clone(),
             },
-        }
+        };
+        let has_table = tables.iter().any(|found| found == table);
+        Ok(has_table.then_some(self.of(family, Variant::Legacy)))
     }
 
     /// From now on each table is read once, until [`Programs::forget`] or a change of ours.
@@ -274,7 +258,9 @@ impl Programs {
     /// an ADD that was killed.
     pub fn settle(&self) -> Result<()> {
         match fs::symlink_metadata(LOCK) {
-            Err(e) if was_never_locked(&e) => Ok(()),
+            // No rule was changed since the host booted, or the path of the directory is something
+            // else.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
             Ok(_) => self.lock().map(drop),
         }
@@ -285,17 +271,17 @@ impl Programs {
     /// such a program continues when this process is killed.
     fn lock(&self) -> Result<File> {
         self.hope.require()?;
-        let file = self.wait_for(open_lock().map_err(not_locked)?)?;
+        let lock = Path::new(LOCK);
+        let not_locked = |e: io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
+        let file = plain_file::make_private_directory(Path::new(LOCK_DIR))
+            .and_then(|()| plain_file::open_or_create(lock))
+            .map_err(not_locked)?;
+        let patience = Patience::of_operation(self.clock.deadline());
+        let file = file_lock::take(file, lock, Mode::Exclusive, patience)
+            .map_err(|error| self.hope.give_up(error))?;
         let inheritable = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
         inheritable.map_err(|errno| not_locked(errno.into()))?;
         Ok(file)
-    }
-
-    /// Locks the open lock file.
-    fn wait_for(&self, file: File) -> Result<File> {
-        let patience = Patience::of_operation(self.clock.deadline());
-        file_lock::take(file, Path::new(LOCK), Mode::Exclusive, patience)
-            .map_err(|error| self.hope.give_up(error))
     }
 
     /// How many seconds the programs wait for the lock of all iptables programs, which kube-proxy
@@ -379,21 +365,19 @@ impl Iptables<'_> {
 
     fn change_once(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
         let lines = plan()?;
-        if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
-    }
-
-    fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
         if let Some(kept) = &mut *self.programs.kept.borrow_mut() {
             kept.saved.clear();
         }
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
         let seconds = self.programs.seconds();
         let output = self.run("-restore", &["--noflush", "-w", &seconds], &text)?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(self.failed("change the rules of table", table, &output))
+        if !output.status.success() {
+            return Err(self.failed("change the rules of table", table, &output));
         }
+        Ok(())
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
@@ -419,17 +403,27 @@ impl Iptables<'_> {
     fn program(&self, suffix: &str) -> Result<PathBuf> {
         let names = self.names(suffix);
         let found = names.iter().find_map(|name| find_program(name));
-        found.ok_or_else(|| not_found(&names[0]))
+        found.ok_or_else(|| {
+            Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0]))
+                .with_details("the nftables backend needs no program")
+        })
     }
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
         let said = String::from_utf8_lossy(&output.stderr);
-        let is_locked = is_locked(output.status, &said);
+        // Whether the program gave up waiting for the lock. iptables-nft exits with the same status
+        // when its transaction is refused, for example after another process removed the chain.
+        let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let ip = self.family.word();
-        let error = Error::new(code, format!("{what} {object:?}: {ip}tables: {}", output.status))
-            .with_details(said.trim());
-        self.programs.hope.give_up(if is_locked { with_lock_holder(error) } else { error })
+        let mut error =
+            Error::new(code, format!("{what} {object:?}: {ip}tables: {}", output.status))
+                .with_details(said.trim());
+        let lock = is_locked.then(|| Place::at(Path::new(XTABLES_LOCK))).flatten();
+        if let Some(holder) = lock.and_then(|lock| lock.holder()) {
+            error = error.with_details(format_args!("{holder} has {XTABLES_LOCK}"));
+        }
+        self.programs.hope.give_up(error)
     }
 }
 
@@ -443,26 +437,6 @@ fn has_rules(nft: &Nft, family: NfFamily, chain: &str, jumps: u32) -> Result<boo
         // few rules: read them.
         Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
     }
-}
-
-/// Whether no rule was changed since the host booted, or the path of the directory is something
-/// else.
-fn was_never_locked(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn not_found(program: &str) -> Error {
-    Error::new(Code::HOST_PROGRAM, format!("program {program:?} not found"))
-        .with_details("the nftables backend needs no program")
-}
-
-fn open_lock() -> io::Result<File> {
-    plain_file::make_private_directory(Path::new(LOCK_DIR))?;
-    plain_file::open_or_create(Path::new(LOCK))
-}
-
-fn not_locked(error: io::Error) -> Error {
-    Error::io(format_args!("lock {LOCK:?}"), &error)
 }
 
 /// The `-A` lines of what `iptables -S` prints.
@@ -481,29 +455,15 @@ fn output_of(program: &Path, args: &[&str], input: &str) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// Whether a program gave up waiting for the lock. iptables-nft exits with the same status when its
-/// transaction is refused, for example after another process removed the chain.
-fn is_locked(status: ExitStatus, said: &str) -> bool {
-    status.code() == Some(LOCKED) && said.contains("xtables lock")
-}
-
-fn with_lock_holder(error: Error) -> Error {
-    match Place::at(Path::new(XTABLES_LOCK)).and_then(|lock| lock.holder()) {
-        Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
-        None => error,
-    }
-}
-
 /// Finds a program in PATH or where distributions install it. The name is a constant of ours, never
 /// from a configuration.
 fn find_program(name: &str) -> Option<PathBuf> {
-    let places = places().into_iter().filter(|place| place.is_absolute());
-    places.map(|place| place.join(name)).find(|program| program.is_file())
-}
-
-fn places() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from)).collect()
+    std::env::split_paths(&path)
+        .chain(USUAL_PLACES.iter().map(PathBuf::from))
+        .filter(|place| place.is_absolute())
+        .map(|place| place.join(name))
+        .find(|program| program.is_file())
 }
 
 #[cfg(test)]

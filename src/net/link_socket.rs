@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockProtocol, SockType, SockaddrIn6, bind,
-    recvfrom, sendto, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, recvfrom, sendto,
+    setsockopt, socket, sockopt,
 };
 
 use super::packet_socket::filter::Filter;
@@ -40,14 +40,29 @@ impl LinkSocket {
     /// Opens a socket for Router and Neighbour Solicitations; it receives the Advertisements of
     /// this link.
     pub fn discovery(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
-        let socket = open_icmpv6(ifname)
+        let open = || {
+            let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
+            Filter::advertisements().attach(socket.as_fd())?;
+            setsockopt(&socket, sockopt::Ipv6MulticastHops, &HOP_LIMIT)?;
+            Ok(socket)
+        };
+        let socket = open()
             .map_err(|e| Error::kernel(format_args!("open an ICMPv6 socket on {ifname:?}"), e))?;
         Ok(LinkSocket { socket, ifindex, port: 0 })
     }
 
     /// Opens the socket of a DHCPv6 client.
     pub fn dhcp(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
-        let socket = open_client(ifname)
+        let open = || {
+            let socket = open(SockType::Datagram, None, ifname)?;
+            setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+            // The container may run a client of its own for other links.
+            setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+            let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0);
+            bind(socket.as_raw_fd(), &SockaddrIn6::from(any))?;
+            Ok(socket)
+        };
+        let socket = open()
             .map_err(|e| Error::kernel(format_args!("open port {CLIENT} on {ifname:?}"), e))?;
         Ok(LinkSocket { socket, ifindex, port: SERVER })
     }
@@ -77,31 +92,10 @@ impl AsFd for LinkSocket {
     }
 }
 
-fn open_icmpv6(ifname: &str) -> Result<OwnedFd, Errno> {
-    let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
-    Filter::advertisements().attach(socket.as_fd())?;
-    set(&socket, sockopt::Ipv6MulticastHops, &HOP_LIMIT)?;
-    Ok(socket)
-}
-
-/// Opens a socket with the port of DHCPv6 clients.
-fn open_client(ifname: &str) -> Result<OwnedFd, Errno> {
-    let socket = open(SockType::Datagram, None, ifname)?;
-    set(&socket, sockopt::Ipv6V6Only, &true)?;
-    set(&socket, sockopt::ReuseAddr, &true)?; // the container may run a client of its own for other links
-    let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0);
-    bind(socket.as_raw_fd(), &SockaddrIn6::from(any))?;
-    Ok(socket)
-}
-
 /// Opens a socket that receives nothing from other links.
 fn open(kind: SockType, protocol: Option<SockProtocol>, ifname: &str) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Inet6, kind, flags, protocol)?;
-    set(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
+    setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
     Ok(socket)
-}
-
-fn set<O: SetSockOpt>(socket: &OwnedFd, option: O, value: &O::Val) -> Result<(), Errno> {
-    setsockopt(socket, option, value)
 }

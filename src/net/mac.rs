@@ -87,13 +87,11 @@ impl FromStr for MacAddr {
 
     fn from_str(text: &str) -> Result<MacAddr, Mistake> {
         let octets = octets_in(text).filter(|octets| matches!(octets.len(), 6 | 8 | 20));
-        octets.map(MacAddr).ok_or_else(|| invalid(text))
+        octets.map(MacAddr).ok_or_else(|| {
+            Mistake::new(format_args!("{text:?} is not a hardware address"))
+                .expecting("one like 0a:58:0a:01:02:03")
+        })
     }
-}
-
-fn invalid(text: &str) -> Mistake {
-    Mistake::new(format_args!("{text:?} is not a hardware address"))
-        .expecting("one like 0a:58:0a:01:02:03")
 }
 
 /// The octets of a text of hex digits in groups, all of the length that belongs to the separator.

@@ -48,25 +48,15 @@ fn addresses_of(netns: &Netns) -> Result<Vec<IpAddr>> {
 fn kept() -> Result<Vec<PathBuf>> {
     let mut paths = vec![];
     for dir in NAMED {
-        paths.extend(paths_if_there(dir)?);
+        match paths_in(Path::new(dir)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+            found => paths.extend(found.map_err(|e| Error::io(format_args!("open {dir}"), &e))?),
+        }
     }
-    paths.extend(all_mounted()?);
-    Ok(paths)
-}
-
-/// Where network namespaces are mounted.
-fn all_mounted() -> Result<Vec<PathBuf>> {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo")
         .map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?;
-    Ok(mounts.lines().filter_map(mounted).collect())
-}
-
-/// The paths in a directory; none if it does not exist.
-fn paths_if_there(dir: &str) -> Result<Vec<PathBuf>> {
-    match paths_in(Path::new(dir)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        paths => paths.map_err(|e| Error::io(format_args!("open {dir}"), &e)),
-    }
+    paths.extend(mounts.lines().filter_map(mounted));
+    Ok(paths)
 }
 
 /// One thread of each namespace that has any.
@@ -89,15 +79,12 @@ impl Threads {
         match fs::read_link(&path) {
             Ok(link) => self.paths.extend(self.links.insert(link).then_some(path)),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                self.add_unreadable(thread.join("net"));
+                let net = thread.join("net");
+                let is_new = self.nets.insert(inode(&net));
+                self.unreadable.extend(is_new.then_some(net));
             }
             Err(_) => (), // it has exited
         }
-    }
-
-    fn add_unreadable(&mut self, net: PathBuf) {
-        let is_new = self.nets.insert(inode(&net));
-        self.unreadable.extend(is_new.then_some(net));
     }
 }
 
@@ -129,14 +116,12 @@ fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
 /// Reads a file of a /proc/net; empty if it does not exist.
 fn read_if_there(path: &Path) -> Result<String> {
     match fs::read_to_string(path) {
-        Err(e) if is_gone(&e) => Ok(String::new()),
+        // The kernel lacks the family.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        // The thread has exited.
+        Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(String::new()),
         text => text.map_err(|e| Error::io(format_args!("read {}", path.display()), &e)),
     }
-}
-
-/// Whether the thread has exited, or the kernel lacks the family.
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 /// Parses the addresses in fib_trie: `|-- 10.1.0.2`, and on the next line `/32 host LOCAL`.
@@ -160,12 +145,10 @@ fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// The paths in a directory with a number as their name: processes, or threads.
 fn numbered(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = paths_in(dir)?;
-    paths.retain(|path| is_numbered(path));
+    paths.retain(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok())
+    });
     Ok(paths)
-}
-
-fn is_numbered(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok())
 }
 
 /// Where a line of mountinfo mounts a network namespace: `36 35 0:4 net:[4026532281] /run/netns/x

@@ -223,21 +223,19 @@ impl Netns {
     /// The lock is the byte at the namespace's inode number in a file that only root can open. No
     /// other namespace gets the number while the lock is held, because the namespace is open.
     pub fn lock(&self, deadline: Deadline) -> Result<Lock<'_>> {
-        let own = self.lock_byte(deadline.limit(LOCK_PATIENCE))?;
+        let limit = deadline.limit(LOCK_PATIENCE);
+        let what = format!("lock netns {:?}", self.path);
+        let failed = |e: io::Error| Error::io(format_args!("{what}: {LOCK:?}"), &e);
+        let file = plain_file::make_private_directory(Path::new(LOCK_DIR))
+            .and_then(|()| plain_file::open_or_create(Path::new(LOCK)))
+            .map_err(failed)?;
+        let byte = FileLock::Bytes(Range::byte(self.identity()?.1), Mode::Exclusive);
+        let own = file_lock::take_within(file, byte, limit)
+            .map_err(failed)?
+            .ok_or_else(|| file_lock::not_free(&what, Path::new(LOCK), None, limit))?;
         let reference_s =
             self.lock_as_reference(deadline.limit(REFERENCE_PATIENCE)).unwrap_or(None);
         Ok(Lock { netns: &self.file, _own: own, _reference_s: reference_s })
-    }
-
-    /// Locks the byte of the lock file that belongs to the namespace.
-    fn lock_byte(&self, limit: Duration) -> Result<File> {
-        let what = format!("lock netns {:?}", self.path);
-        let failed = |e: io::Error| Error::io(format_args!("{what}: {LOCK:?}"), &e);
-        let file = open_lock().map_err(failed)?;
-        let byte = FileLock::Bytes(Range::byte(self.identity()?.1), Mode::Exclusive);
-        file_lock::take_within(file, byte, limit)
-            .map_err(failed)?
-            .ok_or_else(|| file_lock::not_free(&what, Path::new(LOCK), None, limit))
     }
 
     /// Takes flock on the namespace's file, as the reference's sbr does; returns the file that has
@@ -297,45 +295,28 @@ fn enter_for_good(file: &File, path: &str) -> Result<()> {
         .map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
 }
 
-fn open_lock() -> io::Result<File> {
-    plain_file::make_private_directory(Path::new(LOCK_DIR))?;
-    plain_file::open_or_create(Path::new(LOCK))
-}
-
 fn open(path: &str) -> Result<Netns, Unopened> {
     let what = format!("open netns {path:?}");
-    let file = open_file(path).map_err(|e| unopened(&what, &e))?;
-    require_nsfs(&what, &file)?;
-    Ok(Netns { file, path: path.to_owned(), netlink: OnceCell::new() })
-}
-
-/// Whatever is at the path, opening it must not block (a FIFO) or become our controlling terminal.
-fn open_file(path: &str) -> io::Result<File> {
+    // Whatever is there, opening it must not block (a FIFO) or become our controlling terminal.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-fn unopened(what: &str, e: &io::Error) -> Unopened {
-    let error = Error::io(what, e).with_code(Code::INVALID_NETNS);
-    if is_gone(e) { Unopened::Gone(error) } else { Unopened::Refused(error) }
-}
-
-fn is_gone(e: &io::Error) -> bool {
-    let errno = e.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO))
-}
-
-/// Fails if the open file is no namespace.
-fn require_nsfs(what: &str, file: &File) -> Result<(), Unopened> {
-    let found = fstatfs(file).map_err(|e| Unopened::Refused(Error::kernel(what, e)))?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| {
+        let error = Error::io(&what, &e).with_code(Code::INVALID_NETNS);
+        let errno = e.raw_os_error().map(Errno::from_raw);
+        if matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO)) {
+            Unopened::Gone(error)
+        } else {
+            Unopened::Refused(error)
+        }
+    })?;
+    let found = fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(&what, e)))?;
     let kind = found.filesystem_type();
-    if kind == NSFS {
-        return Ok(());
+    if kind != NSFS {
+        let error = Error::new(Code::INVALID_NETNS, format!("{what}: it is not a namespace"));
+        return Err(Unopened::Gone(
+            error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
+        ));
     }
-    let error = Error::new(Code::INVALID_NETNS, format!("{what}: it is not a namespace"));
-    Err(Unopened::Gone(
-        error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
-    ))
+    Ok(Netns { file, path: path.to_owned(), netlink: OnceCell::new() })
 }
 
 #[cfg(test)]

@@ -43,16 +43,25 @@ const OBSTACLES: [(&str, &str, &str); 3] = [
 /// CAP_SYS_ADMIN into a new user namespace. Its children get a new PID namespace, which ends with the
 /// first child. [`EMPTY`] directories hide the machine's.
 pub fn enter() -> Result<()> {
-    unshare_all().map_err(|e| explained(&e))?;
-    hide_machine()
-}
-
-fn unshare_all() -> io::Result<()> {
     let wanted = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
-    match leave(wanted) {
+    let left = match leave(wanted) {
         Err(Errno::EPERM) => become_root_in(wanted),
-        left => Ok(left?),
+        left => left.map_err(io::Error::from),
+    };
+    left.map_err(|e| explained(&e))?;
+    let nothing: Option<&str> = None;
+    let all = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    let refused = |dir, e: Errno| explained(&e.into()).context(format_args!("mount on {dir}"));
+    mount(nothing, "/", nothing, all, nothing).map_err(|e| refused("/", e))?;
+    for dir in EMPTY {
+        let mounted = mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"));
+        mounted.map_err(|e| refused(dir, e))?;
     }
+    // The links of this namespace. Where the kernel refuses, as in a container whose runtime has
+    // made it read-only, the addresses of PCI devices are the machine's.
+    let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::MS_RDONLY, nothing);
+    let netns_dir = Path::new(NETNS_DIR);
+    fs::create_dir(netns_dir).map_err(Error::at_path("create", netns_dir))
 }
 
 /// Moves this process, or this thread if it then ends, into new namespaces.
@@ -71,25 +80,6 @@ fn become_root_in(namespaces: CloneFlags) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-fn hide_machine() -> Result<()> {
-    let nothing: Option<&str> = None;
-    let all = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(nothing, "/", nothing, all, nothing).map_err(|e| refused("/", e))?;
-    for dir in EMPTY {
-        let mounted = mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"));
-        mounted.map_err(|e| refused(dir, e))?;
-    }
-    // The links of this namespace. Where the kernel refuses, as in a container whose runtime has
-    // made it read-only, the addresses of PCI devices are the machine's.
-    let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::MS_RDONLY, nothing);
-    let netns_dir = Path::new(NETNS_DIR);
-    fs::create_dir(netns_dir).map_err(Error::at_path("create", netns_dir))
-}
-
-fn refused(mount: &str, errno: Errno) -> Error {
-    explained(&errno.into()).context(format_args!("mount on {mount}"))
-}
-
 /// Shows the processes of this PID namespace in /proc; called in its first process. Whether it does:
 /// the kernel refuses in a container whose runtime hides parts of /proc.
 pub fn show_own_processes() -> bool {
@@ -99,22 +89,20 @@ pub fn show_own_processes() -> bool {
 /// The error, with what stands in the way.
 fn explained(error: &io::Error) -> Error {
     let wrapped = Error::io("make namespaces", error);
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSPC) => wrapped.with_details(obstacle()),
-        Some(Errno::EINVAL) => wrapped.with_details(
-            "in a chroot, or on a kernel without user namespaces: run it as root on the host",
-        ),
-        _ => wrapped,
-    }
-}
-
-fn obstacle() -> &'static str {
     let is_there = |(file, text, _): &&(&str, &str, &str)| {
         fs::read_to_string(file).is_ok_and(|found| found.trim_end() == *text)
     };
     let inside_container = "a container's runtime may forbid it: run it on the host, \
                             or in a container with CAP_SYS_ADMIN and without a seccomp filter";
-    OBSTACLES.iter().find(is_there).map_or(inside_container, |(.., advice)| advice)
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSPC) => wrapped.with_details(
+            OBSTACLES.iter().find(is_there).map_or(inside_container, |(.., advice)| advice),
+        ),
+        Some(Errno::EINVAL) => wrapped.with_details(
+            "in a chroot, or on a kernel without user namespaces: run it as root on the host",
+        ),
+        _ => wrapped,
+    }
 }
 
 /// Deletes the file that keeps a namespace, as `ip netns delete NAME` does. The namespace goes when
@@ -130,18 +118,21 @@ pub fn delete_netns(name: &str) -> Result<()> {
 /// path.
 pub fn create_netns(name: &str) -> Result<String> {
     let path = Path::new(NETNS_DIR).join(name);
-    let made = File::create_new(&path).and_then(|_| keep_new_netns(&path));
+    let mount_on_file =
+        |own: &str| Ok(mount(Some(own), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?);
+    let made = File::create_new(&path).and_then(|_| in_new_netns(mount_on_file));
     made.map_err(Error::at_path("make the namespace", &path))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Mounts a new namespace, of a thread that then ends, on the file.
-fn keep_new_netns(path: &Path) -> io::Result<()> {
+/// Runs `keep` with the path of a new namespace, on a thread of it that then ends.
+pub(super) fn in_new_netns<T: Send>(
+    keep: impl FnOnce(&str) -> io::Result<T> + Send,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, || {
             leave(CloneFlags::CLONE_NEWNET)?;
-            let (own, nothing) = ("/proc/thread-self/ns/net", None::<&str>);
-            Ok(mount(Some(own), path, nothing, MsFlags::MS_BIND, nothing)?)
+            keep("/proc/thread-self/ns/net")
         })?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -47,9 +47,10 @@ impl Sysfs {
     /// Mounts sysfs for the namespace of this thread; None if that is refused: before Linux 5.2, by
     /// a security module, or in a user namespace.
     pub fn open() -> Result<Option<Sysfs>> {
+        use Errno::{EACCES, ENODEV, ENOSYS, EOPNOTSUPP, EPERM};
         match mount() {
             Ok(mount) => Ok(Some(Sysfs(mount))),
-            Err(errno) if is_unavailable(errno) => Ok(None),
+            Err(ENOSYS | EPERM | EACCES | ENODEV | EOPNOTSUPP) => Ok(None),
             Err(errno) => Err(Error::kernel("mount sysfs", errno)),
         }
     }
@@ -62,50 +63,44 @@ impl Sysfs {
 
     /// The link whose directory has this inode, if it is in the namespace.
     pub fn link_of_inode(&self, inode: u64) -> Result<Option<SysfsLink>> {
-        let name = self
-            .name_of_inode(inode)
-            .map_err(|e| Error::io(format_args!("read {LINKS} of sysfs"), &e))?;
-        let Some(name) = name else { return Ok(None) };
+        let find_name = || -> io::Result<Option<String>> {
+            for entry in fs::read_dir(self.path(LINKS))? {
+                let name = entry?.file_name();
+                let Some(name) = name.to_str() else { continue }; // link names are bytes; iproute2 makes only UTF-8 ones
+                let found = none_if_gone(fs::metadata(self.path(LINKS).join(name)))?;
+                if found.is_some_and(|found| found.ino() == inode) {
+                    return Ok(Some(name.to_owned()));
+                }
+            }
+            Ok(None)
+        };
+        let found = find_name().map_err(|e| Error::io(format_args!("read {LINKS} of sysfs"), &e));
+        let Some(name) = found? else { return Ok(None) };
         // Another link may have taken the name since.
         Ok(self.link(&name)?.filter(|link| link.inode == inode))
     }
 
-    fn name_of_inode(&self, inode: u64) -> io::Result<Option<String>> {
-        for entry in fs::read_dir(self.path(LINKS))? {
-            let name = entry?.file_name();
-            let Some(name) = name.to_str() else { continue }; // link names are bytes; iproute2 makes only UTF-8 ones
-            if self.has_inode(name, inode)? {
-                return Ok(Some(name.to_owned()));
-            }
-        }
-        Ok(None)
-    }
-
-    fn has_inode(&self, name: &str, inode: u64) -> io::Result<bool> {
-        let found = none_if_gone(fs::metadata(self.path(LINKS).join(name)))?;
-        Ok(found.is_some_and(|found| found.ino() == inode))
-    }
-
     /// The names of the links of this hardware; None if the hardware no longer exists.
     pub fn links_of_hardware(&self, hardware: &str) -> Result<Option<Vec<String>>> {
-        self.read_hardware(hardware)
-            .map_err(|e| Error::io(format_args!("read {hardware} of sysfs"), &e))
-    }
-
-    fn read_hardware(&self, hardware: &str) -> io::Result<Option<Vec<String>>> {
-        if none_if_gone(fs::metadata(self.path(hardware)))?.is_none() {
-            return Ok(None);
-        }
-        let Some(entries) = none_if_gone(fs::read_dir(self.path(hardware).join("net")))? else {
-            return Ok(Some(vec![])); // all its links are in other namespaces
+        let read = || -> io::Result<Option<Vec<String>>> {
+            if none_if_gone(fs::metadata(self.path(hardware)))?.is_none() {
+                return Ok(None);
+            }
+            let Some(entries) = none_if_gone(fs::read_dir(self.path(hardware).join("net")))? else {
+                return Ok(Some(vec![])); // all its links are in other namespaces
+            };
+            entries
+                .map(|entry| Ok(Some(entry?.file_name().to_string_lossy().into_owned())))
+                .collect()
         };
-        names_of(entries).map(Some)
+        read().map_err(|e| Error::io(format_args!("read {hardware} of sysfs"), &e))
     }
 
     fn read_link(&self, name: &str) -> io::Result<SysfsLink> {
         let path = self.path(LINKS).join(name);
         // Read everything through the open directory: another link may take the name in between.
-        let directory = open_directory(&path)?;
+        let directory =
+            OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
         let hardware = hardware_of(&fs::read_link(&path)?);
         let port = none_if_gone(read_number(&directory, "dev_port"))?.unwrap_or_default();
         Ok(SysfsLink {
@@ -125,14 +120,6 @@ fn path_of(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
 }
 
-fn names_of(entries: fs::ReadDir) -> io::Result<Vec<String>> {
-    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
-}
-
-fn open_directory(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
-}
-
 fn read_number(directory: &File, file: &str) -> io::Result<u32> {
     let text = fs::read_to_string(path_of(directory).join(file))?;
     text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
@@ -146,20 +133,11 @@ fn hardware_of(target: &Path) -> Option<String> {
 }
 
 fn none_if_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result.map(Some) {
-        Err(e) if is_gone(&e) => Ok(None),
-        result => result,
+    let Err(e) = &result else { return result.map(Some) };
+    match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR) => Ok(None),
+        _ => result.map(Some),
     }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR))
-}
-
-/// Whether the kernel cannot mount sysfs here, or does not let this process do it.
-fn is_unavailable(errno: Errno) -> bool {
-    use Errno::{EACCES, ENODEV, ENOSYS, EOPNOTSUPP, EPERM};
-    [ENOSYS, EPERM, EACCES, ENODEV, EOPNOTSUPP].contains(&errno)
 }
 
 fn mount() -> Result<OwnedFd, Errno> {

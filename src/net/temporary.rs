@@ -2,16 +2,14 @@
 //! process, and as long as processes are in it.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd as _;
-use std::thread;
 
-use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 
 use super::netns::Netns;
-use super::private::leave;
+use super::private::{in_new_netns, leave};
 use crate::error::{Error, Result, warn};
 
 /// LOOPBACK_IFINDEX of the kernel.
@@ -29,7 +27,8 @@ pub struct Temporary {
 impl Temporary {
     /// Makes the namespace, with `lo` up: without it a command cannot even reach its own address.
     pub fn create() -> Result<Temporary> {
-        let file = new_netns().map_err(|e| Error::io("make a network namespace", &e))?;
+        let file = in_new_netns(|path| File::open(path))
+            .map_err(|e| Error::io("make a network namespace", &e))?;
         let namespace = Temporary { file };
         let netns = Netns::open(&namespace.path())?;
         let netlink = netns.netlink()?;
@@ -48,8 +47,10 @@ impl Temporary {
     /// Moves this single-threaded process into the namespace and into a mount namespace of its own,
     /// as `ip netns exec` does: /sys shows the links in there, and /etc/resolv.conf has this text,
     /// unless the host has no such file: it may be a dangling link.
+    #[expect(clippy::disallowed_methods, reason = "the whole process moves, and never returns")]
     pub fn enter(&self, resolv_conf: Option<&str>) -> Result<()> {
-        self.enter_netns().map_err(|e| Error::kernel("enter the temporary namespace", e))?;
+        setns(&self.file, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| Error::kernel("enter the temporary namespace", e))?;
         leave(CloneFlags::CLONE_NEWNS).map_err(|e| Error::kernel("make a mount namespace", e))?;
         // Mounts of the host still arrive, and none of these leaves.
         mount_on("/", None, MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
@@ -61,48 +62,30 @@ impl Temporary {
         let _ = mount_on(SYS, Some("sysfs"), SAFE);
         Ok(())
     }
-
-    #[expect(clippy::disallowed_methods, reason = "the whole process moves, and never returns")]
-    fn enter_netns(&self) -> nix::Result<()> {
-        setns(&self.file, CloneFlags::CLONE_NEWNET)
-    }
 }
 
 /// The flags of file systems that hold neither programs nor devices.
 const SAFE: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
-
-/// Opens a new namespace, of a thread that then ends.
-fn new_netns() -> io::Result<File> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().spawn_scoped(scope, || {
-            leave(CloneFlags::CLONE_NEWNET)?;
-            File::open("/proc/thread-self/ns/net")
-        })?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
 
 /// Mounts a file of a tmpfs on /etc/resolv.conf. No directory of the host gets the file: the tmpfs
 /// hides /sys until the file is mounted, and then only that mount keeps it.
 fn replace_resolv_conf(text: &str) -> Result<()> {
     mount_on(SYS, Some("tmpfs"), SAFE)?;
     let file = format!("{SYS}/resolv.conf");
-    let bound = fs::write(&file, text).and_then(|()| Ok(bind_if_there(&file, RESOLV_CONF)?));
-    let bound = bound.map_err(|e| Error::io(format_args!("mount on {RESOLV_CONF}"), &e));
+    let (nothing, bind) = (None::<&str>, MsFlags::MS_BIND);
+    let bound = fs::write(&file, text)
+        .and_then(|()| Ok(mount(Some(file.as_str()), RESOLV_CONF, nothing, bind, nothing)?));
     umount2(SYS, MntFlags::MNT_DETACH)
         .map_err(|e| Error::kernel(format_args!("unmount {SYS}"), e))?;
-    bound
-}
-
-/// Mounts a file on another. Where that does not exist there is nothing to mount on, and a new file
-/// would be the host's: warn, and let the command run without.
-fn bind_if_there(from: &str, to: &str) -> Result<(), Errno> {
-    match mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>) {
-        Err(Errno::ENOENT) => {
-            warn(format_args!("{to} does not exist, so the command gets no resolver settings"));
+    match bound {
+        // There is nothing to mount on, and a new file would be the host's: run the command without.
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            warn(format_args!(
+                "{RESOLV_CONF} does not exist, so the command gets no resolver settings"
+            ));
             Ok(())
         }
-        bound => bound,
+        bound => bound.map_err(|e| Error::io(format_args!("mount on {RESOLV_CONF}"), &e)),
     }
 }
 

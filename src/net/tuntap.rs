@@ -1,7 +1,6 @@
 //! Tap interfaces (Documentation/networking/tuntap.rst), created by ioctl on /dev/net/tun.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsRawFd as _;
 
 use nix::errno::Errno;
@@ -72,13 +71,11 @@ pub fn create_tap(spec: &TapSpec) -> Result<()> {
         set_group(&tun, group)?;
     }
     // Last, so that the interface goes with the descriptor if an earlier step failed.
-    persist(&tun, &spec.name)
-}
-
-fn persist(tun: &File, name: &str) -> Result<()> {
     // SAFETY: TUNSETPERSIST takes a number.
     let persisted = unsafe { ioctl::set_persist(tun.as_raw_fd(), 1) };
-    persisted.map_err(|e| Error::kernel(format_args!("make tap {name:?} persistent"), e)).map(drop)
+    persisted
+        .map_err(|e| Error::kernel(format_args!("make tap {:?} persistent", spec.name), e))
+        .map(drop)
 }
 
 /// Opens an existing tap interface of this thread's namespace: each read of the file is a frame
@@ -96,41 +93,25 @@ pub fn require_device() -> Result<()> {
 }
 
 fn open() -> Result<File> {
-    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| not_opened(&e))
-}
-
-fn not_opened(error: &io::Error) -> Error {
-    let error = Error::io(format_args!("open {DEVICE}"), error);
-    if error.is_not_found() { error.with_details(module::advice(module::TUN)) } else { error }
+    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
+        let error = Error::io(format_args!("open {DEVICE}"), &e);
+        if error.is_not_found() { error.with_details(module::advice(module::TUN)) } else { error }
+    })
 }
 
 fn attach(tun: &File, spec: &TapSpec, extra: libc::c_int) -> Result<(), Errno> {
     let queues = if spec.multi_queue { IFF_MULTI_QUEUE } else { 0 };
-    let request = ifreq(&spec.name, IFF_TAP | IFF_NO_PI | queues | extra)?;
-    // SAFETY: TUNSETIFF reads an ifreq, and writes the name into the kernel's copy only.
-    unsafe { ioctl::set_iff(tun.as_raw_fd(), &request) }.map(drop)
-}
-
-fn ifreq(name: &str, flags: libc::c_int) -> Result<libc::ifreq, Errno> {
-    let ifr_name = ifr_name(name)?;
-    let ifru_flags = lower_half(flags);
-    Ok(libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } })
-}
-
-fn lower_half(flags: libc::c_int) -> libc::c_short {
-    let [low, high, ..] = flags.to_le_bytes();
-    libc::c_short::from_le_bytes([low, high])
-}
-
-fn ifr_name(name: &str) -> Result<[libc::c_char; IFNAMSIZ], Errno> {
-    if name.len() >= IFNAMSIZ {
+    let ifru_flags = (IFF_TAP | IFF_NO_PI | queues | extra) as libc::c_short;
+    if spec.name.len() >= IFNAMSIZ {
         return Err(Errno::ENAMETOOLONG);
     }
     let mut ifr_name = [0; IFNAMSIZ];
-    for (to, byte) in ifr_name.iter_mut().zip(name.bytes()) {
+    for (to, byte) in ifr_name.iter_mut().zip(spec.name.bytes()) {
         *to = libc::c_char::from_ne_bytes([byte]);
     }
-    Ok(ifr_name)
+    let request = libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } };
+    // SAFETY: TUNSETIFF reads an ifreq, and writes the name into the kernel's copy only.
+    unsafe { ioctl::set_iff(tun.as_raw_fd(), &request) }.map(drop)
 }
 
 fn set_owner(tun: &File, id: u32) -> Result<()> {

@@ -17,36 +17,28 @@ const CONFIGURATIONS: [&str; 5] = [
 /// is loaded, is part of the kernel, or can be loaded. Of a kernel that loads no modules the answer
 /// is yes, because a request starts no program there.
 pub fn is_there_or_loads(module: &str) -> bool {
-    let root = Path::new("/");
-    is_loaded(root, module) || has_no_modprobe(root) || is_in_kernel_or_loads(root, module)
+    is_there_or_loads_on(Path::new("/"), module)
 }
 
-fn is_loaded(root: &Path, module: &str) -> bool {
-    root.join("sys/module").join(module).exists()
-}
-
-/// Whether the kernel starts no modprobe: it was built without modules, or the path is empty.
-fn has_no_modprobe(root: &Path) -> bool {
-    text(&root.join("proc/sys/kernel/modprobe")).trim().is_empty()
-}
-
-/// A module that is part of the kernel has no directory below /sys/module unless it has parameters.
-fn is_in_kernel_or_loads(root: &Path, module: &str) -> bool {
+fn is_there_or_loads_on(root: &Path, module: &str) -> bool {
+    // The kernel was built without modules, or the path is empty.
+    let has_no_modprobe = text(&root.join("proc/sys/kernel/modprobe")).trim().is_empty();
+    if has_no_modprobe || root.join("sys/module").join(module).exists() {
+        return true;
+    }
+    // A module that is part of the kernel has no directory there unless it has parameters.
     let release = text(&root.join("proc/sys/kernel/osrelease"));
     let modules = root.join("lib/modules").join(release.trim());
     let file = format!("/{module}.ko");
     let is_in = |list: &str| text(&modules.join(list)).contains(&file);
-    is_in("modules.builtin") || (is_in("modules.dep") && !is_blocked(root, module))
+    let is_blocked_in = |dir: &&str| {
+        let files = fs::read_dir(root.join(dir)).into_iter().flatten().flatten();
+        files.map(|file| text(&file.path())).any(|config| blocks(&config, module))
+    };
+    is_in("modules.builtin") || is_in("modules.dep") && !CONFIGURATIONS.iter().any(is_blocked_in)
 }
 
 /// Whether a configuration of modprobe excludes the module, or replaces it by a command.
-fn is_blocked(root: &Path, module: &str) -> bool {
-    CONFIGURATIONS.iter().any(|dir| {
-        let files = fs::read_dir(root.join(dir)).into_iter().flatten().flatten();
-        files.map(|file| text(&file.path())).any(|config| blocks(&config, module))
-    })
-}
-
 fn blocks(config: &str, module: &str) -> bool {
     config.lines().any(|line| {
         let mut words = line.split_whitespace();
@@ -84,10 +76,7 @@ mod tests {
     #[test]
     fn a_module_is_asked_for_if_it_is_there_or_loads() {
         let root = machine();
-        let answers = |module: &str| {
-            let root = root.path();
-            is_loaded(root, module) || has_no_modprobe(root) || is_in_kernel_or_loads(root, module)
-        };
+        let answers = |module: &str| is_there_or_loads_on(root.path(), module);
         for (module, asked) in
             [("loaded", true), ("builtin", true), ("there", true), ("base", true), ("miss", false)]
         {

@@ -18,9 +18,7 @@ use crate::hex;
 /// ifaddrmsg.
 const HEADER: usize = 8;
 /// The offsets of its fields.
-const IFA_FAMILY: usize = 0;
 const IFA_PREFIXLEN: usize = 1;
-const IFA_SCOPE: usize = 3;
 const IFA_INDEX: usize = 4;
 
 // linux/if_addr.h
@@ -94,9 +92,18 @@ impl KeptAddress {
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
-        let is_lasting = is_permanent && !is_made_by_kernel(attrs.ip(IFA_ADDRESS)?);
-        let text = kept_text(payload)?;
-        (read_u32(payload, IFA_INDEX)? == index && is_lasting).then_some(KeptAddress(text))
+        // The kernel gives a link such an address by itself.
+        let is_link_local =
+            matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if read_u32(payload, IFA_INDEX)? != index || !is_permanent || is_link_local {
+            return None;
+        }
+        let [family, prefix, _, scope, ..] = payload else { return None };
+        let mut text = hex::encode(&[*family, *prefix, *scope]);
+        for (kind, value) in attrs.iter().filter(|(kind, _)| KEPT.contains(kind)) {
+            text += &format!(" {kind:02x}{}", hex::encode(value));
+        }
+        Some(KeptAddress(text))
     }
 
     fn is_v6(&self) -> bool {
@@ -112,30 +119,14 @@ impl KeptAddress {
         message.header.prefix_len = prefix_len;
         message.header.scope = scope.into();
         message.header.index = index;
-        message.attributes = words.map(|word| kept_attribute(&word?)).collect::<Option<_>>()?;
+        for word in words {
+            let word = word?;
+            let (kind, value) = word.split_first()?;
+            let attribute = DefaultNla::new(u16::from(*kind), value.to_vec());
+            message.attributes.push(AddressAttribute::Other(attribute));
+        }
         Some(message)
     }
-}
-
-/// Whether the kernel gives a link this address by itself.
-fn is_made_by_kernel(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
-}
-
-/// The text of an address as [`KeptAddress`] has it.
-fn kept_text(payload: &[u8]) -> Option<String> {
-    let family = *payload.get(IFA_FAMILY)?;
-    let prefix = *payload.get(IFA_PREFIXLEN)?;
-    let mut text = hex::encode(&[family, prefix, *payload.get(IFA_SCOPE)?]);
-    let kept = Attrs::after(payload, HEADER).iter().filter(|(kind, _)| KEPT.contains(kind));
-    kept.for_each(|(kind, value)| text += &format!(" {kind:02x}{}", hex::encode(value)));
-    Some(text)
-}
-
-/// The attribute of an address's text: its type, then the value.
-fn kept_attribute(word: &[u8]) -> Option<AddressAttribute> {
-    let (kind, value) = word.split_first()?;
-    Some(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())))
 }
 
 /// How an address is added.
@@ -147,20 +138,14 @@ pub struct AddressOptions {
     pub subnet_on_link: bool,
 }
 
-impl AddressOptions {
-    fn flags(self, family: Family) -> AddressFlags {
-        let mut flags = AddressFlags::empty();
-        flags.set(AddressFlags::Nodad, family == Family::V6 && !self.detect_duplicates);
-        flags.set(AddressFlags::Noprefixroute, !self.subnet_on_link);
-        flags
-    }
-}
-
 impl Netlink {
     /// Adds an address. An IPv6 address without duplicate address detection is usable at once.
     pub fn add_address(&self, link: &Link, net: IpNet, options: AddressOptions) -> Result<()> {
         let mut message = message(link, net);
-        let flags = options.flags(Family::of_net(net));
+        let is_v6 = Family::of_net(net) == Family::V6;
+        let mut flags = AddressFlags::empty();
+        flags.set(AddressFlags::Nodad, is_v6 && !options.detect_duplicates);
+        flags.set(AddressFlags::Noprefixroute, !options.subnet_on_link);
         if !flags.is_empty() {
             message.attributes.push(AddressAttribute::Flags(flags));
         }

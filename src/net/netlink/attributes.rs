@@ -74,14 +74,9 @@ impl Attributes {
         let start = self.0.len();
         self.0.extend([0; 4]);
         fill(self);
-        self.end(start, kind | NLA_F_NESTED);
-        self
-    }
-
-    /// Writes the header of the attribute that begins at `start` and ends here.
-    fn end(&mut self, start: usize, kind: u16) {
-        let header = header(self.0.len() - start, kind);
+        let header = header(self.0.len() - start, kind | NLA_F_NESTED);
         self.0[start..start + 4].copy_from_slice(&header);
+        self
     }
 }
 

@@ -19,8 +19,8 @@ const IFI_INDEX: usize = 4;
 // linux/if_link.h, linux/if_bridge.h
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
-const BRIDGE_VLAN_INFO_PVID: u16 = 1 << 1;
-const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 1 << 2;
+/// BRIDGE_VLAN_INFO_PVID and BRIDGE_VLAN_INFO_UNTAGGED.
+const NATIVE_UNTAGGED: u16 = 1 << 1 | 1 << 2;
 const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 1 << 3;
 const BRIDGE_VLAN_INFO_RANGE_END: u16 = 1 << 4;
 
@@ -38,18 +38,6 @@ impl From<VlanFlags> for BridgeVlanInfoFlags {
         match flags {
             VlanFlags::Tagged => BridgeVlanInfoFlags::empty(),
             VlanFlags::NativeUntagged => BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged,
-        }
-    }
-}
-
-impl VlanFlags {
-    /// Reads bridge_vlan_info.flags.
-    fn read(flags: u16) -> VlanFlags {
-        const NATIVE_UNTAGGED: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
-        if flags & NATIVE_UNTAGGED == NATIVE_UNTAGGED {
-            VlanFlags::NativeUntagged
-        } else {
-            VlanFlags::Tagged
         }
     }
 }
@@ -73,18 +61,14 @@ impl VlanRange {
 
     /// A request of this type about the port's membership.
     fn request(self, kind: u16, port: &Link) -> Request {
-        Request::new(kind, &self.message(port))
-    }
-
-    fn message(self, port: &Link) -> LinkMessage {
         let flags = BridgeVlanInfoFlags::from(self.flags);
         let message = LinkBridgeVlan::new(port.index)
             .append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
-        if self.first == self.last {
-            message.vlan(self.first, flags).build()
-        } else {
-            message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build()
-        }
+        let message = match self.first == self.last {
+            true => message.vlan(self.first, flags),
+            false => message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags),
+        };
+        Request::new(kind, &message.build())
     }
 }
 
@@ -106,23 +90,15 @@ impl Netlink {
     /// The VLANs of a port, for CHECK. The kernel cannot filter this list, so it is read whole.
     pub fn port_vlans(&self, port: &Link) -> Result<Vec<(u16, VlanFlags)>> {
         let what = format_args!("list the VLANs of bridge port {:?}", port.name);
-        let lists = self.dump(&listing(), what, |payload| read_port(payload, port))?;
+        let mut message = LinkMessage::default();
+        message.header.interface_family = AddressFamily::Bridge;
+        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
+        let lists = self.dump(&Request::new(RTM_GETLINK, &message), what, |payload| {
+            let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
+            (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
+        })?;
         Ok(lists.concat())
     }
-}
-
-/// The request for the VLANs of all ports.
-fn listing() -> Request {
-    let mut message = LinkMessage::default();
-    message.header.interface_family = AddressFamily::Bridge;
-    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
-    Request::new(RTM_GETLINK, &message)
-}
-
-/// The VLANs in a message, if it is about this port.
-fn read_port(payload: &[u8], port: &Link) -> Option<Vec<(u16, VlanFlags)>> {
-    let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
-    (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
 }
 
 /// The largest VLAN id: it bounds the expansion of a range, whatever the message contains.
@@ -138,7 +114,8 @@ fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
             first = Some(id);
             continue;
         }
-        let member = VlanFlags::read(flags);
+        let is_native_untagged = flags & NATIVE_UNTAGGED == NATIVE_UNTAGGED;
+        let member = if is_native_untagged { VlanFlags::NativeUntagged } else { VlanFlags::Tagged };
         let from = first.take().filter(|_| flags & BRIDGE_VLAN_INFO_RANGE_END != 0).unwrap_or(id);
         vlans.extend((from..=id.min(LAST)).map(|id| (id, member)));
     }

@@ -102,13 +102,17 @@ impl RouteEntry {
         let header = RouteHeader::parse(payload).ok().filter(is_of_family)?;
         let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
         if family == Family::V6 {
-            find_mut(&mut attributes, RTA_MULTIPATH).for_each(|hops| keep_hops(hops, link));
+            for list in find_mut(&mut attributes, RTA_MULTIPATH) {
+                let kept = hops(list).filter(|hop| is_hop_through(hop, link));
+                *list = kept.flatten().copied().collect();
+            }
         }
         let dst = find(&attributes, RTA_DST).map_or(Some(family.unspecified()), read_ip)?;
         let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
         let table = find_u32(&attributes, RTA_TABLE).unwrap_or(u32::from(header.table));
+        let is_of_kernel = table == LOCAL || header.flags.bits() & RTM_F_CLONED != 0;
         let entry = RouteEntry { dst, table, header, attributes };
-        (entry.is_through(link) && !entry.is_of_kernel()).then_some(entry)
+        (entry.is_through(link) && !is_of_kernel).then_some(entry)
     }
 
     /// The route as a request adds it: rtmsg and its attributes.
@@ -124,11 +128,6 @@ impl RouteEntry {
     pub fn from_octets(octets: &[u8], link: &Link) -> Option<RouteEntry> {
         let mut read = Family::ALL.iter().filter_map(|of| RouteEntry::read(octets, *of, link));
         read.next().filter(|route| find(&route.attributes, RTA_EXPIRES).is_none())
-    }
-
-    /// Whether the kernel maintains the route itself.
-    fn is_of_kernel(&self) -> bool {
-        self.table == LOCAL || self.header.flags.bits() & RTM_F_CLONED != 0
     }
 
     fn is_through(&self, link: &Link) -> bool {
@@ -202,11 +201,11 @@ impl RouteEntry {
 
     /// Sorts so that each route comes after the routes that its gateway is reached by.
     pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
-        routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
-    }
-
-    fn has_gateway(&self) -> bool {
-        !self.gateways().is_empty() || find(&self.attributes, RTA_VIA).is_some()
+        routes.sort_by_key(|route| {
+            let has_gateway =
+                !route.gateways().is_empty() || find(&route.attributes, RTA_VIA).is_some();
+            (has_gateway, Reverse(u8::from(route.header.scope)))
+        });
     }
 
     fn text(&self, link: &Link) -> String {
@@ -219,15 +218,11 @@ impl RouteEntry {
         message.header = self.header.clone();
         message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
         message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
-        message.attributes = self.request_attributes().collect();
+        let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
+        let lasting = lasting.map(|(kind, value)| DefaultNla::new(kind, value));
+        message.attributes = lasting.map(RouteAttribute::Other).collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
-    }
-
-    /// The attributes that the kernel accepts in a request, except the table.
-    fn request_attributes(&self) -> impl Iterator<Item = RouteAttribute> {
-        let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
-        lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value)))
     }
 }
 
@@ -253,11 +248,6 @@ fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 fn is_hop_through(hop: &[u8], link: &Link) -> bool {
     read_u32(hop, RTNH_IFINDEX) == Some(link.index)
-}
-
-/// Keeps only the hops of a list that go through one link.
-fn keep_hops(list: &mut Vec<u8>, link: &Link) {
-    *list = hops(list).filter(|hop| is_hop_through(hop, link)).flatten().copied().collect();
 }
 
 fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
@@ -290,18 +280,10 @@ impl AddressEntry {
         let address =
             find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(read_ip)?;
         let net = IpNet::new(address, header.prefix_len).ok()?;
-        let entry = AddressEntry { net, header, attributes };
-        (entry.is_of(link) && entry.is_restorable()).then_some(entry)
-    }
-
-    /// Whether it is an IPv6 address of the link.
-    fn is_of(&self, link: &Link) -> bool {
-        self.header.family == AddressFamily::Inet6 && self.header.index == link.index
-    }
-
-    fn is_restorable(&self) -> bool {
-        let flags = find_u32(&self.attributes, IFA_FLAGS).unwrap_or_default();
-        flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0
+        let is_of_link = header.family == AddressFamily::Inet6 && header.index == link.index;
+        let flags = find_u32(&attributes, IFA_FLAGS).unwrap_or_default();
+        let is_restorable = flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0;
+        (is_of_link && is_restorable).then_some(AddressEntry { net, header, attributes })
     }
 
     fn message(&self) -> AddressMessage {
@@ -318,21 +300,17 @@ impl AddressEntry {
 impl Netlink {
     /// The routes through this link and no other, in all tables but the kernel's own.
     pub fn routes_through(&self, link: &Link) -> Result<Vec<RouteEntry>> {
+        let what = format_args!("list the routes through link {:?}", link.name);
         let mut all = vec![];
         for family in Family::ALL {
-            all.extend(self.routes_of_family_through(family, link)?);
+            let mut message = RouteMessage::default();
+            message.header.address_family = family.into();
+            message.attributes = vec![RouteAttribute::Oif(link.index)];
+            let request = Request::new(RTM_GETROUTE, &message);
+            let read = |payload: &[u8]| RouteEntry::read(payload, family, link);
+            all.extend(self.dump(&request, what, read)?);
         }
         Ok(all)
-    }
-
-    fn routes_of_family_through(&self, family: Family, link: &Link) -> Result<Vec<RouteEntry>> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family.into();
-        message.attributes = vec![RouteAttribute::Oif(link.index)];
-        let what = format_args!("list the routes through link {:?}", link.name);
-        self.dump(&Request::new(RTM_GETROUTE, &message), what, |payload| {
-            RouteEntry::read(payload, family, link)
-        })
     }
 
     /// Adds a route after any other to its destination; the very same route may exist already.

@@ -52,16 +52,6 @@ pub enum Side {
     Destination,
 }
 
-impl Side {
-    /// The offset of the address in a header.
-    fn offset(self, family: Family) -> u32 {
-        match self {
-            Side::Source => SOURCE[family as usize],
-            Side::Destination => DESTINATION[family as usize],
-        }
-    }
-}
-
 /// What happens to a packet that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -104,24 +94,36 @@ impl Filter {
 
     /// A filter for the packets that come from, or go to, this subnet.
     pub fn of_subnet(priority: u16, side: Side, subnet: &IpNet, verdict: Verdict) -> Filter {
-        let mut keys = keys_of(side, subnet);
+        let values = words(&octets(subnet.addr()));
+        let masks = words(&octets(subnet.netmask()));
+        let family = Family::of_net(*subnet) as usize;
+        let offset = match side {
+            Side::Source => SOURCE[family],
+            Side::Destination => DESTINATION[family],
+        };
+        let offsets = (offset..).step_by(4);
+        let key = |((value, mask), offset)| Key { mask, value: value & mask, offset };
+        let mut keys: Vec<Key> = values.into_iter().zip(masks).zip(offsets).map(key).collect();
         let asked = keys.iter().filter(|key| key.mask != 0).count();
         keys.truncate(asked.max(1)); // the kernel requires one
-        Filter { priority, protocol: protocol_of(subnet), keys, verdict }
-    }
-
-    /// The class that the options name.
-    fn class(&self) -> Handle {
-        match self.verdict {
-            Verdict::Class(class) => class,
-            // as the reference sets it, without an effect
-            Verdict::Redirect(_) | Verdict::Receive(_) | Verdict::Other => Handle::new(1, 1),
-        }
+        let protocol = match subnet {
+            IpNet::V4(_) => ETH_P_IP,
+            IpNet::V6(_) => ETH_P_IPV6,
+        };
+        Filter { priority, protocol, keys, verdict }
     }
 
     fn options(&self) -> Vec<u8> {
+        let class = match self.verdict {
+            Verdict::Class(class) => class,
+            // as the reference sets it, without an effect
+            Verdict::Redirect(_) | Verdict::Receive(_) | Verdict::Other => Handle::new(1, 1),
+        };
+        let mut selector = vec![TERMINAL, 0, self.keys.len() as u8];
+        selector.resize(SELECTOR, 0);
+        selector.extend(self.keys.iter().flat_map(|key| key.to_bytes()));
         let mut options = Attributes::default();
-        options.u32(TCA_U32_CLASSID, self.class().number()).raw(TCA_U32_SEL, &self.selector());
+        options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &selector);
         let action = match self.verdict {
             Verdict::Redirect(link) => Some((TCA_EGRESS_REDIR, link)),
             Verdict::Receive(link) => Some((TCA_INGRESS_REDIR, link)),
@@ -135,13 +137,6 @@ impl Filter {
         options.bytes().to_vec()
     }
 
-    fn selector(&self) -> Vec<u8> {
-        let mut bytes = vec![TERMINAL, 0, self.keys.len() as u8];
-        bytes.resize(SELECTOR, 0);
-        bytes.extend(self.keys.iter().flat_map(|key| key.to_bytes()));
-        bytes
-    }
-
     /// Reads a filter; None for the tables of a u32, which the kernel reports too and which select
     /// nothing.
     fn read(payload: &[u8]) -> Option<Filter> {
@@ -150,15 +145,12 @@ impl Filter {
         let priority = (info >> 16) as u16;
         let options = attrs.nested(TCA_OPTIONS)?;
         if attrs.text(TCA_KIND)? != KIND {
-            return Some(Filter::of_other_kind(priority));
+            return Some(Filter { priority, protocol: 0, keys: vec![], verdict: Verdict::Other });
         }
         let protocol = u16::from_be(info as u16);
-        let keys = keys(options.bytes(TCA_U32_SEL)?);
+        let keys = options.bytes(TCA_U32_SEL)?.get(SELECTOR..).unwrap_or_default();
+        let keys = keys.chunks_exact(KEY).filter_map(Key::read).collect();
         Some(Filter { priority, protocol, keys, verdict: verdict(options) })
-    }
-
-    fn of_other_kind(priority: u16) -> Filter {
-        Filter { priority, protocol: 0, keys: vec![], verdict: Verdict::Other }
     }
 }
 
@@ -176,20 +168,11 @@ impl Key {
     }
 }
 
-fn protocol_of(subnet: &IpNet) -> u16 {
-    match subnet {
-        IpNet::V4(_) => ETH_P_IP,
-        IpNet::V6(_) => ETH_P_IPV6,
-    }
-}
-
-/// The keys for a whole address, of which the last may match anything.
-fn keys_of(side: Side, subnet: &IpNet) -> Vec<Key> {
-    let values = words(&octets(subnet.addr()));
-    let masks = words(&octets(subnet.netmask()));
-    let offsets = (side.offset(Family::of_net(*subnet))..).step_by(4);
-    let key = |((value, mask), offset)| Key { mask, value: value & mask, offset };
-    values.into_iter().zip(masks).zip(offsets).map(key).collect()
+fn redirect(action: &mut Attributes, way: u32, link: u32) {
+    action.text(TCA_ACT_KIND, "mirred").nest(TCA_ACT_OPTIONS, |options| {
+        // tc_mirred: index, capabilities, what happens to the packet here, two counts, action, link
+        options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, way, link]);
+    });
 }
 
 /// Reads what a filter does. The reference adds a second action after the one that takes the
@@ -216,18 +199,6 @@ fn redirection(action: Attrs<'_>) -> Option<Verdict> {
         TCA_INGRESS_REDIR => Some(Verdict::Receive(link)),
         _ => None,
     }
-}
-
-fn redirect(action: &mut Attributes, way: u32, link: u32) {
-    action.text(TCA_ACT_KIND, "mirred").nest(TCA_ACT_OPTIONS, |options| {
-        // tc_mirred: index, capabilities, what happens to the packet here, two counts, action, link
-        options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, way, link]);
-    });
-}
-
-fn keys(selector: &[u8]) -> Vec<Key> {
-    let keys = selector.get(SELECTOR..).unwrap_or_default();
-    keys.chunks_exact(KEY).filter_map(Key::read).collect()
 }
 
 fn words(octets: &[u8]) -> Vec<u32> {

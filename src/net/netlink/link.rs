@@ -274,20 +274,6 @@ pub struct VethSpec<'a> {
     pub mtu: Option<u32>,
 }
 
-impl VethSpec<'_> {
-    fn peer_message(&self) -> LinkMessage {
-        let PeerSpec { name, mac, netns } = &self.peer;
-        let mut peer = LinkUnspec::new_with_name(name).address(mac.octets().to_vec());
-        if let Some(netns) = *netns {
-            peer = peer.setns_by_fd(netns);
-        }
-        if let Some(mtu) = self.mtu {
-            peer = peer.mtu(mtu);
-        }
-        peer.build()
-    }
-}
-
 /// The other end of a veth pair.
 #[derive(Clone, Debug)]
 pub struct PeerSpec<'a> {
@@ -382,7 +368,15 @@ impl Netlink {
 
     /// Creates a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
     pub fn create_veth(&self, spec: &VethSpec<'_>) -> Result<()> {
-        let peer = InfoData::Veth(InfoVeth::Peer(spec.peer_message()));
+        let PeerSpec { name, mac, netns } = &spec.peer;
+        let mut peer = LinkUnspec::new_with_name(name).address(mac.octets().to_vec());
+        if let Some(netns) = *netns {
+            peer = peer.setns_by_fd(netns);
+        }
+        if let Some(mtu) = spec.mtu {
+            peer = peer.mtu(mtu);
+        }
+        let peer = InfoData::Veth(InfoVeth::Peer(peer.build()));
         let mut message =
             LinkVeth::new(spec.name, spec.peer.name).address(spec.mac.octets().to_vec());
         if let Some(mtu) = spec.mtu {
@@ -393,7 +387,14 @@ impl Netlink {
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
         match self.request_link(&message, name, kind) {
-            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Err(self.explain_refusal(kind, e)),
+            // A module is missing, or the kernel or the lower link lacks a property.
+            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Err(match self.has_kind(kind) {
+                Ok(false) => e.with_details(module::advice(module::of_links(kind))),
+                // The refusal is the error to report, whether or not this question was answered.
+                Ok(true) | Err(_) => e.with_details(format_args!(
+                    "does the kernel have {kind}, with all that is asked of it?"
+                )),
+            }),
             created => created,
         }
     }
@@ -401,18 +402,6 @@ impl Netlink {
     pub(super) fn request_link(&self, message: &LinkMessage, name: &str, kind: &str) -> Result<()> {
         let what = format_args!("create link {name:?} ({kind})");
         self.add(&Request::new(RTM_NEWLINK, message), what)
-    }
-
-    /// Tells a missing module from properties that the kernel or the lower link lacks: both are
-    /// EOPNOTSUPP.
-    fn explain_refusal(&self, kind: &str, error: Error) -> Error {
-        match self.has_kind(kind) {
-            Ok(false) => error.with_details(module::advice(module::of_links(kind))),
-            // The refusal is the error to report, whether or not this question was answered.
-            Ok(true) | Err(_) => error.with_details(format_args!(
-                "does the kernel have {kind}, with all that is asked of it?"
-            )),
-        }
     }
 
     /// Removes a link; a veth's other end goes with it.
@@ -436,7 +425,10 @@ impl Netlink {
 
     /// Puts the links into a group of their own and removes that: `ip link delete group NUMBER`.
     fn delete_group(&self, indexes: &[u32]) -> Result<()> {
-        let group = random_group();
+        // A random group (IFLA_GROUP of rtnetlink(7)), above those that administrators name in
+        // /etc/iproute2/group. Never 0: the kernel creates every link in group 0.
+        let random = RandomState::new().build_hasher().finish() as u32;
+        let group = random & 0x3fff_ffff | 0x4000_0000;
         for index in indexes {
             let message = LinkUnspec::new_with_index(*index)
                 .append_extra_attribute(LinkAttribute::Group(group))
@@ -478,13 +470,6 @@ impl Netlink {
     }
 }
 
-/// A random number for a group (IFLA_GROUP of rtnetlink(7)), above those that administrators name
-/// in /etc/iproute2/group. Never 0: the kernel creates every link in group 0.
-fn random_group() -> u32 {
-    let random = RandomState::new().build_hasher().finish() as u32;
-    random & 0x3fff_ffff | 0x4000_0000
-}
-
 /// The request for links with these attributes.
 fn finding(attributes: Vec<LinkAttribute>) -> Request {
     let mut message = LinkMessage::default();
@@ -504,14 +489,12 @@ fn name_attribute(name: &str) -> Option<LinkAttribute> {
     match name.len() {
         _ if name.is_empty() || name.contains('\0') => None,
         length if length <= NAME_MAX => Some(LinkAttribute::IfName(name.to_owned())),
-        length if length <= ALTERNATIVE_NAME_MAX => Some(alternative_name_attribute(name)),
+        length if length <= ALTERNATIVE_NAME_MAX => {
+            let text = [name.as_bytes(), &[0]].concat();
+            Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
+        }
         _ => None,
     }
-}
-
-fn alternative_name_attribute(name: &str) -> LinkAttribute {
-    let text = [name.as_bytes(), &[0]].concat();
-    LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text))
 }
 
 /// A request of this type about an alternative name.

@@ -105,14 +105,17 @@ pub struct Route {
 impl Route {
     /// A route to `dst` without any options.
     pub fn to(dst: IpNet) -> Route {
-        let gateway = None;
-        let hops = vec![];
-        let table = None;
-        let priority = None;
-        let mtu = None;
-        let advmss = None;
-        let source = None;
-        Route { dst, gateway, hops, table, scope: Scope::UNIVERSE, priority, mtu, advmss, source }
+        Route {
+            dst,
+            gateway: None,
+            hops: vec![],
+            table: None,
+            scope: Scope::UNIVERSE,
+            priority: None,
+            mtu: None,
+            advmss: None,
+            source: None,
+        }
     }
 
     /// The next hops, of which there may be one, several or none.
@@ -140,36 +143,11 @@ impl Route {
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
         attributes.extend(self.priority.map(RouteAttribute::Priority));
-        attributes.extend(self.metrics());
-        self.write_table(&mut message);
-        message
-    }
-
-    fn creation(&self, link: &Link) -> Result<Request> {
-        self.require_one_family()?;
-        Ok(Request::new(RTM_NEWROUTE, &self.message(link)))
-    }
-
-    /// Fails if the route has addresses of different families.
-    fn require_one_family(&self) -> Result<()> {
-        let is_other = |ip: &IpAddr| Family::of(*ip) != Family::of_net(self.dst);
-        let what = match self.gateways().find(is_other) {
-            Some(gateway) => format!("gateway {gateway}"),
-            None if self.source.is_some_and(|ip| is_other(&ip)) => "the source".to_owned(),
-            None => return Ok(()),
-        };
-        Err(Error::config("routes", format_args!("{what} is not of the family of {}", self.dst)))
-    }
-
-    fn metrics(&self) -> Option<RouteAttribute> {
         let mtu = self.mtu.map(RouteMetric::Mtu);
-        let advmss = self.advmss.map(RouteMetric::Advmss);
-        let metrics: Vec<RouteMetric> = mtu.into_iter().chain(advmss).collect();
-        (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics))
-    }
-
-    /// Writes the table into the header, or if its number is too large, into an attribute.
-    fn write_table(&self, message: &mut RouteMessage) {
+        let metrics: Vec<_> = mtu.into_iter().chain(self.advmss.map(RouteMetric::Advmss)).collect();
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
         match u8::try_from(self.table.unwrap_or(MAIN)) {
             Ok(table) => message.header.table = table,
             Err(_) => {
@@ -177,6 +155,18 @@ impl Route {
                 message.attributes.extend(self.table.map(RouteAttribute::Table));
             }
         }
+        message
+    }
+
+    /// The request to add the route; fails if it has addresses of different families.
+    fn creation(&self, link: &Link) -> Result<Request> {
+        let is_other = |ip: &IpAddr| Family::of(*ip) != Family::of_net(self.dst);
+        let what = match self.gateways().find(is_other) {
+            Some(gateway) => format!("gateway {gateway}"),
+            None if self.source.is_some_and(|ip| is_other(&ip)) => "the source".to_owned(),
+            None => return Ok(Request::new(RTM_NEWROUTE, &self.message(link))),
+        };
+        Err(Error::config("routes", format_args!("{what} is not of the family of {}", self.dst)))
     }
 }
 
@@ -189,14 +179,6 @@ fn message_to(dst: IpNet) -> RouteMessage {
         IpNet::V6(dst) => RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix(dst.addr(), dst.prefix_len())
             .build(),
-    }
-}
-
-fn family_of(payload: &[u8]) -> Option<Family> {
-    match i32::from(*payload.get(RTM_FAMILY)?) {
-        AF_INET => Some(Family::V4),
-        AF_INET6 => Some(Family::V6),
-        _ => None,
     }
 }
 
@@ -227,11 +209,13 @@ impl FoundRoute {
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
         let dst = destination(payload)?;
-        let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
+        let hops_of_route = attrs.bytes(RTA_MULTIPATH).unwrap_or_default();
+        let gateways = hops(hops_of_route).filter_map(hop_gateway);
+        let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(gateways).collect();
         let table = table_of(payload)?;
         let metric = attrs.u32(RTA_PRIORITY).unwrap_or_default();
         let is_leased = payload.get(RTM_PROTOCOL).is_some_and(|by| LEASING.contains(by));
-        let link = link_of(attrs);
+        let link = attrs.u32(RTA_OIF).or_else(|| hop_link(hops_of_route));
         (table != LOCAL).then_some(FoundRoute { dst, gateways, link, table, metric, is_leased })
     }
 
@@ -278,17 +262,6 @@ fn default_links(payload: &[u8]) -> Vec<u32> {
 
 fn hop_link(hop: &[u8]) -> Option<u32> {
     read_u32(hop, RTNH_IFINDEX)
-}
-
-/// ifindex of a route's link, or of that of its first hop.
-fn link_of(attrs: Attrs<'_>) -> Option<u32> {
-    let hops = attrs.bytes(RTA_MULTIPATH).unwrap_or_default();
-    attrs.u32(RTA_OIF).or_else(|| hop_link(hops))
-}
-
-/// The gateways of a route's hops.
-fn hop_gateways(attrs: Attrs<'_>) -> impl Iterator<Item = IpAddr> {
-    hops(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()).filter_map(hop_gateway)
 }
 
 /// A rtnexthop of this gateway through the link.
@@ -347,13 +320,17 @@ impl Netlink {
     /// IPv6's, the first hop of several. The kernel lists default routes first, so not all routes
     /// are read; the socket is unusable afterwards.
     pub fn into_default_link(self) -> Result<Option<u32>> {
+        let mut found = None;
         for family in Family::ALL {
-            let found = self.default_link(family)?;
+            self.walk_routes(family, |payload| {
+                found = default_links(payload).into_iter().next();
+                found.is_some()
+            })?;
             if found.is_some() {
-                return Ok(found);
+                break;
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// The ifindexes of the links that the family's default routes go through: every hop of each.
@@ -367,15 +344,6 @@ impl Netlink {
             is_of_main && payload.get(RTM_DST_LEN).is_some_and(|length| *length != 0)
         })?;
         Ok(links)
-    }
-
-    fn default_link(&self, family: Family) -> Result<Option<u32>> {
-        let mut found = None;
-        self.walk_routes(family, |payload| {
-            found = default_links(payload).into_iter().next();
-            found.is_some()
-        })?;
-        Ok(found)
     }
 
     /// Reads the main table until `is_enough`.
@@ -410,7 +378,10 @@ impl Netlink {
         let what = "list the host's own addresses";
         let mut own = vec![];
         self.walk(&message, what, |payload| {
-            own.extend(own_prefix(payload));
+            // An older kernel lists the others, too.
+            let is_local =
+                table_of(payload) == Some(LOCAL) && payload.get(RTM_TYPE) == Some(&RTN_LOCAL);
+            own.extend(destination(payload).filter(|_| is_local));
             own.len() > most
         })?;
         Ok(Some(own).filter(|own| own.len() <= most))
@@ -460,27 +431,23 @@ impl Netlink {
             message.header.address_family = family.into();
             let request = Request::new(RTM_GETROUTE, &message);
             all.extend(self.dump(&request, "list the routes", |payload| {
-                FoundRoute::read(payload).filter(|_| !is_cached(payload))
+                let flags = read_u32(payload, RTM_FLAGS).unwrap_or_default();
+                FoundRoute::read(payload).filter(|_| flags & RTM_F_CLONED == 0)
             })?);
         }
         Ok(all)
     }
 }
 
-/// The destination of a local route. An older kernel lists the others, too.
-fn own_prefix(payload: &[u8]) -> Option<IpNet> {
-    let is_local = table_of(payload)? == LOCAL && *payload.get(RTM_TYPE)? == RTN_LOCAL;
-    destination(payload).filter(|_| is_local)
-}
-
 fn destination(payload: &[u8]) -> Option<IpNet> {
-    let any = family_of(payload)?.unspecified();
+    let family = match i32::from(*payload.get(RTM_FAMILY)?) {
+        AF_INET => Family::V4,
+        AF_INET6 => Family::V6,
+        _ => return None,
+    };
+    let any = family.unspecified();
     let address = Attrs::after(payload, HEADER).ip(RTA_DST).unwrap_or(any);
     IpNet::new(address, *payload.get(RTM_DST_LEN)?).ok()
-}
-
-fn is_cached(payload: &[u8]) -> bool {
-    read_u32(payload, RTM_FLAGS).is_some_and(|flags| flags & RTM_F_CLONED != 0)
 }
 
 /// With strict checking a message_to has a destination and nothing that only a route could have.

@@ -15,34 +15,23 @@ impl Route {
     /// size. A scope counts only if it is another than the usual one, since a route that the kernel
     /// made may have a narrower one. Its origin does not count.
     pub fn is(&self, found: &RouteEntry) -> bool {
-        self.leads_as(found) && self.has_metric_of(found) && self.has_options_of(found)
-    }
-
-    fn leads_as(&self, found: &RouteEntry) -> bool {
         let mut wanted: Vec<_> = self.gateways().collect();
         let mut present = found.gateways();
         wanted.sort_unstable(); // the kernel need not keep the order of IPv6 hops
         present.sort_unstable();
-        self.is_to(found) && present == wanted
+        let is_v6 = Family::of_net(self.dst) == Family::V6;
+        let usual_metric = if is_v6 { USUAL_V6_METRIC } else { 0 };
+        let has_scope = self.scope == Scope::UNIVERSE || is_v6 || self.scope == found.scope();
+        self.is_to(found)
+            && present == wanted
+            && self.priority.unwrap_or(usual_metric) == found.priority().unwrap_or_default()
+            && has_scope
+            && self.mtu == found.metric(RTAX_MTU)
+            && self.advmss == found.metric(RTAX_ADVMSS)
     }
 
     /// Whether the route of the kernel has the same destination in the same table.
     pub fn is_to(&self, found: &RouteEntry) -> bool {
         found.dst == self.dst && found.table == self.table.unwrap_or(MAIN)
-    }
-
-    fn has_metric_of(&self, found: &RouteEntry) -> bool {
-        let usual = match Family::of_net(self.dst) {
-            Family::V4 => 0,
-            Family::V6 => USUAL_V6_METRIC,
-        };
-        self.priority.unwrap_or(usual) == found.priority().unwrap_or_default()
-    }
-
-    fn has_options_of(&self, found: &RouteEntry) -> bool {
-        let has_scope = self.scope == Scope::UNIVERSE
-            || Family::of_net(self.dst) == Family::V6
-            || self.scope == found.scope();
-        has_scope && self.mtu == found.metric(RTAX_MTU) && self.advmss == found.metric(RTAX_ADVMSS)
     }
 }

@@ -83,23 +83,15 @@ fn listing(family: Family) -> Request {
 
 /// Whether the rule matches one source address and has no other condition.
 fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
-    is_plain_header(header) && attrs.iter().all(|(kind, value)| is_no_condition(kind, value))
-}
-
-fn is_plain_header(header: &RuleHeader) -> bool {
     let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
     (header.src_len, header.dst_len, header.tos) == (whole, 0, 0)
         && u8::from(header.action) == FR_ACT_TO_TBL
         && header.flags.bits() & FIB_RULE_INVERT == 0
-}
-
-/// Whether the attribute is not a condition on packets, apart from the source address.
-fn is_no_condition(kind: u16, value: &[u8]) -> bool {
-    match kind {
-        FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
-        FRA_SUPPRESS_PREFIXLEN => value.iter().all(|byte| *byte == 0xff), // none is suppressed
-        _ => false,
-    }
+        && attrs.iter().all(|(kind, value)| match kind {
+            FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
+            FRA_SUPPRESS_PREFIXLEN => value.iter().all(|byte| *byte == 0xff), // none is suppressed
+            _ => false,
+        })
 }
 
 impl Netlink {

@@ -301,24 +301,21 @@ impl Transport {
     ) -> Result<(), Refusal> {
         let mut buffer = self.buffer.borrow_mut();
         loop {
-            self.fill(&mut buffer).inspect_err(|errno| self.drain_after(*errno))?;
+            let filled = self.fill(&mut buffer);
+            // The kernel had more to answer than the socket has room for. Until the queue is empty
+            // it answers no request, and the next exchange would wait indefinitely.
+            if filled == Err(Errno::ENOBUFS) {
+                let mut rest = Vec::with_capacity(BUFFER);
+                while self.socket.recv(&mut rest, MsgFlags::MSG_DONTWAIT.bits()).is_ok() {
+                    rest.clear();
+                }
+            }
+            filled?;
             for message in messages(&buffer) {
                 if take(message)? {
                     return Ok(());
                 }
             }
-        }
-    }
-
-    /// Empties the queue after ENOBUFS, when the kernel had more to answer than the socket has room
-    /// for. Until the queue is empty it answers no request, and the next exchange would wait
-    /// indefinitely.
-    fn drain_after(&self, errno: Errno) {
-        let mut rest = Vec::with_capacity(BUFFER);
-        while errno == Errno::ENOBUFS
-            && self.socket.recv(&mut rest, MsgFlags::MSG_DONTWAIT.bits()).is_ok()
-        {
-            rest.clear();
         }
     }
 
@@ -361,19 +358,16 @@ impl Message<'_> {
 
     fn refusal(&self) -> Option<Refusal> {
         let errno = attr::read_u32(self.payload, 0)? as i32;
-        (errno != 0).then(|| Refusal {
-            errno: Errno::from_raw(errno.saturating_neg()),
-            text: self.explanation().unwrap_or_default(),
-        })
-    }
-
-    /// The kernel's text about an error. The header of the request is echoed before it
-    /// (NETLINK_CAP_ACK omits the body).
-    fn explanation(&self) -> Option<String> {
-        if self.flags & NLM_F_ACK_TLVS == 0 {
+        if errno == 0 {
             return None;
         }
-        Attrs::of(self.payload.get(4 + HEADER..)?).text(NLMSGERR_ATTR_MSG)
+        // The header of the request is echoed before the text (NETLINK_CAP_ACK omits the body).
+        let text = match self.flags & NLM_F_ACK_TLVS {
+            0 => None,
+            _ => Attrs::after(self.payload, 4 + HEADER).text(NLMSGERR_ATTR_MSG),
+        };
+        let errno = Errno::from_raw(errno.saturating_neg());
+        Some(Refusal { errno, text: text.unwrap_or_default() })
     }
 }
 

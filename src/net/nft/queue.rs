@@ -10,7 +10,6 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,20 +60,16 @@ impl Queue {
     /// Waits for a turn, unless the socket has it already.
     pub fn turn(&self) -> Option<Turn<'_>> {
         let byte = self.byte.get().filter(|_| !self.has_turn.get())?;
-        let locked = lock(byte).ok().flatten();
+        let lock = || {
+            plain_file::make_private_directory(Path::new(DIR))?;
+            let file = plain_file::open_or_create(Path::new(LOCK))?;
+            file_lock::take_within(file, Lock::Bytes(byte, Mode::Exclusive), PATIENCE)
+        };
+        let locked = lock().ok().flatten();
         if locked.is_none() {
             self.byte.set(None); // this socket does not wait for a stopped process again
         }
         self.has_turn.set(true);
         Some(Turn { queue: self, _locked: locked })
     }
-}
-
-fn lock(byte: Range) -> io::Result<Option<File>> {
-    file_lock::take_within(open()?, Lock::Bytes(byte, Mode::Exclusive), PATIENCE)
-}
-
-fn open() -> io::Result<File> {
-    plain_file::make_private_directory(Path::new(DIR))?;
-    plain_file::open_or_create(Path::new(LOCK))
 }

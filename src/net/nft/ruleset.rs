@@ -59,30 +59,26 @@ impl Nft {
         let mut lines = vec![];
         for family in FAMILIES {
             for kind in &KINDS {
-                lines.extend(self.objects(family, kind)?);
+                let what = format_args!("list the ruleset");
+                let query = Query::new(kind.request, family, what, |_| ());
+                lines.extend(
+                    self.dump(&query, |attrs, lines| lines.push(line(family, kind, attrs)))?,
+                );
             }
             for set in self.sets(family)? {
                 lines.extend(self.elements_of(&set)?);
             }
-            lines.extend(self.links_of_flowtables(family)?);
+            let what = format_args!("list the flowtables");
+            let query = Query::new(NFT_MSG_GETFLOWTABLE, family, what, |_| ());
+            lines.extend(self.dump(&query, |attrs, links| {
+                let table = attrs.text(NFTA_FLOWTABLE_TABLE).unwrap_or_default();
+                let name = attrs.text(NFTA_FLOWTABLE_NAME).unwrap_or_default();
+                let line = |link| format!("{family} link {table} {name} {link}");
+                links.extend(links_in(attrs).map(line));
+            })?);
         }
         lines.sort();
         Ok(lines)
-    }
-
-    fn objects(&self, family: NfFamily, kind: &Kind) -> Result<Vec<String>> {
-        let query = Query::new(kind.request, family, format_args!("list the ruleset"), |_| ());
-        self.dump(&query, |attrs, lines| lines.push(line(family, kind, attrs)))
-    }
-
-    fn links_of_flowtables(&self, family: NfFamily) -> Result<Vec<String>> {
-        let what = format_args!("list the flowtables");
-        self.dump(&Query::new(NFT_MSG_GETFLOWTABLE, family, what, |_| ()), |attrs, lines| {
-            let table = attrs.text(NFTA_FLOWTABLE_TABLE).unwrap_or_default();
-            let name = attrs.text(NFTA_FLOWTABLE_NAME).unwrap_or_default();
-            lines
-                .extend(links_in(attrs).map(|link| format!("{family} link {table} {name} {link}")));
-        })
     }
 
     fn sets(&self, family: NfFamily) -> Result<Vec<SetName>> {
@@ -116,18 +112,18 @@ fn line(family: NfFamily, kind: &Kind, attrs: Attrs<'_>) -> String {
         line.push(' ');
         if (kind.request, *attribute) == (NFT_MSG_GETRULE, NFTA_RULE_EXPRESSIONS) {
             let expressions = attrs.within(NFTA_RULE_EXPRESSIONS);
-            expressions.iter().for_each(|(_, bytes)| line.push_str(&expression(bytes)));
+            for (_, bytes) in expressions.iter() {
+                // What a counter has counted changes by itself.
+                match Attrs::of(bytes).is_expression("counter") {
+                    true => line.push_str("counter"),
+                    false => line.push_str(&hex::encode(bytes)),
+                }
+            }
         } else {
             line.push_str(&readable(attrs.bytes(*attribute).unwrap_or_default()));
         }
     }
     line
-}
-
-/// An expression of a rule. What a counter has counted changes by itself.
-fn expression(bytes: &[u8]) -> String {
-    let name = Attrs::of(bytes).text(NFTA_EXPR_NAME).unwrap_or_default();
-    if name == "counter" { name } else { hex::encode(bytes) }
 }
 
 /// A name that the kernel ends with a NUL as text, other bytes as hex.

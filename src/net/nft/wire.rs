@@ -10,7 +10,9 @@ pub use crate::net::netlink::attributes::{Attributes, octets};
 impl Attributes {
     /// User data that nft(8) shows as `comment`, at most 255 bytes with the NUL.
     pub fn comment(&mut self, kind: u16, text: &str) -> &mut Attributes {
-        let text = beginning(text, 254);
+        let mut ends = (0..=text.len().min(254)).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let text = &text[..end];
         let mut bytes = vec![NFTNL_UDATA_COMMENT, text.len() as u8 + 1];
         bytes.extend(text.bytes());
         bytes.push(0);
@@ -23,13 +25,6 @@ impl Attributes {
             data.raw(NFTA_DATA_VALUE, bytes);
         })
     }
-}
-
-/// At most this many bytes of a text, in whole characters.
-fn beginning(text: &str, length: usize) -> &str {
-    let mut ends = (0..=text.len().min(length)).rev();
-    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    &text[..end]
 }
 
 impl<'a> Attrs<'a> {

@@ -118,7 +118,9 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
         }
     }
     if let Some(comment) = &rule.comment {
-        expressions.xtables_match("comment", 0, &comment_info(comment));
+        let mut info = comment.as_bytes().to_vec();
+        info.resize(COMMENT_INFO, 0);
+        expressions.xtables_match("comment", 0, &info);
     }
     let mask = match rule.connections {
         Connections::Any => None,
@@ -135,13 +137,6 @@ fn write_address(expressions: &mut Expressions, offsets: [u32; 2], address: IpAd
     let bytes = octets(address);
     let offset = offsets[Family::of(address) as usize];
     expressions.payload(Header::Network, offset, bytes.len() as u32, 1).equal(1, &bytes);
-}
-
-/// `struct xt_comment_info`.
-fn comment_info(comment: &str) -> Vec<u8> {
-    let mut info = comment.as_bytes().to_vec();
-    info.resize(COMMENT_INFO, 0);
-    info
 }
 
 /// `struct xt_conntrack_mtinfo3` with states.
@@ -212,7 +207,14 @@ impl Reader {
             "cmp" => read_address(&mut self.rule, self.loaded.take()?, of)?,
             "match" => read_match(&mut self.rule, of)?,
             "counter" => (),
-            "immediate" => self.target = Some(read_target(of)?),
+            "immediate" => {
+                let verdict = of.nested(NFTA_IMMEDIATE_DATA)?.nested(NFTA_DATA_VERDICT)?;
+                self.target = Some(match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
+                    NF_ACCEPT => Target::Accept,
+                    NFT_JUMP => Target::Chain(verdict.text(NFTA_VERDICT_CHAIN)?),
+                    _ => return None,
+                });
+            }
             _ => return None,
         }
         Some(behind)
@@ -224,21 +226,13 @@ fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<
     if header != Header::Network as u32 || cmp.be32(NFTA_CMP_OP)? != NFT_CMP_EQ {
         return None;
     }
-    let field = address_field(rule, offset, Family::of(address))?;
+    let family = Family::of(address) as usize;
+    let field = match offset {
+        offset if offset == SOURCE[family] => &mut rule.source,
+        offset if offset == DESTINATION[family] => &mut rule.destination,
+        _ => return None,
+    };
     field.replace(address).is_none().then_some(())
-}
-
-/// What the address at this offset of the header is in a rule.
-fn address_field(
-    rule: &mut FilterRule,
-    offset: u32,
-    family: Family,
-) -> Option<&mut Option<IpAddr>> {
-    match offset {
-        offset if offset == SOURCE[family as usize] => Some(&mut rule.source),
-        offset if offset == DESTINATION[family as usize] => Some(&mut rule.destination),
-        _ => None,
-    }
 }
 
 fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
@@ -253,11 +247,11 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
 
 /// The connections that a conntrack match with states, and no other condition, is for.
 fn connections_of(info: &[u8]) -> Option<Connections> {
-    let is_elsewhere = info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
-    if is_elsewhere || read_u16(info, MATCH_FLAGS)? != BY_STATE {
+    let mask = read_u16(info, STATE_MASK)?;
+    if info != state(mask) {
         return None;
     }
-    match read_u16(info, STATE_MASK)? {
+    match mask {
         REPLIES => Some(Connections::Replied),
         PUBLISHED => Some(Connections::Published),
         _ => None,
@@ -270,31 +264,14 @@ fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<Connections> {
     let [bitwise, cmp] = rest else { return None };
     let bitwise = bitwise.expression("bitwise")?;
     let mask = u32::from_ne_bytes(bitwise.value(NFTA_BITWISE_MASK)?.try_into().ok()?);
-    let is_any_of = is_not_zero(cmp.expression("cmp")?)?;
-    if bitwise.value(NFTA_BITWISE_XOR)? != [0; 4] || !is_any_of {
+    let cmp = cmp.expression("cmp")?;
+    let is_not_zero = cmp.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ && cmp.value(NFTA_CMP_DATA)? == [0; 4];
+    if bitwise.value(NFTA_BITWISE_XOR)? != [0; 4] || !is_not_zero {
         return None;
     }
     match (load.be32(NFTA_CT_KEY)?, mask) {
         (NFT_CT_STATE, mask) if mask == u32::from(REPLIES) => Some(Connections::Replied),
         (NFT_CT_STATUS, DST_NAT) => Some(Connections::Published),
-        _ => None,
-    }
-}
-
-fn is_not_zero(cmp: Attrs<'_>) -> Option<bool> {
-    let is_not = cmp.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ;
-    Some(is_not && cmp.value(NFTA_CMP_DATA)? == [0; 4])
-}
-
-fn is_of_states(at: usize) -> bool {
-    [MATCH_FLAGS, STATE_MASK].iter().any(|field| (*field..field + 2).contains(&at))
-}
-
-fn read_target(immediate: Attrs<'_>) -> Option<Target> {
-    let verdict = immediate.nested(NFTA_IMMEDIATE_DATA)?.nested(NFTA_DATA_VERDICT)?;
-    match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
-        NF_ACCEPT => Some(Target::Accept),
-        NFT_JUMP => verdict.text(NFTA_VERDICT_CHAIN).map(Target::Chain),
         _ => None,
     }
 }
