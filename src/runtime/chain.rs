@@ -96,26 +96,26 @@ impl Runtime<'_> {
         at: &Parameters,
         on_failure: OnFailure,
     ) -> Result<Document> {
-        self.require_programs(list)?;
+        for plugin in &list.plugins {
+            // A missing program fails before anything is done.
+            self.find(&plugin.kind).map_err(|error| failed(error, plugin, "add"))?;
+        }
         self.cache.require_name(&at.key)?;
         let held = self.hold(Some(at))?;
-        self.within(&held.env).add_alone(list, at, on_failure)
-    }
-
-    fn add_alone(
-        &mut self,
-        list: &NetworkList,
-        at: &Parameters,
-        on_failure: OnFailure,
-    ) -> Result<Document> {
+        let mut alone = self.within(&held.env);
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect between plugins
-        let was_there = self.was_there(at)?;
+        let was_there = alone.was_there(at)?;
         let mut result = None;
         let add = Operation { command: Command::Add, list, at };
-        self.add_all(add, &mut result).map_err(|error| match on_failure {
+        alone.add_all(add, &mut result).map_err(|error| match on_failure {
             OnFailure::Leave => error,
-            OnFailure::Undo if was_there => not_undone(error, at),
-            OnFailure::Undo => self.undo_add(add, result.as_ref(), error),
+            // DEL would remove an interface that existed before, which may be in use, and by another
+            // owner.
+            OnFailure::Undo if was_there => error.with_details(format_args!(
+                "not undone, because {:?} was there before; `net del` removes it",
+                at.key.ifname.as_str()
+            )),
+            OnFailure::Undo => alone.undo_add(add, result.as_ref(), error),
         })
     }
 
@@ -151,7 +151,15 @@ impl Runtime<'_> {
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let _uninterrupted = Uninterrupted::begin();
-        let result = if has_check(list)? { self.usable_result(list, at) } else { None };
+        let kept =
+            if has_check(list)? { self.cache.result(&at.key, &list.version) } else { Ok(None) };
+        // DEL does without a result that cannot be read.
+        let result = kept.unwrap_or_else(|error| {
+            if error.code != Code::IO {
+                let _ = self.cache.delete(&at.key); // never usable, it could only disturb a later call
+            }
+            None
+        });
         let del = Operation { command: Command::Del, list, at };
         let handles = Rc::clone(&self.handles);
         handles.together(|| {
@@ -162,17 +170,6 @@ impl Runtime<'_> {
         })?;
         self.cache.delete(&at.key).map_err(|error| {
             error.with_details("it is detached; another del removes the file, too")
-        })
-    }
-
-    /// The result of ADD for a DEL, which does without one that cannot be read. A file that can
-    /// never be used is removed.
-    fn usable_result(&self, list: &NetworkList, at: &Parameters) -> Option<Document> {
-        self.cache.result(&at.key, &list.version).unwrap_or_else(|error| {
-            if error.code != Code::IO {
-                let _ = self.cache.delete(&at.key); // it could only disturb a later call
-            }
-            None
         })
     }
 
@@ -197,15 +194,9 @@ impl Runtime<'_> {
         self.cache.result(&at.key, &list.version).map_err(|error| without_result(list, error))
     }
 
-    /// Fails for a missing program before anything is done.
-    fn require_programs(&self, list: &NetworkList) -> Result<()> {
-        list.plugins.iter().try_for_each(|plugin| {
-            self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add"))
-        })
-    }
-
     /// Runs ADD or GET; `result` receives the last successful plugin's result, even if a later one
-    /// fails.
+    /// fails. Each is converted to the network's version, since the next plugin may refuse any
+    /// other.
     fn add_all(
         &mut self,
         operation: Operation<'_>,
@@ -214,7 +205,11 @@ impl Runtime<'_> {
         let Operation { command, list, at } = operation;
         let what = if command == Command::Add { "add" } else { "get" };
         for plugin in &list.plugins {
-            let added = self.add_one(operation, plugin, result.as_ref());
+            let added = self.run_attached(operation, plugin, result.as_ref()).and_then(|stdout| {
+                let result = delegate::parse_result(&stdout, &list.version)?;
+                let converted = result.convert(&list.version);
+                converted.map_err(|e| Error::new(Code::DECODE, e.to_string()))
+            });
             *result = Some(added.map_err(|error| failed(error, plugin, what))?);
             if Uninterrupted::was_interrupted() {
                 return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
@@ -223,55 +218,42 @@ impl Runtime<'_> {
         let result = result
             .clone()
             .ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
-        self.keep(list, at, &result)?;
+        self.cache.write(at, &list.document, &result).map_err(|error| {
+            error.context(format_args!("failed to set network {:?} cached result", list.name))
+        })?;
         Ok(result)
     }
 
-    fn keep(&self, list: &NetworkList, at: &Parameters, result: &Document) -> Result<()> {
-        self.cache.write(at, &list.document, result).map_err(|error| {
-            error.context(format_args!("failed to set network {:?} cached result", list.name))
-        })
-    }
-
-    /// Runs ADD or GET of one plugin. The result is converted to the network's version, since the
-    /// next plugin may refuse any other.
-    fn add_one(
-        &mut self,
-        operation: Operation<'_>,
-        plugin: &PluginConfig,
-        result: Option<&Document>,
-    ) -> Result<Document> {
-        let stdout = self.run_attached(operation, plugin, result)?;
-        let version = &operation.list.version;
-        let result = delegate::parse_result(&stdout, version)?;
-        result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
-    }
-
-    /// Undoes an ADD, unless its only plugin has done so. Returns its error with what failed, or as
-    /// it is if there was nothing to undo.
+    /// Undoes an ADD, unless its only plugin has done so: DEL for all plugins, including those that
+    /// ADD did not reach, whether or not one fails. Returns its error with what failed, or as it is
+    /// if there was nothing to undo.
     fn undo_add(&mut self, add: Operation<'_>, result: Option<&Document>, error: Error) -> Error {
-        let is_undone_already = result.is_none() && self.begins_here(add.list);
-        let failures = if is_undone_already {
-            Failures::default()
-        } else {
+        // If the ADD of a first plugin that is compiled in fails, it has undone its own changes, and
+        // no other plugin has run.
+        let is_own = |first: &PluginConfig| matches!(self.find(&first.kind), Ok(Program::Own(_)));
+        let is_undone_already = result.is_none() && add.list.plugins.first().is_some_and(is_own);
+        let mut failures: Vec<(String, Error)> = vec![]; // plugins that fail alike are reported once
+        if !is_undone_already {
+            let del = Operation { command: Command::Del, ..add };
             let result = result.filter(|_| has_check(add.list).unwrap_or(false));
-            self.try_del_all(Operation { command: Command::Del, ..add }, result)
-        };
-        let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
-        let was_nothing = is_undone_already && !error.was_undone;
-        if was_nothing { error } else { failures.report(error) }
-    }
-
-    /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
-    /// Plugins that fail alike are reported once.
-    fn try_del_all(&mut self, del: Operation<'_>, result: Option<&Document>) -> Failures {
-        let mut failures = Failures::default();
-        for plugin in del.list.plugins.iter().rev() {
-            if let Err(failure) = self.run_attached(del, plugin, result) {
-                failures.add(plugin, failure);
+            for plugin in add.list.plugins.iter().rev() {
+                let Err(failure) = self.run_attached(del, plugin, result) else { continue };
+                match failures.iter_mut().find(|(_, known)| *known == failure) {
+                    Some((plugins, _)) => *plugins += &[", ", &describe(plugin)].concat(),
+                    None => failures.push((describe(plugin), failure)),
+                }
             }
         }
-        failures
+        let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
+        if is_undone_already && !error.was_undone {
+            return error;
+        }
+        if failures.is_empty() {
+            return error.with_details(UNDONE);
+        }
+        failures.into_iter().fold(error, |error, (plugins, failure)| {
+            error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
+        })
     }
 
     fn run_attached(
@@ -290,7 +272,22 @@ impl Runtime<'_> {
     pub(super) fn run(&mut self, kind: &str, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
         let program = self.find(kind)?;
         let call = trace::Call { kind, program: &program.to_text(), env, config };
-        self.traced(&call, |runtime| runtime.run_program(&program, env, config))
+        self.traced(&call, |runtime| {
+            let entry = match &program {
+                Program::File(program) => {
+                    return delegate::exec(program, env, config, runtime.handles.clock());
+                }
+                Program::Own(entry) => *entry,
+            };
+            let (mut stdin, mut stdout) = (config, vec![]);
+            let mut io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
+            let (plugins, handles) = (runtime.plugins, &runtime.handles);
+            let attempted = Execution { entry, plugins, env, handles }.attempt(&mut io);
+            let Err(error) = attempted else { return Ok(stdout) };
+            let printed =
+                delegate::parse_error(Path::new(entry.name), &stdout, b"", "exit status 1");
+            Err(if error.was_undone { printed.undone() } else { printed })
+        })
     }
 
     /// Runs a plugin, and reports the call if that is wanted.
@@ -306,34 +303,6 @@ impl Runtime<'_> {
         let answer = run(self);
         call.report(&answer, start.elapsed(), self.stderr);
         answer
-    }
-
-    fn run_program(
-        &mut self,
-        program: &Program,
-        env: &Environment,
-        config: &[u8],
-    ) -> Result<Vec<u8>> {
-        match program {
-            Program::File(program) => delegate::exec(program, env, config, self.handles.clock()),
-            Program::Own(entry) => self.run_own(entry, env, config),
-        }
-    }
-
-    fn run_own(
-        &mut self,
-        entry: &'static Entry,
-        env: &Environment,
-        mut config: &[u8],
-    ) -> Result<Vec<u8>> {
-        let mut stdout = vec![];
-        let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
-        match execution.attempt(&mut io) {
-            Ok(()) => Ok(stdout),
-            Err(error) if error.was_undone => Err(error_of(entry, &stdout).undone()),
-            Err(_) => Err(error_of(entry, &stdout)),
-        }
     }
 
     /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled
@@ -358,13 +327,6 @@ impl Runtime<'_> {
             return Ok(None);
         };
         Ok(Some(netns.netlink()?.find_link(at.key.ifname.as_str())?.is_some()))
-    }
-
-    /// Whether the first plugin is compiled in: if its ADD fails, it has undone its own changes,
-    /// and no other plugin has run.
-    fn begins_here(&self, list: &NetworkList) -> bool {
-        let first = list.plugins.first();
-        first.is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
     }
 
     /// Waits until no other operation is running on this container, or with None on any container.
@@ -429,11 +391,6 @@ pub(super) fn require_check(list: &NetworkList, command: &str) -> Result<()> {
     Err(Error::new(Code::INCOMPATIBLE_VERSION, msg))
 }
 
-/// The error of a plugin that ran in this process.
-fn error_of(entry: &Entry, stdout: &[u8]) -> Error {
-    delegate::parse_error(Path::new(entry.name), stdout, b"", "exit status 1")
-}
-
 fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
@@ -442,38 +399,6 @@ fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
 /// unchanged, so the message stays the plugin's.
 pub(super) fn reported_by(plugin: &PluginConfig, error: Error) -> Error {
     error.with_details(format_args!("reported by plugin {}", describe(plugin)))
-}
-
-/// The error of an ADD that is not undone: DEL would remove an interface that existed before, which
-/// may be in use, and by another owner.
-fn not_undone(error: Error, at: &Parameters) -> Error {
-    let ifname = at.key.ifname.as_str();
-    error.with_details(format_args!(
-        "not undone, because {ifname:?} was there before; `net del` removes it"
-    ))
-}
-
-/// The failures of an undo, each with the plugins that failed so.
-#[derive(Default)]
-struct Failures(Vec<(String, Error)>);
-
-impl Failures {
-    fn add(&mut self, plugin: &PluginConfig, failure: Error) {
-        match self.0.iter_mut().find(|(_, known)| *known == failure) {
-            Some((plugins, _)) => *plugins += &[", ", &describe(plugin)].concat(),
-            None => self.0.push((describe(plugin), failure)),
-        }
-    }
-
-    /// The error of the ADD, with the outcome of its undo.
-    fn report(self, error: Error) -> Error {
-        if self.0.is_empty() {
-            return error.with_details(UNDONE);
-        }
-        self.0.into_iter().fold(error, |error, (plugins, failure)| {
-            error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
-        })
-    }
 }
 
 fn describe(plugin: &PluginConfig) -> String {

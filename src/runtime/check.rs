@@ -53,13 +53,14 @@ impl Checked {
 
     /// Each difference by itself, in the order of the plugins.
     pub fn differences(&self) -> Vec<Difference> {
-        self.failures.iter().flat_map(|(plugin, error)| of_plugin(plugin, error)).collect()
+        let mut differences = vec![];
+        for (plugin, error) in &self.failures {
+            let parts = error.clone().into_parts().into_iter();
+            differences
+                .extend(parts.map(|error| Difference { plugin: plugin.kind.clone(), error }));
+        }
+        differences
     }
-}
-
-fn of_plugin(plugin: &PluginConfig, error: &Error) -> impl Iterator<Item = Difference> {
-    let parts = error.clone().into_parts().into_iter();
-    parts.map(|error| Difference { plugin: plugin.kind.clone(), error })
 }
 
 impl Runtime<'_> {
@@ -77,21 +78,17 @@ impl Runtime<'_> {
         }
         let result = self.cached_result(list, at)?;
         let subject = Subject { list, at, result: result.as_ref() };
-        let failures = self.within(&held.env).check_all(subject, until);
-        Ok(Checked { is_recorded: result.is_some(), failures })
-    }
-
-    fn check_all(&mut self, subject: Subject<'_>, until: Until) -> Vec<(PluginConfig, Error)> {
+        let mut alone = self.within(&held.env);
         let mut failures = vec![];
-        for plugin in &subject.list.plugins {
-            if let Err(error) = self.check_by(plugin, subject) {
+        for plugin in &list.plugins {
+            if let Err(error) = alone.check_by(plugin, subject) {
                 failures.push((plugin.clone(), error));
                 if until == Until::OneFails {
                     break;
                 }
             }
         }
-        failures
+        Ok(Checked { is_recorded: result.is_some(), failures })
     }
 
     pub(super) fn check_by(&mut self, plugin: &PluginConfig, subject: Subject<'_>) -> Result<()> {
@@ -101,22 +98,21 @@ impl Runtime<'_> {
         let program = self.find(&plugin.kind)?;
         let (kind, text) = (&plugin.kind, program.to_text());
         let call = trace::Call { kind, program: &text, env: &env, config: &config };
-        self.traced(&call, |runtime| runtime.check_with(&program, &call)).map(drop)
-    }
-
-    /// Keeps the parts of an error of a plugin in this process.
-    fn check_with(&mut self, program: &Program, call: &trace::Call<'_>) -> Result<Vec<u8>> {
-        let trace::Call { env, mut config, .. } = *call;
-        let entry = match program {
+        // An error of a plugin in this process keeps its parts.
+        self.traced(&call, |runtime| match &program {
             Program::File(program) => {
-                return delegate::exec(program, env, config, self.handles.clock());
+                delegate::exec(program, &env, &config, runtime.handles.clock())
             }
-            Program::Own(entry) => entry,
-        };
-        let mut stdout = vec![];
-        let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
-        execution.attempt(&mut io).map(|()| stdout)
+            Program::Own(entry) => {
+                let (mut stdin, mut stdout) = (&config[..], vec![]);
+                let mut io =
+                    Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
+                let (plugins, handles) = (runtime.plugins, &runtime.handles);
+                let execution = Execution { entry: *entry, plugins, env: &env, handles };
+                execution.attempt(&mut io).map(|()| stdout)
+            }
+        })
+        .map(drop)
     }
 }
 

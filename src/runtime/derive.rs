@@ -21,9 +21,13 @@ pub fn for_attachment(
     if let Some(result) = prev_result {
         config.set("prevResult", result.to_value());
     }
-    let runtime_config = declared(plugin, capability_args);
-    if !runtime_config.is_empty() {
-        config.set("runtimeConfig", Value::Object(runtime_config));
+    if let Value::Object(args) = capability_args {
+        let declared = args.iter().filter(|(name, _)| plugin.capabilities.contains(name));
+        let args: Vec<_> =
+            declared.map(|(name, value)| (name.clone(), value.clone().sorted())).collect();
+        if !args.is_empty() {
+            config.set("runtimeConfig", Value::Object(args));
+        }
     }
     config.to_text().into_bytes()
 }
@@ -61,14 +65,6 @@ fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
     config.set("name", Value::text(&list.name));
     config.set("cniVersion", Value::text(&list.version));
     config
-}
-
-fn declared(plugin: &PluginConfig, capability_args: &Value) -> Vec<(String, Value)> {
-    let Value::Object(args) = capability_args else { return vec![] };
-    args.iter()
-        .filter(|(capability, _)| plugin.capabilities.contains(capability))
-        .map(|(capability, value)| (capability.clone(), value.clone().sorted()))
-        .collect()
 }
 
 #[cfg(test)]

@@ -72,30 +72,22 @@ fn in_file(error: Error, file: &Path) -> Error {
 /// so a DEL by the document alone would skip them.
 pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
     let mut list = NetworkList::parse(text)?;
-    if !list.only_inlined {
-        list.plugins.extend(plugins_of_directory(dir, &list.name)?);
+    // The plugins that packages install in `<dir>/<network>/`. A name that does not parse is not a
+    // network's name, and as a path it could lead anywhere.
+    let own = NetworkName::parse(&list.name).ok().filter(|_| !list.only_inlined);
+    if let Some(own) = own.map(|name| dir.join(name.as_str())) {
+        let files = files_ending(&own, &[".conf"]).map_err(|error| {
+            error.context(format_args!("failed to read plugin config files in {}", own.display()))
+        })?;
+        for file in files {
+            let plugin = PluginConfig::parse(&read(&file)?);
+            list.plugins.push(plugin.map_err(|error| in_file(error, &file))?);
+        }
     }
     if list.plugins.is_empty() {
         return Err(Error::new(Code::INVALID_CONFIG, "no plugin configs found"));
     }
     Ok(list)
-}
-
-/// The plugins that packages install in `<dir>/<network>/`.
-fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> {
-    // A name that does not parse is not a network's name, and as a path it could lead anywhere.
-    let Ok(name) = NetworkName::parse(network) else { return Ok(vec![]) };
-    plugin_files(&dir.join(name.as_str()))?.iter().map(|file| load_plugin(file)).collect()
-}
-
-fn plugin_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    files_ending(dir, &[".conf"]).map_err(|error| {
-        error.context(format_args!("failed to read plugin config files in {}", dir.display()))
-    })
-}
-
-fn load_plugin(file: &Path) -> Result<PluginConfig> {
-    PluginConfig::parse(&read(file)?).map_err(|error| in_file(error, file))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

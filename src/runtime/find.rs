@@ -43,18 +43,15 @@ pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
     match fs::read_dir(usual) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => (),
         entries => {
-            let below = entries.and_then(caches_in).map_err(Error::at_path("open", usual))?;
-            caches.extend(below.into_iter().filter(|cache| cache.dir() != own.dir()));
+            for entry in entries.map_err(Error::at_path("open", usual))? {
+                let dir = entry.map_err(Error::at_path("open", usual))?.path();
+                if dir.join("results").is_dir() && dir != own.dir() {
+                    caches.push(Cache::new(dir));
+                }
+            }
         }
     }
     Ok(caches)
-}
-
-/// The caches among the entries of a directory.
-fn caches_in(entries: fs::ReadDir) -> io::Result<Vec<Cache>> {
-    let mut below = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    below.retain(|dir| dir.join("results").is_dir());
-    Ok(below.into_iter().map(Cache::new).collect())
 }
 
 /// The attachment with these names, by the file that its record should be in; None if that file is
@@ -138,9 +135,13 @@ impl Name {
     /// `namespace/pod`. Nothing need have it.
     pub fn parse(text: &str) -> Result<Name> {
         let netns = parameters::absolute(&netns_path(text))?;
+        // The namespace at the path, or else that of the process with this number.
+        let identity = |path: &str| Netns::open_if_there(path).ok()??.identity().ok();
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let of_process = || is_number.then(|| identity(&format!("/proc/{text}/ns/net"))).flatten();
         Ok(Name {
             id_of_netns: parameters::container_id(&netns)?,
-            namespace: namespace_of(text, &netns),
+            namespace: identity(&netns).or_else(of_process),
             text: text.to_owned(),
             netns,
             shortest: 1,
@@ -178,17 +179,21 @@ impl Name {
             .collect();
         beginning.sort_unstable();
         beginning.dedup();
-        if beginning.len() > 1 { Err(self.ambiguous(&beginning)) } else { Ok(best) }
-    }
-
-    fn ambiguous(&self, ids: &[&str]) -> Error {
-        let msg = format!("several container ids begin with {:?}", self.text);
-        Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(listed(ids))
+        if beginning.len() > 1 {
+            let msg = format!("several container ids begin with {:?}", self.text);
+            return Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(listed(&beginning)));
+        }
+        Ok(best)
     }
 
     fn fit(&self, at: &Parameters) -> Option<Fit> {
         let id = at.key.container_id.as_str();
-        if self.is_namespace_of(at) {
+        // Two paths may lead to one namespace, and a namespace that is gone has its path alone.
+        let is_same = self.namespace.is_some() && netns::file_id(&at.netns) == self.namespace;
+        if is_same
+            || without_var(&at.netns) == without_var(&self.netns)
+            || at.key.container_id == self.id_of_netns
+        {
             Some(Fit::Namespace)
         } else if id == self.text {
             Some(Fit::Id)
@@ -200,23 +205,6 @@ impl Name {
             None
         }
     }
-
-    /// Whether the attachment is in the namespace. Two paths may lead to one, and a namespace that
-    /// is gone has its path alone.
-    fn is_namespace_of(&self, at: &Parameters) -> bool {
-        let is_same = self.namespace.is_some() && netns::file_id(&at.netns) == self.namespace;
-        is_same
-            || without_var(&at.netns) == without_var(&self.netns)
-            || at.key.container_id == self.id_of_netns
-    }
-}
-
-/// The namespace at the path, or else that of the process with this number.
-fn namespace_of(text: &str, netns: &str) -> Option<FileId> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let of_process = is_number.then(|| format!("/proc/{text}/ns/net"));
-    let paths = [Some(netns.to_owned()), of_process];
-    paths.into_iter().flatten().find_map(|path| Netns::open_if_there(&path).ok()??.identity().ok())
 }
 
 /// The path of a namespace. A word that is not a file here is a name from `ip netns`, whether or

@@ -88,7 +88,9 @@ impl Runtime<'_> {
         let mut sweep = Sweep::new(Extent::Detach, &mut watch);
         let network = NetworkName::parse(&list.name)?;
         let attachments = sweep.errors.push(alone.cache.attachments(&network));
-        let stale = stale_of(&network, attachments.unwrap_or_default(), valid);
+        let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
+        let mut stale = attachments.unwrap_or_default();
+        stale.retain(|at| wanted.is_stale(&network, &at.key));
         alone.detach(list, &stale, &mut sweep);
         alone.collect(list, valid, sweep.errors)
     }
@@ -107,8 +109,16 @@ impl Runtime<'_> {
         let mut alone = self.within(&held.env);
         let network = NetworkName::parse(&list.name)?;
         let mut census = Census::of(alone.cache.all()?, network);
-        census.move_errors(&mut sweep.errors);
-        alone.tell_unclear(&census);
+        for error in std::mem::take(&mut census.unreadable) {
+            sweep.errors.push::<()>(Err(error));
+        }
+        for file in &census.unclear {
+            let _ = writeln!(
+                alone.stderr,
+                "left alone, because nothing tells which namespace it is of: {}",
+                file.display()
+            );
+        }
         if list.disable_gc {
             census.dead.iter().for_each(|at| (sweep.watch)(&Event::Left(at)));
             return sweep.errors.finish();
@@ -119,25 +129,28 @@ impl Runtime<'_> {
             if unrecorded == Unrecorded::Spare {
                 alone.spare_living(&mut kept, &mut sweep);
             }
-            alone.collect_rest(kept, &mut sweep);
+            // Everything without a record goes, except what is kept.
+            let Kept { plugins, listed, spared, .. } = kept;
+            let valid = ValidAttachments::new(listed).sparing(spared).watched(sweep.extent);
+            for plugin in plugins {
+                sweep.errors.push(alone.collect_of(list, plugin, &valid));
+            }
+            let removed = census.without_dead(valid.take_stale());
+            (sweep.watch)(&Event::Removed(&census.network, &removed));
         }
         sweep.errors.finish()
-    }
-
-    fn tell_unclear(&mut self, census: &Census) {
-        for file in &census.unclear {
-            let _ = writeln!(
-                self.stderr,
-                "left alone, because nothing tells which namespace it is of: {}",
-                file.display()
-            );
-        }
     }
 
     /// Asks the plugins which objects without a record they would remove, and keeps those that may
     /// be in use.
     fn spare_living(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) {
-        let candidates = self.candidates(kept, sweep);
+        let list = kept.list;
+        let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
+        // If a plugin could not list its objects, they may belong to a container that is alive, and
+        // the plugin is not asked again.
+        kept.plugins
+            .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
+        let candidates = kept.census.without_dead(look.take_stale());
         let living = Living::look(Some(&kept.census.network), &self.cache);
         kept.list(living.recorded());
         if let Some(problem) = living.problem().filter(|_| !candidates.is_empty()) {
@@ -147,29 +160,20 @@ impl Runtime<'_> {
             );
         }
         let verdicts = living.judge(&candidates, &kept.listed);
-        let judged: Vec<(Stale, Verdict)> = candidates.into_iter().zip(verdicts).collect();
-        kept.spare(&judged, sweep);
-    }
-
-    /// The objects without a record that the plugins would remove. If a plugin could not list its
-    /// objects, they may belong to a container that is alive, and the plugin is not asked again.
-    fn candidates(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) -> Vec<Stale> {
-        let list = kept.list;
-        let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
-        kept.plugins
-            .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
-        kept.census.without_dead(look.take_stale())
-    }
-
-    /// GC of all objects without a record, except those that are kept.
-    fn collect_rest(&mut self, kept: Kept<'_>, sweep: &mut Sweep<'_>) {
-        let Kept { list, census, plugins, listed, spared } = kept;
-        let valid = ValidAttachments::new(listed).sparing(spared).watched(sweep.extent);
-        for plugin in plugins {
-            sweep.errors.push(self.collect_of(list, plugin, &valid));
+        for verdict in [Verdict::Lives, Verdict::Unknown] {
+            // A torn object is of use to no container, and another program decides itself.
+            let stays = |(stale, given): &(&Stale, &Verdict)| {
+                **given == verdict && !stale.is_call && !stale.is_torn
+            };
+            let stay: Vec<Stale> = candidates
+                .iter()
+                .zip(&verdicts)
+                .filter(stays)
+                .map(|(stale, _)| stale.clone())
+                .collect();
+            (sweep.watch)(&Event::Spared(&kept.census.network, &stay, verdict));
+            kept.spared.extend(stay.into_iter().map(|stale| stale.holder));
         }
-        let removed = census.without_dead(valid.take_stale());
-        (sweep.watch)(&Event::Removed(&census.network, &removed));
     }
 
     /// DEL for every attachment whose namespace is gone and whose network is not in `known`: by the
@@ -188,7 +192,10 @@ impl Runtime<'_> {
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
                 continue;
             }
-            let list = forgotten_list(&at.key.network, document, conf_dir);
+            let list = directory::of_document(document, conf_dir).map_err(|error| {
+                let network = at.key.network.as_str();
+                error.context(format_args!("network {network:?} has no configuration any more"))
+            });
             match sweep.errors.push(list) {
                 Some(list) if list.disable_gc => (sweep.watch)(&Event::Left(&at)),
                 Some(list) => alone.detach(&list, &[at], &mut sweep),
@@ -212,17 +219,16 @@ impl Runtime<'_> {
     fn detach(&mut self, list: &NetworkList, stale: &[Parameters], sweep: &mut Sweep<'_>) {
         for (number, at) in (1..).zip(stale) {
             self.handles.begin_next();
-            let succeeded = sweep.extent == Extent::Look
-                || sweep.errors.push(self.detach_one(list, at)).is_some();
+            let mut detach = || {
+                let Key { container_id, ifname, .. } = &at.key;
+                self.del_all(list, at).map_err(|error| {
+                    let what = "failed to delete stale attachment";
+                    error.context(format_args!("{what} {container_id} {ifname}"))
+                })
+            };
+            let succeeded = sweep.extent == Extent::Look || sweep.errors.push(detach()).is_some();
             (sweep.watch)(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
         }
-    }
-
-    fn detach_one(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
-        let Key { container_id, ifname, .. } = &at.key;
-        self.del_all(list, at).map_err(|error| {
-            error.context(format_args!("failed to delete stale attachment {container_id} {ifname}"))
-        })
     }
 
     fn collect(
@@ -264,35 +270,8 @@ impl Runtime<'_> {
     }
 }
 
-/// The attachments that are not among those in `valid`.
-fn stale_of(
-    network: &NetworkName,
-    mut all: Vec<Parameters>,
-    valid: Option<&[ValidAttachment]>,
-) -> Vec<Parameters> {
-    let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
-    all.retain(|at| wanted.is_stale(network, &at.key));
-    all
-}
-
-/// The network of a cached document, which has no configuration any more.
-fn forgotten_list(network: &NetworkName, document: Vec<u8>, dir: &Path) -> Result<NetworkList> {
-    directory::of_document(document, dir).map_err(|error| {
-        let network = network.as_str();
-        error.context(format_args!("network {network:?} has no configuration any more"))
-    })
-}
-
 fn not_collected(plugin: &PluginConfig, error: Error) -> Error {
     error.context(format_args!("failed to GC plugin {}", plugin.kind))
-}
-
-/// The objects with this verdict that a GC keeps. A torn object is of use to no container, and
-/// another program decides itself.
-fn staying(judged: &[(Stale, Verdict)], verdict: Verdict) -> Vec<Stale> {
-    let of_verdict = judged.iter().filter(|(_, given)| *given == verdict);
-    let objects = of_verdict.map(|(stale, _)| stale);
-    objects.filter(|stale| !stale.is_call && !stale.is_torn).cloned().collect()
 }
 
 /// Whether the network's version has GC. An invalid version counts as an old one, as for libcni.
@@ -317,26 +296,14 @@ impl<'a> Kept<'a> {
         Kept { list, census, plugins, listed: census.spared.clone(), spared: vec![] }
     }
 
-    /// Keeps the objects that may be in use.
-    fn spare(&mut self, judged: &[(Stale, Verdict)], sweep: &mut Sweep<'_>) {
-        for verdict in [Verdict::Lives, Verdict::Unknown] {
-            let stay = staying(judged, verdict);
-            (sweep.watch)(&Event::Spared(&self.census.network, &stay, verdict));
-            self.spared.extend(stay.into_iter().map(|stale| stale.holder));
-        }
-    }
-
     /// Adds the attachments that are alive according to a record in any cache.
     fn list(&mut self, living: &[Key]) {
         let census = self.census;
-        for key in living.iter().filter(|key| !census.is_dead(key)) {
-            self.list_one(valid_attachment(key));
-        }
-    }
-
-    fn list_one(&mut self, valid: ValidAttachment) {
-        if !self.listed.contains(&valid) {
-            self.listed.push(valid);
+        let is_dead = |key: &Key| census.dead.iter().any(|at| at.key == *key);
+        for valid in living.iter().filter(|key| !is_dead(key)).map(valid_attachment) {
+            if !self.listed.contains(&valid) {
+                self.listed.push(valid);
+            }
         }
     }
 }
@@ -360,40 +327,23 @@ impl Census {
         let mut census =
             Census { network, spared: vec![], dead: vec![], unclear: vec![], unreadable: vec![] };
         for found in files {
-            census.add(found);
+            match found.attachment(&census.network) {
+                Some(at) if at.key.network != census.network => (),
+                Some(at) if is_gone(&at.netns) => census.dead.push(at),
+                Some(at) => census.spared.push(at.valid_attachment()),
+                None => {
+                    // The owner is ambiguous: keep every attachment the file could belong to.
+                    let readings = found.readings(&census.network);
+                    census.spared.extend(readings.iter().map(valid_attachment));
+                    match found.record {
+                        _ if readings.is_empty() => (),
+                        Ok(_) => census.unclear.push(found.file),
+                        Err(error) => census.unreadable.push(error),
+                    }
+                }
+            }
         }
         census
-    }
-
-    fn add(&mut self, found: Found) {
-        match found.attachment(&self.network) {
-            Some(at) if at.key.network != self.network => (),
-            Some(at) if is_gone(&at.netns) => self.dead.push(at),
-            Some(at) => self.spared.push(at.valid_attachment()),
-            None => self.spare(found),
-        }
-    }
-
-    /// Moves the errors of unreadable files to the other errors of a GC.
-    fn move_errors(&mut self, errors: &mut ErrorList) {
-        for error in std::mem::take(&mut self.unreadable) {
-            errors.push::<()>(Err(error));
-        }
-    }
-
-    /// The owner is ambiguous: keep every attachment the file could belong to.
-    fn spare(&mut self, found: Found) {
-        let readings = found.readings(&self.network);
-        match found.record {
-            _ if readings.is_empty() => (),
-            Ok(_) => self.unclear.push(found.file),
-            Err(error) => self.unreadable.push(error),
-        }
-        self.spared.extend(readings.iter().map(valid_attachment));
-    }
-
-    fn is_dead(&self, key: &Key) -> bool {
-        self.dead.iter().any(|at| at.key == *key)
     }
 
     /// Drops objects of attachments that were detached by their record.

@@ -8,7 +8,6 @@
 //! namespace of the machine has it.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -24,7 +23,7 @@ use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
 use crate::plugins::meta::{firewall, portmap};
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::{allocation, fastpath, link_alias, masquerade, nft_owner, spoofcheck};
+use crate::steps::{fastpath, link_alias, masquerade, nft_owner, spoofcheck};
 
 /// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";
@@ -83,31 +82,26 @@ pub fn leave(
     watch: &mut dyn FnMut(&Left),
 ) -> Result<()> {
     let Some(nft) = Nft::open_if_there()? else { return Ok(()) };
-    let held = holdings(&nft)?;
+    let mut held = vec![];
+    for layout in TABLES {
+        let owners = layout.on(&nft).holdings(None)?.into_iter();
+        held.extend(owners.map(|owned| (layout, owned)));
+    }
     let evidence = Evidence::look(host, cache)?;
     let mut errors = ErrorList::default();
-    for (layout, owned) in
-        held.iter().flat_map(|(layout, all)| all.iter().map(|one| (*layout, one)))
-    {
-        let stale = nft_owner::stale_of(layout, owned);
-        let verdict = evidence.judge(owned, &stale);
-        let removes = verdict == Verdict::Gone && extent == Extent::Detach;
-        let done = if removes { release(&nft, layout, owned) } else { Ok(()) };
-        if errors.push(done).is_some() {
-            watch(&Left { table: name(layout), holder: stale.holder, verdict });
+    for (layout, owned) in held {
+        let stale = nft_owner::stale_of(layout, &owned);
+        let verdict = evidence.judge(&owned, &stale);
+        if verdict == Verdict::Gone && extent == Extent::Detach {
+            let owner = Owner { id: owned.id, comment: String::new() };
+            let released = layout.on(&nft).of(&owner).release(Search::Comments);
+            if errors.push(released).is_none() {
+                continue;
+            }
         }
+        watch(&Left { table: name(layout), holder: stale.holder, verdict });
     }
     errors.finish()
-}
-
-/// What attachments have in each of our tables.
-fn holdings(nft: &Nft) -> Result<Vec<(&'static Layout, Vec<Owned>)>> {
-    TABLES.into_iter().map(|layout| Ok((layout, layout.on(nft).holdings(None)?))).collect()
-}
-
-fn release(nft: &Nft, layout: &Layout, owned: &Owned) -> Result<()> {
-    let owner = Owner { id: owned.id, comment: String::new() };
-    layout.on(nft).of(&owner).release(Search::Comments).map(drop)
 }
 
 fn name(layout: &Layout) -> String {
@@ -133,7 +127,10 @@ impl Evidence {
             let what = "not every namespace can be seen, and one may be a container's";
             return Err(problem.clone().context(what));
         }
-        let alive = alive(host, &living)?;
+        let mut alive: HashSet<String> = living.recorded().iter().map(Key::identity).collect();
+        for link in host.links_of_kind("veth")? {
+            alive.extend(link_alias::identity_in(&link.alias).map(str::to_owned));
+        }
         Ok(Evidence { alive, leases: leases(Path::new(LEASES))?, living })
     }
 
@@ -148,81 +145,43 @@ impl Evidence {
         if stale.addresses.is_empty() {
             return Verdict::Unknown;
         }
+        // An address is leased to the holder, or without a lease, a namespace has it.
         let leases = self.leases.get(&owned.id[..8]);
-        let lives = |ip: &IpAddr| self.has_address(ip, leases, &stale.holder);
+        let lives = |ip: &IpAddr| match leases.and_then(|leases| leases.get(ip)) {
+            Some(Holder { hash: Some(hash), .. }) => stale.holder.hash == Some(*hash),
+            // Old plugins did not write the interface.
+            Some(lease) => lease.container_id.starts_with(&stale.holder.container_id),
+            None => self.living.has(ip).unwrap_or(true),
+        };
         if stale.addresses.iter().any(lives) { Verdict::Lives } else { Verdict::Gone }
     }
-
-    /// Whether the address is leased to the holder; without a lease, whether a namespace has it.
-    fn has_address(&self, ip: &IpAddr, leases: Option<&Leases>, holder: &Holder) -> bool {
-        match leases.and_then(|leases| leases.get(ip)) {
-            Some(lease) => is_of(lease, holder),
-            None => self.living.has(ip).unwrap_or(true),
-        }
-    }
 }
 
-/// The identities on links of the host, and of attachments that have a record and a namespace.
-fn alive(host: &Netlink, living: &Living) -> Result<HashSet<String>> {
-    let links = host.links_of_kind("veth")?;
-    let links =
-        links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
-    Ok(links.chain(living.recorded().iter().map(Key::identity)).collect())
-}
-
-/// Whether a lease belongs to the attachment. Old plugins did not write the interface.
-fn is_of(lease: &Holder, holder: &Holder) -> bool {
-    match lease.hash {
-        Some(hash) => holder.hash == Some(hash),
-        None => lease.container_id.starts_with(&holder.container_id),
-    }
-}
-
-/// Every lease in host-local's default directory.
+/// Every lease in host-local's default directory, which has a directory for each network.
 fn leases(dir: &Path) -> Result<HashMap<Hash8, Leases>> {
-    match fs::read_dir(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(HashMap::new()),
-        entries => leases_of(entries.map_err(Error::at_path("open", dir))?, dir),
-    }
-}
-
-/// The leases of every network among the entries of a directory.
-fn leases_of(entries: fs::ReadDir, dir: &Path) -> Result<HashMap<Hash8, Leases>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(HashMap::new()),
+        entries => entries.map_err(Error::at_path("open", dir))?,
+    };
     let mut all = HashMap::new();
     for entry in entries {
         let entry = entry.map_err(Error::at_path("open", dir))?;
-        let Some(network) = network_of(&entry.file_name()) else { continue };
-        if let Some(of_network) = leases_of_network(&entry.path())? {
-            all.insert(Key::network_hash(&network), of_network);
+        let name = entry.file_name();
+        let network = name.to_str().and_then(|name| NetworkName::parse(name).ok());
+        let Some(network) = network else { continue };
+        let dir = entry.path();
+        let ips = match lease::addresses(&dir) {
+            Err(e) if e.kind() == ErrorKind::NotADirectory => continue,
+            ips => ips.map_err(Error::at_path("open", &dir))?,
+        };
+        let mut leases = Leases::new();
+        for ip in ips {
+            let Some(Content::Owned(owner)) = lease::read(&dir, ip)? else { continue };
+            let id = &owner.container_id;
+            let hash = owner.ifname.as_ref().map(|ifname| attachment_hash(id, ifname));
+            leases.insert(ip, Holder { hash, ..Holder::of_container(id) });
         }
+        all.insert(Key::network_hash(&network), leases);
     }
     Ok(all)
-}
-
-fn network_of(name: &OsStr) -> Option<NetworkName> {
-    NetworkName::parse(name.to_str()?).ok()
-}
-
-/// The leases in a network's directory; None if it is none.
-fn leases_of_network(dir: &Path) -> Result<Option<Leases>> {
-    match lease::addresses(dir) {
-        Err(e) if e.kind() == ErrorKind::NotADirectory => Ok(None),
-        ips => read_leases(dir, ips.map_err(Error::at_path("open", dir))?).map(Some),
-    }
-}
-
-fn read_leases(dir: &Path, ips: Vec<IpAddr>) -> Result<Leases> {
-    let mut leases = Leases::new();
-    for ip in ips {
-        if let Some(Content::Owned(owner)) = lease::read(dir, ip)? {
-            leases.insert(ip, holder_of(&owner));
-        }
-    }
-    Ok(leases)
-}
-
-fn holder_of(owner: &allocation::owner::Owner) -> Holder {
-    let hash = |ifname: &String| attachment_hash(&owner.container_id, ifname);
-    let hash = owner.ifname.as_ref().map(hash);
-    Holder { hash, ..Holder::of_container(&owner.container_id) }
 }

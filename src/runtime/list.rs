@@ -56,8 +56,21 @@ pub struct PluginConfig {
 impl NetworkList {
     /// Parses a list as it is in a `.conflist`, without the plugins of its directory.
     pub fn parse(document: Vec<u8>) -> Result<NetworkList> {
-        let list = NetworkList::parse_value(&document)
-            .map_err(|error| error.context("error parsing configuration list"))?;
+        let parse = || {
+            let list = parse_object(&document)?;
+            let Some(name) = text(&list, "name")? else { return invalid("name", "no name".into()) };
+            let only_inlined = flag(&list, "loadOnlyInlinedPlugins")?;
+            Ok(NetworkList {
+                name,
+                version: choose_version(&list)?,
+                disable_check: flag(&list, "disableCheck")?,
+                disable_gc: flag(&list, "disableGC")?,
+                only_inlined,
+                plugins: inlined_plugins(&list, only_inlined)?,
+                document: vec![],
+            })
+        };
+        let list = parse().map_err(|error| error.context("error parsing configuration list"))?;
         Ok(NetworkList { document, ..list })
     }
 
@@ -81,21 +94,6 @@ impl NetworkList {
         ]);
         NetworkList::parse(json::text(&document).into_bytes())
     }
-
-    fn parse_value(document: &[u8]) -> Result<NetworkList> {
-        let list = parse_object(document)?;
-        let Some(name) = text(&list, "name")? else { return invalid("name", "no name".into()) };
-        let only_inlined = flag(&list, "loadOnlyInlinedPlugins")?;
-        Ok(NetworkList {
-            name,
-            version: choose_version(&list)?,
-            disable_check: flag(&list, "disableCheck")?,
-            disable_gc: flag(&list, "disableGC")?,
-            only_inlined,
-            plugins: inlined_plugins(&list, only_inlined)?,
-            document: vec![],
-        })
-    }
 }
 
 impl PluginConfig {
@@ -114,14 +112,10 @@ impl PluginConfig {
             return Err(Error::missing("type", "the name of a plugin")
                 .phrased("error parsing configuration: missing 'type'"));
         }
-        Ok(PluginConfig::of_head(value, head))
-    }
-
-    fn of_head(value: Value, head: Head) -> PluginConfig {
         let Head { kind, name, cni_version: version, capabilities, .. } = head;
         let declared = capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
         let capabilities = declared.map(|(capability, _)| capability).collect();
-        PluginConfig { value, kind, name, version, capabilities }
+        Ok(PluginConfig { value, kind, name, version, capabilities })
     }
 }
 
@@ -174,14 +168,25 @@ struct Ipam {
 /// is supported.
 pub fn choose_version(list: &Value) -> Result<String> {
     let single = text(list, "cniVersion")?.unwrap_or_default();
-    let mut spoken = match member(list, "cniVersions") {
+    let versions = match member(list, "cniVersions") {
         None => return Ok(single),
-        Some(Value::Array(versions)) => spoken_of(versions)?,
+        Some(Value::Array(versions)) => versions,
         Some(other) => {
             let problem = format!("invalid type for cniVersions: {}", go_type(other));
             return invalid("cniVersions", problem);
         }
     };
+    let mut spoken = vec![];
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("cniVersions[{index}]");
+        let Value::String(version) = version else {
+            let found = go_type(version);
+            let problem = format!("invalid type for cniVersions index {index}: {found}");
+            return invalid(&path, problem);
+        };
+        let entry = format!("invalid cniVersions entry {version} at index {index}");
+        spoken.extend(if_spoken(version, &path, &entry)?);
+    }
     if !single.is_empty() {
         let entry = format!("invalid cniVersion {single}");
         spoken.extend(if_spoken(&single, "cniVersion", &entry)?);
@@ -198,38 +203,14 @@ fn text(list: &Value, key: &str) -> Result<Option<String>> {
     }
 }
 
-/// The supported ones among the entries of `cniVersions`.
-fn spoken_of(versions: &[Value]) -> Result<Vec<Spoken>> {
-    let mut spoken = vec![];
-    for (index, version) in versions.iter().enumerate() {
-        spoken.extend(spoken_entry(index, version)?);
-    }
-    Ok(spoken)
-}
-
-/// A version with its text.
-type Spoken = (version::Number, String);
-
-fn spoken_entry(index: usize, version: &Value) -> Result<Option<Spoken>> {
-    let path = format!("cniVersions[{index}]");
-    let Value::String(version) = version else {
-        let found = go_type(version);
-        let problem = format!("invalid type for cniVersions index {index}: {found}");
-        return invalid(&path, problem);
-    };
-    let entry = format!("invalid cniVersions entry {version} at index {index}");
-    if_spoken(version, &path, &entry)
-}
-
-/// The version, unless it is newer than the newest supported one.
-fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<Spoken>> {
-    let number = version::Number::parse(version).map_err(|e| refused(e.context(entry), path))?;
+/// The version with its text, unless it is newer than the newest supported one.
+fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<(version::Number, String)>> {
+    let number = version::Number::parse(version).map_err(|error| {
+        let error = error.context(entry);
+        Error::config(path, &error.msg).with_code(error.code).phrased(&error.msg)
+    })?;
     let newest = version::Number::parse(version::CURRENT)?;
     Ok((number <= newest).then(|| (number, version.to_owned())))
-}
-
-fn refused(error: Error, path: &str) -> Error {
-    Error::config(path, &error.msg).with_code(error.code).phrased(&error.msg)
 }
 
 /// A boolean, which in 0.4.0 was a string.
@@ -237,16 +218,12 @@ fn flag(list: &Value, key: &str) -> Result<bool> {
     match member(list, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(Value::String(text)) => flag_of_text(&text.to_ascii_lowercase(), key),
+        Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            other => invalid(key, format!("invalid value {other:?} for {key}")),
+        },
         Some(other) => invalid(key, format!("invalid type {} for {key}", go_type(other))),
-    }
-}
-
-fn flag_of_text(text: &str, key: &str) -> Result<bool> {
-    match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        other => invalid(key, format!("invalid value {other:?} for {key}")),
     }
 }
 
@@ -265,17 +242,16 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
             return invalid("plugins", format!("invalid 'plugins' type {}", go_type(other)));
         }
     };
-    plugins.iter().enumerate().map(inlined_plugin).collect()
-}
-
-/// Decodes one of `plugins`. libcni encodes it again before that: of `type` and `Type` the one that
-/// sorts last counts.
-fn inlined_plugin((index, plugin): (usize, &Value)) -> Result<PluginConfig> {
-    PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
-        error
-            .within(format_args!("plugins[{index}]"))
-            .context(format_args!("failed to parse plugin config {index}"))
-    })
+    // libcni encodes each again before it decodes it: of `type` and `Type` the one that sorts last
+    // counts.
+    let decode = |(index, plugin): (usize, &Value)| {
+        PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
+            error
+                .within(format_args!("plugins[{index}]"))
+                .context(format_args!("failed to parse plugin config {index}"))
+        })
+    };
+    plugins.iter().enumerate().map(decode).collect()
 }
 
 /// Parses one JSON object; `null` is an object without members.

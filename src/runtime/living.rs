@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::cache::{self, Cache, Record};
+use super::cache::Cache;
 use super::find;
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::valid::{Holder, Stale, ValidAttachment};
@@ -30,10 +30,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn by_presence(is_present: bool) -> Verdict {
-        if is_present { Verdict::Lives } else { Verdict::Gone }
-    }
-
     /// Why the object is kept.
     pub fn reason(self) -> &'static str {
         match self {
@@ -83,67 +79,42 @@ impl Living {
     /// alive on one interface is alive on all. `alive` are the containers that are known to be
     /// alive.
     pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
-        let mut groups = Groups { lives: self.known_alive(alive), gone: Group::default() };
+        let (mut lives, mut gone) = (Group::default(), Group::default());
+        // These containers, and those with a record, are alive whatever the objects say.
+        lives.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
+        self.recorded.iter().for_each(|key| lives.insert(&Holder::of(key)));
         let alone: Vec<Verdict> = all.iter().map(|stale| self.judge_alone(stale)).collect();
         for (stale, verdict) in all.iter().zip(&alone) {
-            groups.insert(stale, *verdict);
+            match verdict {
+                Verdict::Lives => lives.insert(&stale.holder),
+                Verdict::Gone => gone.insert(&stale.holder),
+                Verdict::Unknown => (),
+            }
         }
-        all.iter().zip(alone).map(|(stale, alone)| groups.judge(stale, alone)).collect()
+        let judge = |(stale, alone): (&Stale, Verdict)| match alone {
+            _ if lives.has(&stale.holder) => Verdict::Lives,
+            Verdict::Unknown if stale.is_torn || gone.has(&stale.holder) => Verdict::Gone,
+            verdict => verdict,
+        };
+        all.iter().zip(alone).map(judge).collect()
     }
 
-    /// The containers that are alive whatever the objects say: these, and those with a record.
-    fn known_alive(&self, alive: &[ValidAttachment]) -> Group {
-        let mut group = Group::default();
-        group.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
-        self.recorded.iter().for_each(|key| group.insert(&Holder::of(key)));
-        group
-    }
-
+    /// The verdict on an object by itself.
     fn judge_alone(&self, stale: &Stale) -> Verdict {
         if stale.is_alive {
             return Verdict::Lives;
         }
         if !stale.netns_path.is_empty() {
-            return Verdict::by_presence(!is_gone(&stale.netns_path));
+            return if is_gone(&stale.netns_path) { Verdict::Gone } else { Verdict::Lives };
         }
         if stale.needs_link {
             return Verdict::Gone; // the link would be among `all`, and keep its attachment alive
         }
-        self.judge_addresses(&stale.addresses)
-    }
-
-    /// The verdict on an object that has nothing but addresses.
-    fn judge_addresses(&self, addresses: &[IpAddr]) -> Verdict {
-        if addresses.is_empty() {
-            return Verdict::Unknown;
-        }
-        let found: Result<Vec<bool>> = addresses.iter().map(|address| self.has(address)).collect();
-        found.map_or(Verdict::Unknown, |found| Verdict::by_presence(found.contains(&true)))
-    }
-}
-
-/// The containers that are alive, and those that are gone, by their objects.
-struct Groups {
-    lives: Group,
-    gone: Group,
-}
-
-impl Groups {
-    /// Adds the holder of an object with this verdict.
-    fn insert(&mut self, stale: &Stale, verdict: Verdict) {
-        match verdict {
-            Verdict::Lives => self.lives.insert(&stale.holder),
-            Verdict::Gone => self.gone.insert(&stale.holder),
-            Verdict::Unknown => (),
-        }
-    }
-
-    /// Judges an object by the others of its container; `alone` is the verdict by itself.
-    fn judge(&self, stale: &Stale, alone: Verdict) -> Verdict {
-        match alone {
-            _ if self.lives.has(&stale.holder) => Verdict::Lives,
-            Verdict::Unknown if stale.is_torn || self.gone.has(&stale.holder) => Verdict::Gone,
-            verdict => verdict,
+        match &self.addresses {
+            Ok(_) if stale.addresses.is_empty() => Verdict::Unknown,
+            Ok(all) if stale.addresses.iter().any(|ip| all.contains(ip)) => Verdict::Lives,
+            Ok(_) => Verdict::Gone,
+            Err(_) => Verdict::Unknown,
         }
     }
 }
@@ -169,20 +140,15 @@ impl Group {
 
     fn has(&self, holder: &Holder) -> bool {
         let id = holder.container_id.as_str();
-        holder.hash.is_some_and(|hash| self.hashes.contains(&hash))
-            || !id.is_empty() && (self.has_id(id, holder.is_cut) || self.has_beginning_of(id))
-    }
-
-    fn has_id(&self, id: &str, is_cut: bool) -> bool {
-        if is_cut {
-            self.containers.iter().any(|known| known.starts_with(id))
-        } else {
-            self.containers.contains(id)
+        if holder.hash.is_some_and(|hash| self.hashes.contains(&hash)) {
+            return true;
         }
-    }
-
-    fn has_beginning_of(&self, id: &str) -> bool {
-        self.beginnings.iter().any(|known| id.starts_with(known.as_str()))
+        let has_id = match holder.is_cut {
+            true => self.containers.iter().any(|known| known.starts_with(id)),
+            false => self.containers.contains(id),
+        };
+        let has_beginning = || self.beginnings.iter().any(|known| id.starts_with(known.as_str()));
+        !id.is_empty() && (has_id || has_beginning())
     }
 }
 
@@ -192,27 +158,20 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let mut keys = vec![];
     for cache in find::caches(own)? {
         for found in cache.all()? {
-            keys.extend(network.map_or_else(|| alive(&found), |network| alive_in(network, &found)));
+            let at = match (network, &found.record) {
+                (Some(network), _) => found.attachment(network),
+                (None, Ok(record)) => record.at.clone(),
+                (None, Err(_)) => None,
+            };
+            let is_of_network = |key: &Key| network.is_none_or(|network| key.network == *network);
+            match (at, network) {
+                (Some(at), _) if is_of_network(&at.key) && !is_gone(&at.netns) => keys.push(at.key),
+                (None, Some(network)) => keys.extend(found.readings(network)),
+                _ => (),
+            }
         }
     }
     Ok(keys)
-}
-
-/// The attachments to the network that the file may stand for, unless its namespace is gone.
-fn alive_in(network: &NetworkName, found: &cache::Found) -> Vec<Key> {
-    match found.attachment(network) {
-        Some(at) if at.key.network == *network && !is_gone(&at.netns) => vec![at.key],
-        Some(_) => vec![],
-        None => found.readings(network),
-    }
-}
-
-/// The attachment that the file names, unless its namespace is gone.
-fn alive(found: &cache::Found) -> Vec<Key> {
-    match &found.record {
-        Ok(Record { at: Some(at), .. }) if !is_gone(&at.netns) => vec![at.key.clone()],
-        _ => vec![],
-    }
 }
 
 /// Whether there is nothing at the path. An unreadable path, and an empty one, counts as existing.

@@ -15,10 +15,9 @@
 //! A plugin may call a runtime for its own container, as Multus does: the places that an ancestor
 //! holds are in its environment, and it does not wait for them.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use super::cache::{Cache, create_dir};
@@ -72,47 +71,50 @@ impl Cache {
         env: &Environment,
     ) -> Result<Held> {
         let path = self.dir().join("lock");
-        let Ok(opened) = self.open_lock(&path, env) else { return Ok(Held::nothing(env)) };
-        opened.hold(at, patience, env).map_err(|error| file_lock::with_fuser_advice(error, &path))
-    }
-
-    fn open_lock(&self, path: &Path, env: &Environment) -> io::Result<Opened> {
-        create_dir(self.dir())?;
-        let file = plain_file::open_or_create(path)?;
-        let ancestors = Ancestors::of(env, &file.metadata()?);
-        Ok(Opened { file, ancestors })
+        let open = || {
+            create_dir(self.dir())?;
+            let file = plain_file::open_or_create(&path)?;
+            let metadata = file.metadata()?;
+            Ok::<_, io::Error>((file, metadata))
+        };
+        let Ok((file, metadata)) = open() else { return Ok(Held::nothing(env)) };
+        let ancestors = Ancestors {
+            places: env.get(HELD),
+            cache: format!(" {}:{}:", metadata.dev(), metadata.ino()),
+        };
+        hold(file, &ancestors, at, patience, env)
+            .map_err(|error| file_lock::with_fuser_advice(error, &path))
     }
 }
 
-/// The open lock file; no place is locked yet.
-struct Opened {
+/// Takes all places of the operation with the open lock file.
+fn hold(
     file: File,
-    ancestors: Ancestors,
-}
-
-impl Opened {
-    /// Takes all places of the operation.
-    fn hold(self, at: Option<&Parameters>, patience: Patience, env: &Environment) -> Result<Held> {
-        // An operation that an ancestor waits for must not wait for a GC that waits for the
-        // ancestor.
-        if at.is_some() && !self.ancestors.hold_any() {
-            gate().wait_until_free(&self.file, patience.limit())?;
-        }
-        let mut held = self.ancestors.places.clone();
-        let mut files = vec![];
-        for place in places(at) {
-            files.extend(self.take(&place, patience)?);
-            held += &self.ancestors.entry(&place);
-        }
-        files.push(self.file);
-        Ok(Held { env: env.with(HELD, held), _files: files })
+    ancestors: &Ancestors,
+    at: Option<&Parameters>,
+    patience: Patience,
+    env: &Environment,
+) -> Result<Held> {
+    let gc = gc();
+    // An operation that an ancestor waits for must not wait for a GC that waits for the ancestor.
+    // Operations that wait for GC do not keep each other waiting.
+    let has_ancestor = ancestors.places.contains(&ancestors.cache);
+    if at.is_some() && !has_ancestor && !gc.range.is_shareable(&file).unwrap_or(true) {
+        gc.wait(&file, Mode::Shared, patience.limit())?;
     }
-
-    /// Takes a place; does not wait if an ancestor holds it.
-    fn take(&self, place: &Place, patience: Patience) -> Result<Option<File>> {
-        let is_held = self.ancestors.hold(place) || self.ancestors.hold(&gate());
-        place.take(&self.file, (!is_held).then(|| patience.limit()))
+    let mut held = ancestors.places.clone();
+    let mut files = vec![];
+    for place in places(at) {
+        // No lock support in the file system is not an error: continue unlocked.
+        let is_taken = place.range.try_take(&file, Mode::Exclusive).unwrap_or(true);
+        // An ancestor will hold its place for as long as this takes.
+        if !is_taken && !ancestors.hold(&place) && !ancestors.hold(&gc) {
+            files.push(place.wait(&file, Mode::Exclusive, patience.limit())?);
+        }
+        held += &ancestors.entry(&place);
     }
+    files.push(file);
+    Ok(Held { env: env.with(HELD, held), _files: files })
 }
 
 /// The places that this process's ancestors hold.
@@ -124,14 +126,6 @@ struct Ancestors {
 }
 
 impl Ancestors {
-    fn of(env: &Environment, lock: &Metadata) -> Ancestors {
-        Ancestors { places: env.get(HELD), cache: format!(" {}:{}:", lock.dev(), lock.ino()) }
-    }
-
-    fn hold_any(&self) -> bool {
-        self.places.contains(&self.cache)
-    }
-
     fn hold(&self, place: &Place) -> bool {
         self.places.contains(&self.entry(place))
     }
@@ -142,78 +136,41 @@ impl Ancestors {
 }
 
 impl Place {
-    /// Takes the place; returns the file that has it if it had to wait. Without patience the holder
-    /// is an ancestor, which will hold the place for as long as this takes.
-    fn take(&self, file: &File, patience: Option<Duration>) -> Result<Option<File>> {
-        // No lock support in the file system is not an error: continue unlocked.
-        let is_taken = self.range.try_take(file, Mode::Exclusive).unwrap_or(true);
-        match patience.filter(|_| !is_taken) {
-            Some(patience) => self.wait(file, Mode::Exclusive, patience).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Waits until no process has the place for itself. Operations that wait for it do not keep
-    /// each other waiting.
-    fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
-        if !self.range.is_shareable(file).unwrap_or(true) {
-            self.wait(file, Mode::Shared, patience)?;
-        }
-        Ok(())
-    }
-
     /// Waits for the holder, and takes the place with a file of its own: an operation that gives up
     /// releases with its file what that has.
     fn wait(&self, file: &File, mode: Mode, patience: Duration) -> Result<File> {
         warn("waiting for another operation on the same container, or gc");
         file_lock::take_beside(file, Lock::Bytes(self.range, mode), patience)
             .map_err(|e| Error::io(format_args!("wait for {}", self.what), &e))?
-            .ok_or_else(|| self.not_ended(patience))
-    }
-
-    fn not_ended(&self, patience: Duration) -> Error {
-        let msg = format!("{} has not ended for {patience:?}", self.what);
-        Error::new(Code::TRY_AGAIN, msg)
+            .ok_or_else(|| {
+                let msg = format!("{} has not ended for {patience:?}", self.what);
+                Error::new(Code::TRY_AGAIN, msg)
+            })
     }
 }
 
 /// The place that only GC takes, from the time when it waits for the others.
-fn gate() -> Place {
+fn gc() -> Place {
     Place { range: Range::byte(0), what: "gc".into() }
 }
 
 /// The places that an operation takes, in this order. No operation runs in a namespace that is
 /// gone.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
-    match at {
-        None => vec![gate(), all_containers()],
-        Some(at) => places_of(at),
-    }
-}
-
-fn places_of(at: &Parameters) -> Vec<Place> {
-    let mut places = vec![container(at.key.container_id.as_str())];
+    let Some(at) = at else {
+        let range = Range { start: 1, length: TO_THE_END };
+        return vec![gc(), Place { range, what: "an operation on a container".into() }];
+    };
+    let id = at.key.container_id.as_str();
+    let what = format!("another operation on container {id:?}, or gc,");
+    let mut places = vec![Place { range: byte_of(id), what }];
     if let Ok(metadata) = fs::metadata(&at.netns) {
-        places.push(namespace(&at.netns, &metadata));
+        let mut range = byte_of(&format!("{}:{}", metadata.dev(), metadata.ino()));
+        range.start |= NAMESPACES;
+        let what = format!("another operation in namespace {:?}, or gc,", at.netns);
+        places.push(Place { range, what });
     }
     places
-}
-
-/// The place of every container and namespace.
-fn all_containers() -> Place {
-    let range = Range { start: 1, length: TO_THE_END };
-    Place { range, what: "an operation on a container".into() }
-}
-
-fn container(id: &str) -> Place {
-    let what = format!("another operation on container {id:?}, or gc,");
-    Place { range: byte_of(id), what }
-}
-
-fn namespace(path: &str, metadata: &Metadata) -> Place {
-    let Range { start, length } = byte_of(&format!("{}:{}", metadata.dev(), metadata.ino()));
-    let what = format!("another operation in namespace {path:?}, or gc,");
-    Place { range: Range { start: NAMESPACES | start, length }, what }
 }
 
 /// The byte of a name; the first byte is reserved for GC.

@@ -33,15 +33,11 @@ impl Parameters {
         pairs.join(";")
     }
 
-    /// The last value of this argument; empty if it is absent.
-    fn arg(&self, key: &str) -> &str {
-        let pair = self.args.iter().rev().find(|(known, _)| known == key);
-        pair.map_or("", |(_, value)| value)
-    }
-
     /// The pod of the container, as `namespace/name`, if the runtime named it.
     pub fn pod(&self) -> Option<String> {
-        let [namespace, name] = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"].map(|key| self.arg(key));
+        let last = |key| self.args.iter().rev().find(|(known, _)| known == key);
+        let (_, namespace) = last("K8S_POD_NAMESPACE")?;
+        let (_, name) = last("K8S_POD_NAME")?;
         (!namespace.is_empty() && !name.is_empty()).then(|| format!("{namespace}/{name}"))
     }
 
@@ -56,17 +52,17 @@ impl Parameters {
 
 /// Parses CNI_ARGS as cnitool does, which is stricter than plugins: no value may be empty.
 pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
-    if text.is_empty() { Ok(vec![]) } else { text.split(';').map(parse_pair).collect() }
-}
-
-fn parse_pair(text: &str) -> Result<(String, String)> {
-    let mut parts = text.split('=');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
-            Ok((key.to_owned(), value.to_owned()))
+    let mut pairs = vec![];
+    for text in text.split(';').filter(|_| !text.is_empty()) {
+        let mut parts = text.split('=');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
+                pairs.push((key.to_owned(), value.to_owned()));
+            }
+            _ => return Err(invalid(format!("invalid CNI_ARGS pair {text:?}"))),
         }
-        _ => Err(invalid(format!("invalid CNI_ARGS pair {text:?}"))),
     }
+    Ok(pairs)
 }
 
 fn invalid(problem: String) -> Error {
@@ -86,12 +82,6 @@ pub fn parse_capability_args(text: &str) -> Result<Value> {
 pub fn absolute(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)
         .map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
-    let clean = cleaned(&path).into_os_string().into_string();
-    clean.map_err(|path| invalid(format!("path {path:?} is not UTF-8")))
-}
-
-/// The path without `.` and `..`.
-fn cleaned(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {
         match component {
@@ -100,7 +90,8 @@ fn cleaned(path: &Path) -> PathBuf {
             other => clean.push(other),
         }
     }
-    clean
+    let clean = clean.into_os_string().into_string();
+    clean.map_err(|path| invalid(format!("path {path:?} is not UTF-8")))
 }
 
 /// The id that cnitool gives to a container of which only the namespace is known.

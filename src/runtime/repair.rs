@@ -9,7 +9,6 @@
 
 use std::rc::Rc;
 
-use super::cache::Record;
 use super::chain::{Program, Runtime, reported_by, without_result};
 use super::derive;
 use super::find::Recorded;
@@ -119,7 +118,10 @@ impl<'r, 'a> Round<'r, 'a> {
             drop(held); // it is the lock of another namespace
             return self.repair_alone(list, recorded);
         }
-        let changed = changed_list(list, &record)?;
+        // The network of the record, unless the record does not keep it.
+        let is_changed = !record.document.is_empty() && record.document != list.document;
+        let changed =
+            is_changed.then(|| NetworkList::parse(record.document.clone())).transpose()?;
         let list = changed.as_ref().unwrap_or(list);
         let Some(netns) = self.runtime.namespace(recorded)? else { return Ok(Presence::Gone) };
         let result =
@@ -128,44 +130,26 @@ impl<'r, 'a> Round<'r, 'a> {
         found.require_interface(&self.host)?;
         let runtime = self.runtime.within(&held.env);
         let repaired = runtime.repair_all(&found, &self.made);
-        let (repaired, left) = require_taken(&runtime, &found, &self.made, repaired);
-        self.left = left;
-        repaired
+        // A change that is missing again is an error, and no change: the kernel may not have kept
+        // it, or another program has undone it.
+        let again = Repairs::new(Extent::Look);
+        let looked = runtime.repair_all(&found, &again);
+        let retracted = self.made.retract(&again);
+        let (done, missing) = match repaired {
+            Ok(_) => (looked, again.take_changes()),
+            Err(_) => (repaired, retracted), // the look has found what this has reported
+        };
+        self.left = again.take_left();
+        let mut errors = ErrorList::default();
+        errors.push(done);
+        for change in missing {
+            errors.push::<()>(Err(Error::check(format!(
+                "{change}: this was done, and is missing again"
+            ))
+            .with_details("another program may undo it, or the kernel does not keep it")));
+        }
+        errors.finish().map(|()| Presence::Alive)
     }
-}
-
-/// Looks again after a repair; also returns what is left of the container's side. A change that is
-/// missing again is an error, and no change: the kernel may not have kept it, or another program has
-/// undone it.
-fn require_taken(
-    runtime: &Runtime<'_>,
-    found: &Found<'_>,
-    made: &Repairs,
-    repaired: Result<Presence>,
-) -> (Result<Presence>, Vec<String>) {
-    let again = Repairs::new(Extent::Look);
-    let looked = runtime.repair_all(found, &again);
-    let retracted = made.retract(&again);
-    let (done, missing) = match repaired {
-        Ok(_) => (looked, again.take_changes()),
-        Err(_) => (repaired, retracted), // the look has found what this has reported
-    };
-    let not_taken = missing.iter().map(|change| Err(not_taken(change)));
-    let errors = ErrorList::of([done.map(drop)].into_iter().chain(not_taken));
-    (errors.map(|()| Presence::Alive), again.take_left())
-}
-
-fn not_taken(change: &str) -> Error {
-    Error::check(format!("{change}: this was done, and is missing again"))
-        .with_details("another program may undo it, or the kernel does not keep it")
-}
-
-/// The network of the record, unless it is `list` or the record does not keep it.
-fn changed_list(list: &NetworkList, record: &Record) -> Result<Option<NetworkList>> {
-    if record.document.is_empty() || record.document == list.document {
-        return Ok(None);
-    }
-    NetworkList::parse(record.document.clone()).map(Some)
 }
 
 /// An attachment with its record.
@@ -184,14 +168,22 @@ impl Found<'_> {
         if host.contains(&self.netns.identity()?) {
             return Err(is_host_s(at));
         }
-        let link = self.netns.netlink()?.find_link(at.key.ifname.as_str())?;
-        let mac = link.ok_or_else(|| no_interface(at))?.mac().to_string();
-        match self.result.as_ref().and_then(|result| recorded_mac(result, at)) {
-            Some(recorded) if !recorded.eq_ignore_ascii_case(&mac) => {
-                Err(of_another(at, &recorded))
-            }
-            _ => Ok(()),
-        }
+        let ifname = at.key.ifname.as_str();
+        let Some(link) = self.netns.netlink()?.find_link(ifname)? else {
+            return Err(Error::check(format!("interface {ifname:?} is not in {:?}", at.netns))
+                .with_details("no repair makes it again: detach the container, and attach it again")
+                .about(&Aspect::Interface));
+        };
+        let recorded = self.result.as_ref().and_then(|result| recorded_mac(result, at));
+        let mac = link.mac().to_string();
+        let Some(other) = recorded.filter(|recorded| !recorded.eq_ignore_ascii_case(&mac)) else {
+            return Ok(());
+        };
+        Err(Error::check(format!("interface {ifname:?} in {:?} is another", at.netns))
+            .with_details(format_args!(
+                "the record has hardware address {other}: detach the container, and attach it again"
+            ))
+            .about(&Aspect::Interface))
     }
 }
 
@@ -263,23 +255,7 @@ fn recorded_mac(result: &Document, at: &Parameters) -> Option<String> {
     text(interface, "mac").filter(|mac| !mac.is_empty())
 }
 
-fn of_another(at: &Parameters, recorded: &str) -> Error {
-    let ifname = at.key.ifname.as_str();
-    Error::check(format!("interface {ifname:?} in {:?} is another", at.netns))
-        .with_details(format_args!(
-            "the record has hardware address {recorded}: detach the container, and attach it again"
-        ))
-        .about(&Aspect::Interface)
-}
-
 pub(super) fn is_host_s(at: &Parameters) -> Error {
     Error::new(Code::INVALID_NETNS, format!("{:?} is the host's own namespace", at.netns))
         .with_details("the container is gone: `cni-multi net del` detaches it")
-}
-
-fn no_interface(at: &Parameters) -> Error {
-    let ifname = at.key.ifname.as_str();
-    Error::check(format!("interface {ifname:?} is not in {:?}", at.netns))
-        .with_details("no repair makes it again: detach the container, and attach it again")
-        .about(&Aspect::Interface)
 }

@@ -13,8 +13,17 @@ impl Runtime<'_> {
     pub fn validate(&self, list: &NetworkList) -> Result<Vec<String>> {
         let mut errors = ErrorList::default();
         let mut capabilities = vec![];
+        let wanted = if list.version.is_empty() { version::ABSENT } else { &list.version };
         for plugin in &list.plugins {
-            errors.push(self.require_version(&plugin.kind, list));
+            let kind = &plugin.kind;
+            errors.push(self.versions(kind).and_then(|spoken| {
+                if spoken.iter().any(|version| version == wanted) {
+                    return Ok(());
+                }
+                let msg = format!("plugin {kind} does not support config version {wanted:?}");
+                Err(Error::new(Code::INCOMPATIBLE_VERSION, msg)
+                    .with_details(format_args!("it speaks {}", spoken.join(", "))))
+            }));
             capabilities.extend(plugin.capabilities.iter().cloned());
         }
         capabilities.sort_unstable();
@@ -37,19 +46,4 @@ impl Runtime<'_> {
             Program::Own(entry) => Ok(entry.version_list()),
         }
     }
-
-    fn require_version(&self, kind: &str, list: &NetworkList) -> Result<()> {
-        let wanted = if list.version.is_empty() { version::ABSENT } else { &list.version };
-        let spoken = self.versions(kind)?;
-        if spoken.iter().any(|version| version == wanted) {
-            return Ok(());
-        }
-        Err(not_spoken(kind, wanted, &spoken))
-    }
-}
-
-fn not_spoken(kind: &str, wanted: &str, spoken: &[String]) -> Error {
-    let msg = format!("plugin {kind} does not support config version {wanted:?}");
-    let details = format!("it speaks {}", spoken.join(", "));
-    Error::new(Code::INCOMPATIBLE_VERSION, msg).with_details(details)
 }

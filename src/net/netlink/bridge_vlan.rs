@@ -141,7 +141,7 @@ mod tests {
     fn ranges_are_unfolded() {
         use VlanFlags::{NativeUntagged, Tagged};
         let vlans = told(&[
-            (BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED, 1),
+            (NATIVE_UNTAGGED, 1),
             (BRIDGE_VLAN_INFO_RANGE_BEGIN, 10),
             (BRIDGE_VLAN_INFO_RANGE_END, 12),
         ]);

@@ -15,7 +15,6 @@ use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{self, LARGEST_CONFIGURATION};
 
-mod namespace;
 mod record;
 pub use record::{Found, Record};
 use record::{names_another, record_of, result_of, text_of};
@@ -87,8 +86,12 @@ impl Cache {
     /// Removes the drafts that a crash has left, of any attachment. The caller holds the lock of
     /// all.
     pub(super) fn forget_drafts(&self) {
-        forget_drafts_in(&self.dir);
-        forget_drafts_in(&self.results());
+        for dir in [&self.dir, &self.results()] {
+            let names = directory::names(dir, |kind| kind.is_file()).unwrap_or_default();
+            for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
+                let _ = plain_file::remove(&dir.join(name)); // a draft that stays harms nothing
+            }
+        }
     }
 
     /// Fails if the attachment's result could not be kept, because its file name is too long or is
@@ -96,10 +99,18 @@ impl Cache {
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
-            return Err(ambiguous_name(&name));
+            let what = "the result of another attachment is kept under the same name";
+            return Err(Error::new(Code::INVALID_CONFIG, format!("{what}, {name}"))
+                .with_details("expected another container id or network"));
         }
-        if name.len() > NAME_MAX {
-            return Err(long_name(&name));
+        let length = name.len();
+        if length > NAME_MAX {
+            let what = "the names of network, container and interface make";
+            return Err(Error::new(
+                Code::INVALID_CONFIG,
+                format!("{what} {length} bytes together"),
+            )
+            .with_details(format_args!("expected at most {NAME_MAX}: {name}")));
         }
         Ok(())
     }
@@ -146,19 +157,14 @@ impl Cache {
 
     /// Removes the attachment's file.
     pub fn delete(&self, key: &Key) -> Result<()> {
-        self.forget_drafts_of(key);
+        for draft in self.drafts(key) {
+            let _ = plain_file::remove(&draft); // a draft that a crash has left harms nothing
+        }
         if self.is_another_s(key)? {
             return Ok(());
         }
         let file = self.file(key);
         plain_file::remove(&file).map_err(Error::at_path("remove", &file))
-    }
-
-    /// Removes the attachment's drafts that a crash has left.
-    fn forget_drafts_of(&self, key: &Key) {
-        for draft in self.drafts(key) {
-            let _ = plain_file::remove(&draft); // a draft that stays harms nothing
-        }
     }
 
     /// The record of one attachment; None if it has no file. Runtimes that may have lost a
@@ -224,18 +230,6 @@ fn converted(result: Document, version: &str) -> Result<Document> {
     })
 }
 
-fn ambiguous_name(name: &str) -> Error {
-    let msg = format!("the result of another attachment is kept under the same name, {name}");
-    Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network")
-}
-
-fn long_name(name: &str) -> Error {
-    let length = name.len();
-    let msg = format!("the names of network, container and interface make {length} bytes together");
-    let details = format!("expected at most {NAME_MAX}: {name}");
-    Error::new(Code::INVALID_CONFIG, msg).with_details(details)
-}
-
 /// Whether there is no file of ours, nor can there be one; after any other error there may be a
 /// file that is readable later. A symbolic link is no file of ours: no program creates links there,
 /// and what one leads to is not one of our results.
@@ -243,13 +237,6 @@ fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
         || plain_file::is_no_file(e.raw_os_error())
-}
-
-fn forget_drafts_in(dir: &Path) {
-    let names = directory::names(dir, |kind| kind.is_file()).unwrap_or_default();
-    for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
-        let _ = plain_file::remove(&dir.join(name)); // a draft that stays harms nothing
-    }
 }
 
 fn found(file: PathBuf) -> Found {
@@ -276,14 +263,12 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
 /// file under that name, and then no reader can know that its container is gone: GC would keep the
 /// file, and everything that may belong to it, until an administrator removes it.
 fn replace(file: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
-    write_synced(draft, text).and_then(|()| fs::rename(draft, file)).inspect_err(|_| {
-        let _ = fs::remove_file(draft); // the caller gets the reason in the error
-    })
-}
-
-fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
-    plain_file::create_anew(file, text)?;
-    File::open(file)?.sync_all()
+    plain_file::create_anew(draft, text)
+        .and_then(|()| File::open(draft)?.sync_all())
+        .and_then(|()| fs::rename(draft, file))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(draft); // the caller gets the reason in the error
+        })
 }
 
 #[cfg(test)]

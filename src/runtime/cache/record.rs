@@ -8,13 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::namespace;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::decode;
 use crate::cni::json::{self, Value};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
-use crate::net::netns::NetnsId;
+use crate::net::netns::{Netns, NetnsId};
 use crate::runtime::parameters::Parameters;
 
 /// Distinguishes such a file from the bare result that libcni 0.7 wrote under the same name.
@@ -53,11 +52,14 @@ impl Found {
     /// taken for another network's would lose it.
     pub fn attachment(&self, network: &NetworkName) -> Option<Parameters> {
         let record = self.record.as_ref().ok()?;
-        record.at.clone().or_else(|| self.attachment_by_name(record, network))
-    }
-
-    /// The attachment of a bare result.
-    fn attachment_by_name(&self, record: &Record, network: &NetworkName) -> Option<Parameters> {
+        if record.at.is_some() {
+            return record.at.clone();
+        }
+        // In the ids of libcni 0.7's time a `-` does not occur.
+        let is_certain = |key: &Key| {
+            let id = key.container_id.as_str();
+            !id.strip_prefix("cnitool-").unwrap_or(id).contains('-')
+        };
         let mut keys = self.readings(network).into_iter().filter(is_certain);
         let (netns, key) = keys.find_map(|key| Some((record.sandbox(&key)?, key)))?;
         Some(Parameters { key, netns, args: vec![], capability_args: Value::Object(vec![]) })
@@ -76,30 +78,19 @@ impl Found {
     }
 }
 
-/// Whether the id is one of libcni 0.7's time, in which a `-` does not occur.
-fn is_certain(key: &Key) -> bool {
-    let id = key.container_id.as_str();
-    !id.strip_prefix("cnitool-").unwrap_or(id).contains('-')
-}
-
 impl Record {
     fn of(content: Content) -> Result<Record> {
-        match content {
-            Content::Entry(entry) => Record::of_entry(*entry),
-            Content::Bare(result) => Record::of_bare(&result),
+        let entry = match content {
+            Content::Entry(entry) => entry,
+            Content::Bare(result) => {
+                let (document, links) = (document_of(Some(&result))?, links_of(&result));
+                return Ok(Record { at: None, document: vec![], result: Ok(document), links });
+            }
             // The kind that was found is not printed: the file may belong to any program.
             Content::Foreign(_) => {
-                Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}")))
+                return Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}")));
             }
-        }
-    }
-
-    fn of_bare(result: &Value) -> Result<Record> {
-        let document = document_of(Some(result))?;
-        Ok(Record { at: None, document: vec![], result: Ok(document), links: links_of(result) })
-    }
-
-    fn of_entry(entry: Entry) -> Result<Record> {
+        };
         let key = entry.key()?;
         let document = STANDARD
             .decode(&entry.config)
@@ -107,19 +98,14 @@ impl Record {
         let result = entry.result.as_ref();
         let links = result.map(links_of).unwrap_or_default();
         let mut record = Record { at: None, document, result: document_of(result), links };
-        record.at = Some(record.parameters(key, entry));
-        Ok(record)
-    }
-
-    /// The parameters of an entry. A file without a namespace is from an older libcni; its result
-    /// names the namespace.
-    fn parameters(&self, key: Key, entry: Entry) -> Parameters {
         let netns = match entry.netns {
-            none if none.is_empty() => self.sandbox(&key).unwrap_or_default(),
-            path => namespace::checked(path, entry.netns_id),
+            // The file is from an older libcni; its result names the namespace.
+            none if none.is_empty() => record.sandbox(&key).unwrap_or_default(),
+            path => checked(path, entry.netns_id),
         };
         let capability_args = entry.capability_args.unwrap_or(Value::Object(vec![]));
-        Parameters { key, netns, args: entry.cni_args, capability_args }
+        record.at = Some(Parameters { key, netns, args: entry.cni_args, capability_args });
+        Ok(record)
     }
 
     /// The namespace of the attachment's interface, according to the result.
@@ -229,16 +215,13 @@ pub(super) fn text_of(at: &Parameters, document: &[u8], result: &Document) -> St
         config: STANDARD.encode(document),
         if_name: Some(key.ifname.to_string()),
         network_name: Some(key.network.to_string()),
-        netns_id: namespace::id_at(&netns),
+        netns_id: id_at(&netns),
         netns,
         cni_args: args,
-        capability_args: Some(capability_args.sorted()).filter(has_members),
+        capability_args: Some(capability_args.sorted())
+            .filter(|args| matches!(args, Value::Object(members) if !members.is_empty())),
         result: Some(result.to_value().sorted()),
     })
-}
-
-fn has_members(value: &Value) -> bool {
-    matches!(value, Value::Object(members) if !members.is_empty())
 }
 
 /// Whether the file names an attachment other than this one.
@@ -257,13 +240,11 @@ pub(super) fn result_of(text: &[u8]) -> Result<Option<Document>> {
 fn document_of(result: Option<&Value>) -> Result<Option<Document>> {
     match result {
         None => Ok(None),
-        Some(result @ Value::Object(_)) => parse_document(result).map(Some),
+        Some(result @ Value::Object(_)) => Document::parse(result, "")
+            .map(Some)
+            .map_err(|e| Error::new(Code::DECODE, e.to_string())),
         Some(other) => Err(no_version(format!("expected an object, found {}", other.kind()))),
     }
-}
-
-fn parse_document(result: &Value) -> Result<Document> {
-    Document::parse(result, "").map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
 /// libcni's error for what is no result.
@@ -278,6 +259,31 @@ pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record
     Content::parse(&text)
         .and_then(Record::of)
         .map_err(|error| error.context(format_args!("read {}", file.display())))
+}
+
+/// Paths whose target changes with processes, such as `/proc/4711/ns/net`: they lead to another
+/// namespace when the process is gone and its number is another's, so the record has the
+/// namespace's id as well.
+const PROC: &str = "/proc/";
+/// What follows a path that does not lead to the recorded namespace any more, as the kernel marks
+/// files in /proc. No file has such a name there.
+const GONE: &str = " (gone)";
+
+/// The id of the namespace at a path below /proc; None for other paths, and if there is none.
+fn id_at(path: &str) -> Option<NetnsId> {
+    if !path.starts_with(PROC) {
+        return None;
+    }
+    Netns::open_if_there(path).ok()??.id().ok()
+}
+
+/// The path of a record, marked if it leads to a namespace other than the recorded one.
+fn checked(path: String, recorded: Option<NetnsId>) -> String {
+    let Some(recorded) = recorded else { return path }; // of libcni, or of a path elsewhere
+    match id_at(&path) {
+        Some(found) if recorded != found => path + GONE,
+        _ => path,
+    }
 }
 
 #[cfg(test)]
@@ -334,5 +340,19 @@ mod tests {
         let last = read(r#""netns":"a","Netns":"b","cniArgs":[["c","d"],7]"#).unwrap();
         assert_eq!((last.netns.as_str(), last.args), ("b", vec![("c".into(), "d".into())]));
         assert!(read(r#""containerid":7"#).is_err(), "the last spelling counts, and is no id");
+    }
+
+    #[test]
+    fn a_path_of_a_process_is_bound_to_its_namespace() {
+        let path = "/proc/self/ns/net".to_owned();
+        let own = id_at(&path);
+        assert!(own.is_some());
+        assert_eq!(checked(path.clone(), own), path);
+        assert_eq!(checked(path.clone(), None), path, "a record of libcni");
+        let text = serde_json::to_string(&own).unwrap();
+        let inode = text.rsplit(':').next().unwrap().trim_end_matches('}').to_owned();
+        let other = serde_json::from_str(&text.replace(&inode, "7")).unwrap();
+        assert_eq!(checked(path, other), "/proc/self/ns/net (gone)");
+        assert_eq!(id_at("/run/netns/red"), None);
     }
 }
