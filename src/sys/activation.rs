@@ -20,20 +20,13 @@ pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener
     }
     match variable("LISTEN_FDS").parse::<u32>() {
         Ok(1) => take().map(Some),
-        Ok(count @ 2..) => Err(too_many(count)),
+        Ok(count @ 2..) => {
+            let msg = format!("Too many ({count}) FDs passed through socket activation");
+            Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
+                .with_details("expected one ListenStream in the socket unit"))
+        }
         _ => Ok(None),
     }
-}
-
-fn too_many(count: u32) -> Error {
-    let msg = format!("Too many ({count}) FDs passed through socket activation");
-    Error::new(Code::INVALID_ENVIRONMENT, msg)
-        .with_details("expected one ListenStream in the socket unit")
-}
-
-fn is_local(socket: &OwnedFd) -> bool {
-    getsockname::<UnixAddr>(socket.as_raw_fd())
-        .is_ok_and(|address| address.family() == Some(AddressFamily::Unix))
 }
 
 fn take() -> Result<UnixListener> {
@@ -42,14 +35,12 @@ fn take() -> Result<UnixListener> {
     // other code here has taken it. If it is not open, the next call fails.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(failed)?;
-    if !is_local(&socket) || !getsockopt(&socket, sockopt::AcceptConn).map_err(failed)? {
-        return Err(unusable());
+    let is_local = getsockname::<UnixAddr>(socket.as_raw_fd())
+        .is_ok_and(|address| address.family() == Some(AddressFamily::Unix));
+    if !is_local || !getsockopt(&socket, sockopt::AcceptConn).map_err(failed)? {
+        let msg = "file descriptor 3 from systemd is not a listening Unix socket";
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
+            .with_details("expected ListenStream=/run/cni/dhcp.sock"));
     }
     Ok(UnixListener::from(socket))
-}
-
-fn unusable() -> Error {
-    let msg = "file descriptor 3 from systemd is not a listening Unix socket";
-    Error::new(Code::INVALID_ENVIRONMENT, msg)
-        .with_details("expected ListenStream=/run/cni/dhcp.sock")
 }

@@ -28,15 +28,13 @@ fn content(path: &Path) -> io::Result<String> {
 fn read(path: &Path) -> Result<String> {
     let id = content(path).map_err(Error::at_path("read", path))?;
     match id.trim() {
-        "" => Err(empty(path)),
+        "" => {
+            let msg = format!("read {}: it is empty, expected the id of this boot", path.display());
+            Err(Error::new(Code::IO, msg)
+                .with_details("mount procfs at /proc, without another file on that path"))
+        }
         id => Ok(id.to_owned()),
     }
-}
-
-fn empty(path: &Path) -> Error {
-    let msg = format!("read {}: it is empty, expected the id of this boot", path.display());
-    Error::new(Code::IO, msg)
-        .with_details("mount procfs at /proc, without another file on that path")
 }
 
 #[cfg(test)]

@@ -48,11 +48,24 @@ impl Child {
     /// Runs `work` in a child and ends it with the returned exit status. Fails if the process has
     /// several threads: the child would inherit the locks that the others hold, and not them.
     pub fn start(work: impl FnOnce() -> u8) -> Result<Child> {
-        require_one_thread()?;
+        let is_one = || fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+        let end = Instant::now() + THREAD_ENDS;
+        while !is_one() {
+            if Instant::now() > end {
+                return Err(Error::new(Code::BUG, "fork in a process with several threads"));
+            }
+            // A thread that was joined may still be ending: it is counted as long as the kernel has
+            // it.
+            std::thread::yield_now();
+        }
         // SAFETY: the process has one thread, so no lock stays held in the child.
         match unsafe { fork() }.map_err(|e| Error::kernel("start a process", e))? {
             ForkResult::Parent { child } => Ok(Child(child)),
-            ForkResult::Child => exit(run(work)),
+            ForkResult::Child => {
+                // Fails for an invalid signal only; a parent that has ended already is not noticed.
+                let _ = set_pdeathsig(Signal::SIGKILL);
+                exit(catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED))
+            }
         }
     }
 
@@ -78,13 +91,7 @@ impl Child {
 
     /// Waits until it ends, and forwards signals to it.
     pub fn wait_forwarding(self, signals: &Forwarding) -> Result<Ended> {
-        let ended = self.ended_forwarding(signals);
-        std::mem::forget(self);
-        ended.map_err(|e| Error::kernel("wait for a process", e))
-    }
-
-    fn ended_forwarding(&self, signals: &Forwarding) -> nix::Result<Ended> {
-        loop {
+        let wait = || loop {
             match waitpid(self.0, Some(WaitPidFlag::WNOHANG))? {
                 WaitStatus::Exited(_, status) => return Ok(Ended::Exited(status as u8)),
                 WaitStatus::Signaled(_, signal, _) => return Ok(Ended::Killed(signal)),
@@ -93,7 +100,10 @@ impl Child {
             if let Some(signal) = signals.next()? {
                 let _ = kill(self.0, signal); // it may have ended
             }
-        }
+        };
+        let ended = wait().map_err(|e| Error::kernel("wait for a process", e));
+        std::mem::forget(self);
+        ended
     }
 }
 
@@ -102,19 +112,6 @@ impl Drop for Child {
         let _ = kill(self.0, Signal::SIGKILL); // it may have ended
         let _ = wait_for(self.0);
     }
-}
-
-/// A thread that was joined may still be ending: it is counted as long as the kernel has it.
-fn require_one_thread() -> Result<()> {
-    let is_one = || fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
-    let end = Instant::now() + THREAD_ENDS;
-    while !is_one() {
-        if Instant::now() > end {
-            return Err(Error::new(Code::BUG, "fork in a process with several threads"));
-        }
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 fn wait_for(child: Pid) -> nix::Result<Ended> {
@@ -126,12 +123,6 @@ fn wait_for(child: Pid) -> nix::Result<Ended> {
             Err(errno) => return Err(errno),
         }
     }
-}
-
-fn run(work: impl FnOnce() -> u8) -> u8 {
-    // Fails for an invalid signal only; a parent that has ended already is not noticed.
-    let _ = set_pdeathsig(Signal::SIGKILL);
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED)
 }
 
 /// Ends the process without the destructors and buffers of the parent.

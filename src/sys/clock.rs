@@ -36,16 +36,15 @@ impl Alarm {
     /// Sets the alarm to a new time since boot; None disarms it.
     pub fn set(&self, at: Option<Moment>) -> Result<()> {
         let set = match at {
-            Some(at) => self.0.set(once_at(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME),
+            Some(at) => {
+                let at = at.max(Duration::from_nanos(1)); // zero would disarm the timer
+                let once = Expiration::OneShot(TimeSpec::from_duration(at));
+                self.0.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            }
             None => self.0.unset(),
         };
         set.map_err(|e| Error::kernel("set a timer", e))
     }
-}
-
-/// Zero would disarm the timer.
-fn once_at(at: Moment) -> Expiration {
-    Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))))
 }
 
 impl AsFd for Alarm {

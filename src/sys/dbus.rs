@@ -3,7 +3,6 @@
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -108,7 +107,12 @@ impl Bus {
         for address in addresses.split(';').filter_map(socket_address) {
             match LocalStream::connect(&address, deadline.limit(PATIENCE)) {
                 Ok(stream) => return Bus::greet(stream, deadline).map(Some).map_err(failed),
-                Err(e) if is_nobody(&e) => (),
+                // No process listens at the address.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                    ) => {}
                 Err(e) => return Err(failed(e)),
             }
         }
@@ -122,25 +126,17 @@ impl Bus {
 
     fn greet(stream: LocalStream, deadline: Deadline) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0, deadline };
-        bus.authenticate()?;
+        let user = hex::encode(geteuid().to_string().as_bytes());
+        bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
+        let mut line = vec![];
+        (&mut bus.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
+        if !line.starts_with(b"OK ") || !line.ends_with(b"\n") {
+            let said: String = String::from_utf8_lossy(&line).trim().chars().take(80).collect();
+            return Err(io::Error::other(format!("authentication is refused: {said:?}")));
+        }
+        bus.stream.get_mut().write_all(b"BEGIN\r\n")?;
         bus.exchange(BUS, "Hello", &[])?;
         Ok(bus)
-    }
-
-    fn authenticate(&mut self) -> io::Result<()> {
-        let user = hex::encode(geteuid().to_string().as_bytes());
-        self.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
-        let line = self.read_line()?;
-        if !line.starts_with(b"OK ") || !line.ends_with(b"\n") {
-            return Err(refused(&line));
-        }
-        self.stream.get_mut().write_all(b"BEGIN\r\n")
-    }
-
-    fn read_line(&mut self) -> io::Result<Vec<u8>> {
-        let mut line = vec![];
-        (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
-        Ok(line)
     }
 
     /// Whether the name has an owner. Does not activate the service.
@@ -173,16 +169,24 @@ impl Bus {
 
     /// Waits for the next signal of this name, for any time. Fails if the bus hangs up.
     pub fn wait_for(&mut self, signal: &str) -> Result<()> {
-        while !self.next_message().map_err(lost)?.is_signal(signal) {}
-        Ok(())
-    }
-
-    fn next_message(&mut self) -> io::Result<Message> {
-        if self.stream.buffer().is_empty() {
-            self.stream.get_ref().wait()?;
-        }
-        self.stream.get_mut().allow(PATIENCE);
-        self.receive()
+        let mut wait = || loop {
+            if self.stream.buffer().is_empty() {
+                self.stream.get_ref().wait()?;
+            }
+            self.stream.get_mut().allow(PATIENCE);
+            let Message { kind, fields, body } = self.receive()?;
+            let member = field(&fields, MEMBER, body.is_little_endian);
+            if kind == SIGNAL && member == Some(signal.as_bytes()) {
+                return Ok(());
+            }
+        };
+        wait().map_err(|error: io::Error| match error.kind() {
+            // The bus closes its connections when it is stopped.
+            io::ErrorKind::UnexpectedEof => {
+                Error::new(Code::HOST_PROGRAM, "D-Bus: the bus has closed the connection")
+            }
+            _ => failed(error),
+        })
     }
 
     fn exchange(&mut self, object: Object, member: &str, args: &[&str]) -> io::Result<Answer> {
@@ -190,10 +194,14 @@ impl Bus {
         let message = method_call(self.serial, object, member, args);
         self.stream.get_mut().write_all(&message)?;
         loop {
-            let reply = self.receive()?;
-            // Other messages are signals.
-            if let Some(answer) = reply.answer_to(self.serial) {
-                return Ok(answer);
+            let Message { kind, fields, body } = self.receive()?;
+            if reply_serial(&fields, body.is_little_endian) != Some(self.serial) {
+                continue;
+            }
+            match kind {
+                METHOD_RETURN => return Ok(Answer::Done(body)),
+                ERROR => return Ok(Answer::Refused(body.text())),
+                _ => (), // a signal
             }
         }
     }
@@ -221,12 +229,6 @@ fn length_at(fixed: &[u8; FIXED], at: usize) -> io::Result<usize> {
     Ok(length)
 }
 
-/// The error for an answer to AUTH other than OK.
-fn refused(line: &[u8]) -> io::Error {
-    let said: String = String::from_utf8_lossy(line).trim().chars().take(80).collect();
-    io::Error::other(format!("authentication is refused: {said:?}"))
-}
-
 struct Message {
     kind: u8,
     /// The fields of the header.
@@ -234,56 +236,28 @@ struct Message {
     body: Body,
 }
 
-impl Message {
-    /// The answer to the call with this number, if it is one.
-    fn answer_to(self, serial: u32) -> Option<Answer> {
-        match self.kind {
-            _ if reply_serial(&self.fields, self.body.is_little_endian) != Some(serial) => None,
-            METHOD_RETURN => Some(Answer::Done(self.body)),
-            ERROR => Some(Answer::Refused(self.body.text())),
-            _ => None,
-        }
-    }
-
-    fn is_signal(&self, name: &str) -> bool {
-        let member = field(&self.fields, MEMBER, self.body.is_little_endian);
-        self.kind == SIGNAL && member == Some(name.as_bytes())
-    }
-}
-
 fn failed(error: io::Error) -> Error {
     Error::io("D-Bus", &error).with_code(Code::HOST_PROGRAM)
 }
 
-/// The error of a wait; the bus closes its connections when it is stopped.
-fn lost(error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            Error::new(Code::HOST_PROGRAM, "D-Bus: the bus has closed the connection")
-        }
-        _ => failed(error),
-    }
-}
-
 fn socket_address(address: &str) -> Option<UnixAddr> {
     let mut pairs = address.strip_prefix("unix:")?.split(',');
-    pairs.find_map(|pair| pair_address(pair.split_once('=')?))
-}
-
-/// The socket address in a key=value pair, if the key names one.
-fn pair_address((key, value): (&str, &str)) -> Option<UnixAddr> {
-    match key {
-        "path" => UnixAddr::new(value).ok(),
-        "abstract" => UnixAddr::new_abstract(value.as_bytes()).ok(),
+    pairs.find_map(|pair| match pair.split_once('=')? {
+        ("path", value) => UnixAddr::new(value).ok(),
+        ("abstract", value) => UnixAddr::new_abstract(value.as_bytes()).ok(),
         _ => None,
-    }
+    })
 }
 
 /// Encodes a method call in the machine's byte order, which the first byte declares.
 fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<u8> {
     let mut body = vec![];
     args.iter().for_each(|arg| write_text(&mut body, arg));
-    let mut fields = target(object, member);
+    let mut fields = vec![];
+    write_field(&mut fields, PATH, b'o', object.path);
+    write_field(&mut fields, INTERFACE, b's', object.interface);
+    write_field(&mut fields, MEMBER, b's', member);
+    write_field(&mut fields, DESTINATION, b's', object.destination);
     if !args.is_empty() {
         write_signature(&mut fields, args.len());
     }
@@ -295,16 +269,6 @@ fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<
     pad(&mut message, ALIGNMENT);
     message.extend(body);
     message
-}
-
-/// The header fields that name a method.
-fn target(object: Object, member: &str) -> Vec<u8> {
-    let mut fields = vec![];
-    write_field(&mut fields, PATH, b'o', object.path);
-    write_field(&mut fields, INTERFACE, b's', object.interface);
-    write_field(&mut fields, MEMBER, b's', member);
-    write_field(&mut fields, DESTINATION, b's', object.destination);
-    fields
 }
 
 fn pad(bytes: &mut Vec<u8>, alignment: usize) {
@@ -343,7 +307,14 @@ fn field(fields: &[u8], wanted: u8, is_little_endian: bool) -> Option<&[u8]> {
     loop {
         at = usize::next_multiple_of(at, ALIGNMENT);
         let [code, 1, kind, 0] = *fields.get(at..at + 4)? else { return None };
-        let value = value_at(fields, at + 4, kind, is_little_endian)?;
+        at += 4;
+        // The place of the value, without its length.
+        let value = match kind {
+            b'u' => at..at + 4,
+            b'g' => at + 1..at + 1 + usize::from(*fields.get(at)?),
+            b's' | b'o' => at + 4..at + 4 + read_u32(fields, at, is_little_endian)? as usize,
+            _ => return None,
+        };
         at = value.end + usize::from(kind != b'u'); // a text ends with NUL
         if code == wanted {
             return fields.get(value);
@@ -351,27 +322,9 @@ fn field(fields: &[u8], wanted: u8, is_little_endian: bool) -> Option<&[u8]> {
     }
 }
 
-/// The place of a value of this type, without its length.
-fn value_at(fields: &[u8], at: usize, kind: u8, is_little_endian: bool) -> Option<Range<usize>> {
-    match kind {
-        b'u' => Some(at..at + 4),
-        b'g' => Some(at + 1..at + 1 + usize::from(*fields.get(at)?)),
-        b's' | b'o' => {
-            let length = read_u32(fields, at, is_little_endian)? as usize;
-            Some(at + 4..at + 4 + length)
-        }
-        _ => None,
-    }
-}
-
 fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
     let number = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(if is_little_endian { u32::from_le_bytes(number) } else { u32::from_be_bytes(number) })
-}
-
-/// Whether no process listens at the address.
-fn is_nobody(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

@@ -33,8 +33,17 @@ impl DirectoryWatch {
     /// Watches the names in the directory, and files that a program has finished writing.
     pub fn begin(dir: &str) -> Result<DirectoryWatch, Errno> {
         let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        changes.add_watch(dir, of_names())?;
-        Ok(DirectoryWatch { changes, shutdown: block_shutdown()? })
+        let of_names = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_ONLYDIR;
+        changes.add_watch(dir, of_names)?;
+        let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+        signals.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(DirectoryWatch { changes, shutdown: SignalFd::with_flags(&signals, flags)? })
     }
 
     /// Waits for a change or a signal; without a time, as long as it takes.
@@ -59,6 +68,9 @@ impl DirectoryWatch {
     /// Discards the pending events: the caller looks at the directory itself, so an overflow of the
     /// queue loses nothing.
     pub fn drain(&self) -> Result<Wake, Errno> {
+        // The directory is no longer at its path, or the kernel sends no more events.
+        let last = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
+        let is_last = |event: &InotifyEvent| event.mask.intersects(last);
         loop {
             match self.changes.read_events() {
                 Ok(events) if events.iter().any(is_last) => return Ok(Wake::Gone),
@@ -68,26 +80,6 @@ impl DirectoryWatch {
             }
         }
     }
-}
-
-fn of_names() -> AddWatchFlags {
-    AddWatchFlags::IN_CREATE
-        | AddWatchFlags::IN_DELETE
-        | AddWatchFlags::IN_MOVE
-        | AddWatchFlags::IN_MOVE_SELF
-        | AddWatchFlags::IN_CLOSE_WRITE
-        | AddWatchFlags::IN_ONLYDIR
-}
-
-/// Whether the directory is no longer at its path, or the kernel sends no more events.
-fn is_last(event: &InotifyEvent) -> bool {
-    event.mask.intersects(AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF)
-}
-
-fn block_shutdown() -> Result<SignalFd, Errno> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
-    signals.thread_block()?;
-    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
 fn timeout(at_most: Option<Duration>) -> PollTimeout {

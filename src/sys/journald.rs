@@ -40,20 +40,20 @@ impl Entry {
 
     /// Sends the entry. Never blocks.
     pub fn send(&self) -> Delivery {
-        match self.try_send() {
+        let send = || {
+            let journal = UnixAddr::new(SOCKET)?;
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            sendto(socket.as_raw_fd(), &self.0, &journal, flags)
+        };
+        match send() {
             Ok(_) => Delivery::Sent,
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMSGSIZE) => {
                 Delivery::Dropped
             }
             Err(_) => Delivery::NoJournal,
         }
-    }
-
-    fn try_send(&self) -> nix::Result<usize> {
-        let journal = UnixAddr::new(SOCKET)?;
-        let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendto(socket.as_raw_fd(), &self.0, &journal, flags)
     }
 }
 

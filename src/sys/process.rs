@@ -1,7 +1,7 @@
 //! Other processes, and the signals that end this one.
 
 use std::ffi::c_int;
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,7 +22,7 @@ pub fn another_runs(name: &str) -> bool {
         return false;
     };
     let is_another = |process: PathBuf| {
-        has_name(&process, name)
+        fs::read(process.join("comm")).is_ok_and(|it| it.trim_ascii_end() == name.as_bytes())
             && identity(process.join("ns/net")) == Some(netns)
             && identity(process.join("exe")).is_some_and(|of_process| of_process != exe)
     };
@@ -41,33 +41,23 @@ pub struct Holder {
 /// or none was found by `end`. Reads the descriptors of all processes up to the first that has it.
 pub fn holder_of_socket(inode: u32, end: Instant) -> Option<Holder> {
     let wanted = PathBuf::from(format!("socket:[{inode}]"));
-    let in_time = |_: &PathBuf| Instant::now() < end;
-    let process =
-        processes().take_while(in_time).find(|process| has_open(process, &wanted, end))?;
+    let has_it_open = |process: &PathBuf| {
+        let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let mut descriptors = descriptors.take_while(|_| Instant::now() < end);
+        descriptors.any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == wanted))
+    };
+    let process = processes().take_while(|_| Instant::now() < end).find(has_it_open)?;
     let pid = process.file_name()?.to_str()?.parse().ok()?;
     let comm = fs::read(process.join("comm")).unwrap_or_default();
     Some(Holder { pid, command: String::from_utf8_lossy(comm.trim_ascii_end()).into_owned() })
 }
 
-fn has_open(process: &Path, wanted: &Path, end: Instant) -> bool {
-    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    let descriptors = descriptors.take_while(|_| Instant::now() < end);
-    let mut targets = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
-    targets.any(|target| target == wanted)
-}
-
 /// The directories of all processes.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter(is_process).map(|entry| entry.path())
-}
-
-fn is_process(entry: &DirEntry) -> bool {
-    entry.file_name().as_bytes().iter().all(u8::is_ascii_digit)
-}
-
-fn has_name(process: &Path, name: &str) -> bool {
-    fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
+    entries
+        .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit))
+        .map(|entry| entry.path())
 }
 
 /// The device and the inode of a file.

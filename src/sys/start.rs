@@ -55,7 +55,10 @@ pub unsafe fn run_as_main(
         .map(|index| OsStr::from_bytes(arg(index).to_bytes()));
     let args: Vec<OsString> = args.map(OsStr::to_owned).collect();
     open_standard_streams();
-    ignore_broken_pipes();
+    // Writing to a pipe without a reader is an error like any other: an ADD whose result is lost
+    // must be undone.
+    // SAFETY: no handler is installed.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails only for unknown signals
     let Ok(status) = catch_unwind(|| run(args)) else { return c_int::from(PANICKED) };
     c_int::from(status)
 }
@@ -71,11 +74,4 @@ fn open_standard_streams() {
             return;
         }
     }
-}
-
-/// Makes writing to a pipe without a reader an error like any other: an ADD whose result is lost
-/// must be undone.
-fn ignore_broken_pipes() {
-    // SAFETY: no handler is installed.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails only for unknown signals
 }
