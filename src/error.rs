@@ -415,10 +415,7 @@ fn joined(one: &str, other: &str) -> String {
 /// matters.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
-    uncapitalized(text.rsplit_once(" (os error").map_or(text.as_str(), |(text, _)| text))
-}
-
-fn uncapitalized(text: &str) -> String {
+    let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(text, _)| text);
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -35,33 +35,22 @@ pub fn parse_ip(text: &str) -> Result<Option<IpAddr>, String> {
 /// `::ffff:10.0.0.2/120` is `10.0.0.2/24`, and any prefix up to 96 becomes 0. The prefix length
 /// itself may have leading zeros, as in Go.
 pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
-    cidr_parts(text)
-        .and_then(|(address, prefix_len)| collapse(address, prefix_len))
-        .ok_or_else(|| format!("invalid CIDR address: {text}"))
-}
-
-/// Splits CIDR text into the address as written and its prefix length.
-fn cidr_parts(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, prefix_len) = text.split_once('/')?;
-    Some((address.parse().ok()?, parse_prefix_len(prefix_len)?))
-}
-
-fn parse_prefix_len(text: &str) -> Option<u8> {
-    // Rust would accept "+8".
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
-}
-
-/// Builds a prefix; an IPv4-mapped one becomes IPv4, since Go's `IPNet` does not distinguish them.
-fn collapse(address: IpAddr, prefix_len: u8) -> Option<IpNet> {
-    let as_written = IpNet::new(address, prefix_len).ok()?;
-    let canonical = address.to_canonical();
-    if canonical == address {
-        return Some(as_written);
-    }
-    IpNet::new(canonical, prefix_len.saturating_sub(MAPPED_PREFIX_LEN)).ok()
+    let parse = || {
+        let (address, prefix_len) = text.split_once('/')?;
+        // Rust would accept "+8".
+        if !prefix_len.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let (address, prefix_len): (IpAddr, u8) = (address.parse().ok()?, prefix_len.parse().ok()?);
+        let as_written = IpNet::new(address, prefix_len).ok()?;
+        // Go's `IPNet` does not distinguish an IPv4-mapped prefix from an IPv4 one.
+        let canonical = address.to_canonical();
+        if canonical == address {
+            return Some(as_written);
+        }
+        IpNet::new(canonical, prefix_len.saturating_sub(MAPPED_PREFIX_LEN)).ok()
+    };
+    parse().ok_or_else(|| format!("invalid CIDR address: {text}"))
 }
 
 /// `#[serde(with = "addr::ip")]` for an `Option<IpAddr>`: text, `""` or null. Add `default` if it

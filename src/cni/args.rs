@@ -18,14 +18,34 @@ impl<'a> Args<'a> {
         let mut unknown = vec![];
         let mut ignore_unknown = false;
         for piece in text.split(';') {
-            match parse_pair(piece)? {
-                ("IgnoreUnknown", value) => ignore_unknown = parse_bool("IgnoreUnknown", value)?,
-                (key, value) if known.contains(&key) => pairs.push((key, value)),
-                _ => unknown.push(format!("{piece:?}")),
+            let pair = piece.split_once('=').filter(|(_, value)| !value.contains('='));
+            let Some((key, value)) = pair else {
+                return Err(invalid(format!("invalid pair {piece:?}"))
+                    .with_details("expected KEY=value pairs with ; between them"));
+            };
+            if key == "IgnoreUnknown" {
+                ignore_unknown = match value.to_ascii_lowercase().as_str() {
+                    "1" | "true" => true,
+                    "0" | "false" => false,
+                    _ => {
+                        let reason = "boolean unmarshal error: invalid input";
+                        return Err(invalid(format!(
+                            "error parsing value of pair {piece:?}: {reason} {value}"
+                        )));
+                    }
+                };
+            } else if known.contains(&key) {
+                pairs.push((key, value));
+            } else {
+                unknown.push(format!("{piece:?}"));
             }
         }
         if !unknown.is_empty() && !ignore_unknown {
-            return Err(refused(&unknown, known));
+            let msg = format!("unknown args [{}]", unknown.join(" "));
+            return Err(invalid(msg).with_details(format_args!(
+                "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
+                known.join(", ")
+            )));
         }
         Ok(Args(pairs))
     }
@@ -33,33 +53,6 @@ impl<'a> Args<'a> {
     /// The value of `key`, if it was given.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(k, _)| *k == key).map(|(_, value)| *value)
-    }
-}
-
-fn parse_pair(piece: &str) -> Result<(&str, &str)> {
-    match piece.split_once('=') {
-        Some((key, value)) if !value.contains('=') => Ok((key, value)),
-        _ => Err(invalid(format!("invalid pair {piece:?}"))
-            .with_details("expected KEY=value pairs with ; between them")),
-    }
-}
-
-/// The error for pairs that the plugin does not know.
-fn refused(unknown: &[String], known: &[&str]) -> Error {
-    invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(format_args!(
-        "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
-        known.join(", ")
-    ))
-}
-
-fn parse_bool(key: &str, value: &str) -> Result<bool> {
-    match value.to_ascii_lowercase().as_str() {
-        "1" | "true" => Ok(true),
-        "0" | "false" => Ok(false),
-        _ => Err(invalid(format!(
-            "error parsing value of pair {:?}: boolean unmarshal error: invalid input {value}",
-            format!("{key}={value}")
-        ))),
     }
 }
 

@@ -19,11 +19,6 @@ fn is_plain(text: &str) -> bool {
 /// The maximum length of a name that becomes a file name.
 const NAME_MAX: usize = 255;
 
-fn too_long(name: &str) -> Error {
-    Error::config("name", format_args!("{} bytes are too long", name.len()))
-        .expecting(format_args!("at most {NAME_MAX}"))
-}
-
 /// A network's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
@@ -40,7 +35,8 @@ impl NetworkName {
             return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(name));
         }
         if name.len() > NAME_MAX {
-            return Err(too_long(name));
+            return Err(Error::config("name", format_args!("{} bytes are too long", name.len()))
+                .expecting(format_args!("at most {NAME_MAX}")));
         }
         Ok(NetworkName(name.to_owned()))
     }
@@ -228,7 +224,9 @@ impl Key {
             self.container_id
         );
         text.retain(|c| c != '"');
-        cut(&mut text, Key::COMMENT_MAX);
+        let mut ends = (0..=text.len().min(Key::COMMENT_MAX)).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
         text
     }
 
@@ -236,13 +234,6 @@ impl Key {
     pub fn iptables_chain(&self) -> String {
         iptables_chain(self.network.as_str(), self.container_id.as_str())
     }
-}
-
-/// Shortens a text to at most this many bytes, in whole characters.
-fn cut(text: &mut String, length: usize) {
-    let mut ends = (0..=text.len().min(length)).rev();
-    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text.truncate(end);
 }
 
 /// The name of the reference's iptables chain for a container in a network: `CNI-` and hex, 28

@@ -53,16 +53,14 @@ impl Config {
     /// Whether the mistake is the absence of a value that the runtime supplies with ADD, by a
     /// capability that the configuration declares.
     pub fn is_supplied_later(&self, mistake: &Error) -> bool {
-        let capability = mistake.mistake.as_ref().map_or("", |mistake| mistake.capability);
-        !capability.is_empty() && self.may_have_declared(capability)
-    }
-
-    /// libcni leaves `capabilities` in. A runtime that removes it, as the specification demands,
-    /// inserts `runtimeConfig` where there was any.
-    fn may_have_declared(&self, capability: &str) -> bool {
-        match self.value.get("capabilities") {
-            Some(all) => matches!(all.get(capability), Some(Value::Bool(true))),
-            None => self.value.get("runtimeConfig").is_some(),
+        match mistake.mistake.as_ref().map_or("", |mistake| mistake.capability) {
+            "" => false,
+            // libcni leaves `capabilities` in. A runtime that removes it, as the specification
+            // demands, inserts `runtimeConfig` where there was any.
+            capability => match self.value.get("capabilities") {
+                Some(all) => matches!(all.get(capability), Some(Value::Bool(true))),
+                None => self.value.get("runtimeConfig").is_some(),
+            },
         }
     }
 

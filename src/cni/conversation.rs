@@ -52,16 +52,12 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
     });
     if heard.is_err() {
         if deadline.is_some() {
-            kill_group(&child);
+            let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
+            let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have exited
         }
         child.wait()?; // no zombies
     }
     heard
-}
-
-fn kill_group(child: &Child) {
-    let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
-    let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have exited
 }
 
 /// Writes and reads until the plugin has closed its stdout and stderr and has read as much of its
@@ -71,8 +67,19 @@ fn exchange(
     stdin: &[u8],
     deadline: Option<Instant>,
 ) -> io::Result<[Vec<u8>; 2]> {
-    let mut streams = Streams::of(child, stdin, deadline.is_none());
-    while streams.is_any_open() {
+    let stdout = child.stdout.take().map(OwnedFd::from);
+    let stderr = child.stderr.take().map(OwnedFd::from);
+    // Main holds the lock on our stderr, so the plugin's is copied to the descriptor.
+    let own_stderr = || io::stderr().as_fd().try_clone_to_owned().ok().map(File::from);
+    let mut streams = Streams {
+        to: child.stdin.take().map(OwnedFd::from).map(File::from),
+        unsent: stdin,
+        from: [stdout, stderr].map(|stream| stream.map(File::from)),
+        texts: [vec![], vec![]],
+        ours: deadline.is_none().then(own_stderr).flatten(),
+    };
+    streams.close_if_all_is_sent();
+    while streams.to.is_some() || streams.from.iter().any(Option::is_some) {
         if deadline.is_some() && streams.texts.iter().any(|text| text.len() > MUCH) {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -104,21 +111,7 @@ struct Streams<'a> {
     ours: Option<File>,
 }
 
-impl<'a> Streams<'a> {
-    fn of(child: &mut Child, stdin: &'a [u8], is_copied: bool) -> Streams<'a> {
-        let stdout = child.stdout.take().map(OwnedFd::from);
-        let stderr = child.stderr.take().map(OwnedFd::from);
-        let mut streams = Streams {
-            to: child.stdin.take().map(OwnedFd::from).map(File::from),
-            unsent: stdin,
-            from: [stdout, stderr].map(|stream| stream.map(File::from)),
-            texts: [vec![], vec![]],
-            ours: is_copied.then(own_stderr).flatten(),
-        };
-        streams.close_if_all_is_sent();
-        streams
-    }
-
+impl Streams<'_> {
     /// Closes the plugin's stdin once it has the whole input.
     fn close_if_all_is_sent(&mut self) {
         if self.unsent.is_empty() {
@@ -126,14 +119,28 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Whether there is anything left to write or to read.
-    fn is_any_open(&self) -> bool {
-        self.to.is_some() || self.from.iter().any(Option::is_some)
-    }
-
+    /// Waits until one of stdin, stdout and stderr is ready; returns which ones are.
     fn wait(&self, deadline: Option<Instant>) -> io::Result<[bool; 3]> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = match left {
+            None => PollTimeout::NONE,
+            Some(Duration::ZERO) => return Err(ErrorKind::TimedOut.into()),
+            Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
+        };
         let [stdout, stderr] = &self.from;
-        wait_for([self.to.as_ref(), stdout.as_ref(), stderr.as_ref()], timeout_until(deadline)?)
+        let streams = [self.to.as_ref(), stdout.as_ref(), stderr.as_ref()];
+        let flags = [PollFlags::POLLOUT, PollFlags::POLLIN, PollFlags::POLLIN];
+        let open = streams
+            .iter()
+            .zip(flags)
+            .filter_map(|(stream, flags)| Some(PollFd::new((*stream)?.as_fd(), flags)));
+        let mut polled: Vec<PollFd<'_>> = open.collect();
+        match poll(&mut polled, timeout) {
+            Ok(_) | Err(Errno::EINTR) => (),
+            Err(error) => return Err(error.into()),
+        }
+        let mut events = polled.iter().map(|fd| fd.any() == Some(true));
+        Ok(streams.map(|stream| stream.is_some() && events.next() == Some(true)))
     }
 
     /// Writes a piece of the plugin's stdin.
@@ -152,49 +159,19 @@ impl<'a> Streams<'a> {
     fn read(&mut self, at: usize) -> io::Result<()> {
         let Some(stream) = &mut self.from[at] else { return Ok(()) };
         let mut chunk = [0; PIPE_BUF];
-        match stream.read(&mut chunk)? {
-            0 => self.from[at] = None,
-            length => self.keep(at, &chunk[..length]),
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, at: usize, bytes: &[u8]) {
+        let bytes = match stream.read(&mut chunk)? {
+            0 => {
+                self.from[at] = None;
+                return Ok(());
+            }
+            length => &chunk[..length],
+        };
         if let Some(ours) = self.ours.as_mut().filter(|_| at == STDERR) {
             let _ = ours.write_all(bytes); // a closed stderr of ours must not stop the plugin
         }
         self.texts[at].extend_from_slice(bytes);
+        Ok(())
     }
-}
-
-/// The file descriptor of our stderr, for copying as the plugin's own writes would: main holds the
-/// lock on the stream.
-fn own_stderr() -> Option<File> {
-    io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
-}
-
-fn timeout_until(deadline: Option<Instant>) -> io::Result<PollTimeout> {
-    match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-        None => Ok(PollTimeout::NONE),
-        Some(Duration::ZERO) => Err(ErrorKind::TimedOut.into()),
-        Some(left) => Ok(PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)),
-    }
-}
-
-/// Waits until one of a plugin's stdin, stdout and stderr is ready; returns which ones are.
-fn wait_for(streams: [Option<&File>; 3], timeout: PollTimeout) -> io::Result<[bool; 3]> {
-    let flags = [PollFlags::POLLOUT, PollFlags::POLLIN, PollFlags::POLLIN];
-    let open = streams
-        .iter()
-        .zip(flags)
-        .filter_map(|(stream, flags)| Some(PollFd::new((*stream)?.as_fd(), flags)));
-    let mut polled: Vec<PollFd<'_>> = open.collect();
-    match poll(&mut polled, timeout) {
-        Ok(_) | Err(Errno::EINTR) => (),
-        Err(error) => return Err(error.into()),
-    }
-    let mut events = polled.iter().map(|fd| fd.any() == Some(true));
-    Ok(streams.map(|stream| stream.is_some() && events.next() == Some(true)))
 }
 
 fn wait_until(child: &mut Child, deadline: Option<Instant>) -> io::Result<ExitStatus> {

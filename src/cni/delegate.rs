@@ -30,30 +30,22 @@ use crate::timing::{self, Wait};
 /// An empty element, from an extra `:`, is ignored. The reference takes it for the working
 /// directory, which an author of CNI_PATH does not expect.
 pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
-    require_name(name)?;
+    if name.is_empty() {
+        return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
+    }
+    if name.contains('/') {
+        return Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")));
+    }
     let mut dirs = path.iter().filter(|dir| !dir.as_os_str().is_empty()).peekable();
     if dirs.peek().is_none() {
         return Err(Error::new(Code::DELEGATE, "no paths provided"));
     }
     let mut programs = dirs.map(|dir| dir.join(name));
-    programs.find(|program| program.is_file()).ok_or_else(|| not_found(name, path))
-}
-
-/// Fails if no plugin can have this name.
-fn require_name(name: &str) -> Result<()> {
-    match name {
-        "" => Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided")),
-        name if name.contains('/') => {
-            Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn not_found(name: &str, path: &[PathBuf]) -> Error {
-    let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
-    let msg = format!("failed to find plugin {name:?} in path [{}]", dirs.join(" "));
-    Error::new(Code::DELEGATE, msg)
+    programs.find(|program| program.is_file()).ok_or_else(|| {
+        let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
+        let msg = format!("failed to find plugin {name:?} in path [{}]", dirs.join(" "));
+        Error::new(Code::DELEGATE, msg)
+    })
 }
 
 /// Whether the file is this binary, under any name; false if that cannot be determined.
@@ -117,28 +109,21 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
     let stdout = String::from_utf8_lossy(stdout);
     let stderr = String::from_utf8_lossy(stderr);
-    let how = match error_object(stdout.trim()) {
-        Ok(object) if object.code != 0 || !object.msg.is_empty() => return reported(object),
+    let object = match stdout.trim() {
+        "" => Ok(ErrorObject::default()),
+        text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
+    };
+    let how = match object {
+        Ok(object) if object.code != 0 || !object.msg.is_empty() => {
+            let code = if object.code == 0 { Code::DELEGATE } else { Code(object.code) };
+            return Error::new(code, object.msg).with_details(object.details);
+        }
         Ok(_) if stderr.is_empty() => format!(" with no error message: {reason}"),
         Ok(_) => format!(": {stderr:?}: {reason}"),
         Err(error) => format!(" but error parsing its diagnostic message {stdout:?}: {error}"),
     };
     Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
         .with_details(format_args!("the plugin is {}", program.display()))
-}
-
-/// The error object on a plugin's stdout; the empty one if there is no text.
-fn error_object(text: &str) -> Result<ErrorObject<'static>> {
-    if text.is_empty() {
-        return Ok(ErrorObject::default());
-    }
-    Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value))
-}
-
-/// The error that a plugin reported.
-fn reported(object: ErrorObject<'_>) -> Error {
-    let code = if object.code == 0 { Code::DELEGATE } else { Code(object.code) };
-    Error::new(code, object.msg).with_details(object.details)
 }
 
 /// Asks a plugin for the versions that it supports.
@@ -161,15 +146,13 @@ pub fn versions_within(
     let child = spawn(program, command.process_group(0), Deadline::after(patience))?;
     let stdout = match converse(child, &stdin, &Manner::Within(patience)) {
         Ok(output) => stdout_of(program, output),
-        Err(error) if error.kind() == ErrorKind::TimedOut => Err(timed_out(program, patience)),
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            Err(Error::new(Code::TRY_AGAIN, format!("no answer in {} s", patience.as_secs()))
+                .with_details(format_args!("the plugin is {}", program.display())))
+        }
         Err(error) => Err(interrupted(program, &error)),
     };
     read_answer(stdout)
-}
-
-fn timed_out(program: &Path, patience: Duration) -> Error {
-    Error::new(Code::TRY_AGAIN, format!("no answer in {} s", patience.as_secs()))
-        .with_details(format_args!("the plugin is {}", program.display()))
 }
 
 /// The environment and the stdin of VERSION.
@@ -265,13 +248,16 @@ fn reason(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => {
             let core = if status.core_dumped() { " (core dumped)" } else { "" };
-            format!("signal: {}{core}", signal_text(signal))
+            match SIGNALS.iter().find(|(known, _)| *known as i32 == signal) {
+                Some((_, name)) => format!("signal: {name}{core}"),
+                None => format!("signal: signal {signal}{core}"),
+            }
         }
         (None, None) => status.to_string(),
     }
 }
 
-/// The signals that end plugins in practice, as Go names them.
+/// The signals that end plugins in practice, as Go names them; all others have only a number.
 const SIGNALS: [(Signal, &str); 10] = [
     (Signal::SIGHUP, "hangup"),
     (Signal::SIGINT, "interrupt"),
@@ -284,14 +270,6 @@ const SIGNALS: [(Signal, &str); 10] = [
     (Signal::SIGPIPE, "broken pipe"),
     (Signal::SIGTERM, "terminated"),
 ];
-
-/// The name of a signal; all others than [`SIGNALS`] have only a number.
-fn signal_text(signal: i32) -> String {
-    match SIGNALS.iter().find(|(known, _)| *known as i32 == signal) {
-        Some((_, text)) => (*text).to_owned(),
-        None => format!("signal {signal}"),
-    }
-}
 
 #[cfg(test)]
 mod tests {

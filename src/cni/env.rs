@@ -127,7 +127,10 @@ impl Parameters {
             (of_attachment && !name.is_empty()).then(|| IfName::parse(&name)).transpose()?;
         let args = reader.read("CNI_ARGS", false);
         let path = reader.read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
-        reader.require_all()?;
+        if !reader.missing.is_empty() {
+            let msg = format!("required env variables [{}] missing", reader.missing.join(","));
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+        }
         let netns_override = env.has_netns_override();
         Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
     }
@@ -153,14 +156,6 @@ impl Reader<'_> {
             self.missing.push(name);
         }
         value
-    }
-
-    fn require_all(&self) -> Result<()> {
-        if self.missing.is_empty() {
-            return Ok(());
-        }
-        let msg = format!("required env variables [{}] missing", self.missing.join(","));
-        Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
     }
 }
 

@@ -29,17 +29,6 @@ pub struct ValidAttachment {
     pub ifname: String,
 }
 
-impl ValidAttachment {
-    fn names(&self) -> (&str, &str) {
-        (&self.container_id, &self.ifname)
-    }
-
-    /// See [`Key::attachment_hash`].
-    fn hash(&self) -> Hash8 {
-        attachment_hash(&self.container_id, &self.ifname)
-    }
-}
-
 /// Whether a GC only previews or removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -131,13 +120,6 @@ pub struct Stale {
     pub is_call: bool,
 }
 
-impl Stale {
-    /// The GC of another program.
-    fn of_program(program: &Path) -> Stale {
-        Stale { what: format!("GC of {}", program.display()), is_call: true, ..Stale::default() }
-    }
-}
-
 /// The attachments that GC must keep.
 #[derive(Clone, Debug, Default)]
 pub struct ValidAttachments {
@@ -215,7 +197,9 @@ impl ValidAttachments {
 
     fn is_listed(&self, container_id: &str, ifname: &str) -> bool {
         let names = (container_id, ifname);
-        self.listed.binary_search_by(|valid| valid.names().cmp(&names)).is_ok()
+        let compare =
+            |it: &ValidAttachment| (it.container_id.as_str(), it.ifname.as_str()).cmp(&names);
+        self.listed.binary_search_by(compare).is_ok()
     }
 
     /// Whether any attachment of this container is valid.
@@ -233,12 +217,12 @@ impl ValidAttachments {
 
     /// Whether the attachment with this [`Key::attachment_hash`] is valid.
     pub fn contains_hash(&self, hash: &Hash8) -> bool {
-        self.hashes.get_or_init(|| self.all_hashes().collect()).contains(hash)
-    }
-
-    fn all_hashes(&self) -> impl Iterator<Item = Hash8> {
-        let listed = self.listed.iter().map(ValidAttachment::hash);
-        listed.chain(self.spared.iter().filter_map(|holder| holder.hash))
+        let all = || {
+            let hash = |at: &ValidAttachment| attachment_hash(&at.container_id, &at.ifname);
+            let spared = self.spared.iter().filter_map(|holder| holder.hash);
+            self.listed.iter().map(hash).chain(spared).collect()
+        };
+        self.hashes.get_or_init(all).contains(hash)
     }
 
     /// Whether the attachment is valid whose [`Key::identity`] the text begins with.
@@ -285,9 +269,13 @@ impl ValidAttachments {
         let is_named =
             |holder: &Holder| names.iter().any(|valid| valid.container_id == holder.container_id);
         if !self.spared.iter().all(is_named) {
-            return Err(not_called(program));
+            let why = "what is spared has names that are not known whole; \
+                       `net gc --unrecorded` takes it";
+            let msg = format!("{} was not called", program.display());
+            return Err(Error::new(Code::CONFLICT, msg).with_details(why));
         }
-        self.remove(|| Stale::of_program(program), work)
+        let what = || format!("GC of {}", program.display());
+        self.remove(|| Stale { what: what(), is_call: true, ..Stale::default() }, work)
     }
 
     /// Whether this GC is a preview.
@@ -306,59 +294,41 @@ impl ValidAttachments {
     }
 }
 
-/// The error for a program that would remove with its GC what is kept.
-fn not_called(program: &Path) -> Error {
-    let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
-    Error::new(Code::CONFLICT, format!("{} was not called", program.display())).with_details(why)
-}
-
 /// Reads a list in which every entry names an attachment. A wrong type is code 7 here, as is any
 /// other mistake in the list, and a name must not be missing: the decoder would give code 6 and an
 /// empty name.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
-    let Value::Array(entries) = value else { return Err(not_a_list(key, value)) };
-    (0..)
-        .zip(entries)
-        .map(|(index, entry)| read_entry(entry).map_err(|e| at(key, index, e)))
-        .collect()
+    let Value::Array(entries) = value else {
+        let found = Mistake::of(Problem::Found(value.kind().to_owned()));
+        return Err(found.at(key).expecting("a list of attachments").into());
+    };
+    let mut listed = vec![];
+    for (index, entry) in entries.iter().enumerate() {
+        listed.push(read_entry(entry).map_err(|problem| {
+            Error::new(Code::INVALID_CONFIG, format!("{key}[{index}]{problem}")).with_details(
+                "nothing was removed, since the entry may be of a container that lives",
+            )
+        })?);
+    }
+    Ok(listed)
 }
 
-fn not_a_list(key: &'static str, value: &Value) -> Error {
-    let found = Mistake::of(Problem::Found(value.kind().to_owned()));
-    found.at(key).expecting("a list of attachments").into()
-}
-
-/// A member of an entry, and what is wrong with it.
-type Wrong = (&'static str, String);
-
-fn read_entry(entry: &Value) -> Result<ValidAttachment, Wrong> {
+/// The error is the member and what is wrong with it.
+fn read_entry(entry: &Value) -> Result<ValidAttachment, String> {
     let Value::Object(_) = entry else {
         let expected = "is not an attachment, expected containerID and ifname";
-        return Err(("", format!("{} {expected}", entry.kind())));
+        return Err(format!(": {} {expected}", entry.kind()));
     };
-    let container_id = read_name(entry, "containerID")?;
-    let ifname = read_name(entry, "ifname")?;
-    ContainerId::parse(&container_id).map_err(|e| refused("containerID", &container_id, &e))?;
-    IfName::parse(&ifname).map_err(|e| refused("ifname", &ifname, &e))?;
-    Ok(ValidAttachment { container_id, ifname })
-}
-
-fn read_name(entry: &Value, key: &'static str) -> Result<String, Wrong> {
-    match entry.get(key) {
+    let read = |key| match entry.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
-        None => Err((key, "missing, expected a name".to_owned())),
-        Some(other) => Err((key, format!("expected a string, found {}", other.kind()))),
-    }
-}
-
-fn refused(key: &'static str, text: &str, problem: &Error) -> Wrong {
-    (key, format!("{text:?} names no attachment: {problem}"))
-}
-
-fn at(key: &str, index: usize, (member, problem): Wrong) -> Error {
-    let point = if member.is_empty() { "" } else { "." };
-    Error::new(Code::INVALID_CONFIG, format!("{key}[{index}]{point}{member}: {problem}"))
-        .with_details("nothing was removed, since the entry may be of a container that lives")
+        None => Err(format!(".{key}: missing, expected a name")),
+        Some(other) => Err(format!(".{key}: expected a string, found {}", other.kind())),
+    };
+    let (container_id, ifname) = (read("containerID")?, read("ifname")?);
+    ContainerId::parse(&container_id)
+        .map_err(|e| format!(".containerID: {container_id:?} names no attachment: {e}"))?;
+    IfName::parse(&ifname).map_err(|e| format!(".ifname: {ifname:?} names no attachment: {e}"))?;
+    Ok(ValidAttachment { container_id, ifname })
 }
 
 #[cfg(test)]

@@ -36,19 +36,15 @@ impl Number {
             return Err(Error::new(Code::DECODE, msg));
         }
         let part = |index: usize, name| match parts.get(index) {
-            Some(part) => parse_part(part, name),
+            Some(part) => part.parse().map_err(|_| {
+                let problem = format!("strconv.Atoi: parsing {part:?}: invalid syntax");
+                let msg = format!("failed to convert {name} version part {part:?}: {problem}");
+                Error::new(Code::DECODE, msg)
+            }),
             None => Ok(0),
         };
         Ok(Number(part(0, "major")?, part(1, "minor")?, part(2, "micro")?))
     }
-}
-
-fn parse_part(part: &str, name: &str) -> Result<i64> {
-    part.parse().map_err(|_| {
-        let problem = format!("strconv.Atoi: parsing {part:?}: invalid syntax");
-        let msg = format!("failed to convert {name} version part {part:?}: {problem}");
-        Error::new(Code::DECODE, msg)
-    })
 }
 
 impl fmt::Display for Number {
@@ -59,13 +55,12 @@ impl fmt::Display for Number {
 
 /// Fails with code 1 unless `version` is in `supported`, letter for letter.
 pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
-    if supported.contains(&version) { Ok(()) } else { Err(unsupported(version, supported)) }
-}
-
-fn unsupported(version: &str, supported: &[&str]) -> Error {
+    if supported.contains(&version) {
+        return Ok(());
+    }
     let list: Vec<String> = supported.iter().map(|v| format!("{v:?}")).collect();
-    Error::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
-        .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" ")))
+    Err(Error::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
+        .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" "))))
 }
 
 /// The version gate of commands added after 0.1.0: the configuration's version and the plugin's

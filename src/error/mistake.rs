@@ -163,30 +163,24 @@ impl fmt::Display for Expected {
         match self {
             Expected::Unsaid => Ok(()),
             Expected::Kind(kind) => kind.fmt(f),
-            Expected::Ranges(ranges) => write_choice(f, &range_texts(ranges)),
-            Expected::OneOf(words) => write_choice(f, &quoted(words)),
+            Expected::Ranges(ranges) => {
+                let text = |range: &RangeInclusive<i64>| match (range.start(), range.end()) {
+                    (least, most) if least == most => least.to_string(),
+                    (least, most) => format!("{least} to {most}"),
+                };
+                write_choice(f, ranges.iter().map(text).collect())
+            }
+            Expected::OneOf(words) => {
+                write_choice(f, words.iter().map(|word| format!("{word:?}")).collect())
+            }
             Expected::Text(text) => f.write_str(text),
         }
     }
 }
 
-fn range_texts(ranges: &[RangeInclusive<i64>]) -> Vec<String> {
-    ranges.iter().map(range_text).collect()
-}
-
-fn quoted(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| format!("{word:?}")).collect()
-}
-
-fn range_text(range: &RangeInclusive<i64>) -> String {
-    let least = range.start();
-    let most = range.end();
-    if least == most { least.to_string() } else { format!("{least} to {most}") }
-}
-
 /// Writes `a`, `a or b`, `a, b or c`.
-fn write_choice(f: &mut fmt::Formatter<'_>, texts: &[String]) -> fmt::Result {
-    match texts {
+fn write_choice(f: &mut fmt::Formatter<'_>, texts: Vec<String>) -> fmt::Result {
+    match &texts[..] {
         [] => Ok(()),
         [one] => f.write_str(one),
         [before @ .., last] => write!(f, "{} or {last}", before.join(", ")),

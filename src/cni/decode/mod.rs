@@ -98,23 +98,6 @@ struct Node<'a> {
     path: Path<'a>,
 }
 
-impl<'de> Node<'_> {
-    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        match self.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                (Some(value), ..) => visitor.visit_u64(value),
-                (_, Some(value), _) => visitor.visit_i64(value),
-                (.., value) => visitor.visit_f64(value.unwrap_or_default()),
-            },
-            Value::String(value) => visitor.visit_str(value),
-            Value::Array(items) => visitor.visit_seq(Items { items, path: &self.path, next: 0 }),
-            Value::Object(pairs) => visitor.visit_map(Members::of_map(pairs, &self.path)),
-        }
-    }
-}
-
 /// Reads integers of every size alike; the visitors know their ranges.
 macro_rules! as_u64 {
     ($($method:ident)*) => {
@@ -132,7 +115,19 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let path = self.path;
         path.tell_kind(&visitor);
-        self.visit(visitor).map_err(|failure| failure.at(path))
+        let visited = match self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(value), ..) => visitor.visit_u64(value),
+                (_, Some(value), _) => visitor.visit_i64(value),
+                (.., value) => visitor.visit_f64(value.unwrap_or_default()),
+            },
+            Value::String(value) => visitor.visit_str(value),
+            Value::Array(items) => visitor.visit_seq(Items { items, path: &path, next: 0 }),
+            Value::Object(pairs) => visitor.visit_map(Members::of_map(pairs, &path)),
+        };
+        visited.map_err(|failure: Failure| failure.at(path))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -205,15 +200,13 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         self.path.tell_kind(&visitor);
-        match self.integer() {
-            Some(Integer::Positive(value)) => {
-                visitor.visit_u64(value).map_err(|failure: Failure| failure.at(self.path))
-            }
-            Some(Integer::Negative(value)) => {
-                visitor.visit_i64(value).map_err(|failure: Failure| failure.at(self.path))
-            }
-            None => Err(self.mismatch(&visitor)),
-        }
+        let Value::Number(number) = self.value else { return Err(self.mismatch(&visitor)) };
+        let visited = match (number.as_u64(), number.as_i64()) {
+            (Some(value), _) => visitor.visit_u64(value),
+            (None, Some(value)) => visitor.visit_i64(value),
+            (None, None) => return Err(self.mismatch(&visitor)),
+        };
+        visited.map_err(|failure: Failure| failure.at(self.path))
     }
 
     as_u64! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 }
@@ -245,18 +238,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
     }
 }
 
-/// A number without a fraction.
-enum Integer {
-    Positive(u64),
-    Negative(i64),
-}
-
 impl Node<'_> {
-    fn integer(&self) -> Option<Integer> {
-        let Value::Number(number) = self.value else { return None };
-        number.as_u64().map(Integer::Positive).or(number.as_i64().map(Integer::Negative))
-    }
-
     /// The error for a value of another kind than its type. One function for all types: a visitor's
     /// own error code would be compiled once for each type and kind.
     #[cold]

@@ -116,7 +116,15 @@ impl Document {
         source: &impl Source,
         config_version: &str,
     ) -> Result<Document, ResultError> {
-        parse_in_shape(source, config_version).map_err(|err| ResultError::PrevResult(Box::new(err)))
+        let parse = || {
+            let shape = shape_of(config_version)?;
+            let found = own_version(source)?.unwrap_or_else(|| config_version.to_owned());
+            if Shape::of(&found) != Some(shape) {
+                return Err(ResultError::ForeignVersion { shape, found });
+            }
+            Document::decode(source, shape, &found)
+        };
+        parse().map_err(|err| ResultError::PrevResult(Box::new(err)))
     }
 
     /// Decodes as `shape` and labels with `version`.
@@ -143,7 +151,12 @@ impl Document {
     pub fn convert(self, version: &str) -> Result<Document, ResultError> {
         let version = or_oldest(version);
         let converted = match self.shape_to_convert_to(version)? {
-            Shape::V02 => Document::V02(self.into_v02()?),
+            Shape::V02 => match self {
+                Document::V02(_) => self,
+                Document::V04(_) | Document::V1(_) => {
+                    Document::V02(v02::Result::from_v04(self.into_v04())?)
+                }
+            },
             Shape::V04 => Document::V04(self.into_v04()),
             Shape::V1 => Document::V1(self.into_v1()),
         };
@@ -194,13 +207,6 @@ impl Document {
         }
     }
 
-    fn into_v02(self) -> Result<v02::Result, ResultError> {
-        match self {
-            Document::V02(result) => Ok(result),
-            Document::V04(_) | Document::V1(_) => v02::Result::from_v04(self.into_v04()),
-        }
-    }
-
     fn into_v04(self) -> v04::Result {
         match self {
             Document::V02(result) => v04::Result::from_v02(result),
@@ -230,15 +236,6 @@ impl Document {
 /// The version in a source; none if the key is absent or null.
 fn own_version(source: &impl Source) -> Result<Option<String>, ResultError> {
     source.decode::<Head>().map(|head| head.cni_version).map_err(ResultError::Decode)
-}
-
-fn parse_in_shape(source: &impl Source, config_version: &str) -> Result<Document, ResultError> {
-    let shape = shape_of(config_version)?;
-    let found = own_version(source)?.unwrap_or_else(|| config_version.to_owned());
-    if Shape::of(&found) != Some(shape) {
-        return Err(ResultError::ForeignVersion { shape, found });
-    }
-    Document::decode(source, shape, &found)
 }
 
 #[cfg(test)]
