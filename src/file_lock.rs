@@ -55,32 +55,14 @@ pub enum Mode {
 impl Mode {
     /// Takes the lock if it is free; returns whether it did.
     pub fn try_take(self, file: &File) -> io::Result<bool> {
-        match self.try_lock(file) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            tried => tried.map(|()| true),
-        }
-    }
-
-    /// The functions are fully qualified, because std has methods of the same names.
-    fn try_lock(self, file: &File) -> io::Result<()> {
-        match self {
+        // Fully qualified, because std has methods of the same names.
+        let tried = match self {
             Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
             Mode::Shared => fs2::FileExt::try_lock_shared(file),
-        }
-    }
-
-    /// The mode in fcntl(2).
-    fn as_l_type(self) -> libc::c_short {
-        match self {
-            Mode::Exclusive => libc::F_WRLCK as libc::c_short,
-            Mode::Shared => libc::F_RDLCK as libc::c_short,
-        }
-    }
-
-    fn wait(self, file: &File) -> io::Result<()> {
-        match self {
-            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::lock_shared(file),
+        };
+        match tried {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            tried => tried.map(|()| true),
         }
     }
 }
@@ -102,8 +84,12 @@ impl Range {
     }
 
     fn as_flock(self, mode: Mode) -> libc::flock {
+        let l_type = match mode {
+            Mode::Exclusive => libc::F_WRLCK,
+            Mode::Shared => libc::F_RDLCK,
+        };
         libc::flock {
-            l_type: mode.as_l_type(),
+            l_type: l_type as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: self.start,
             l_len: self.length,
@@ -117,10 +103,6 @@ impl Range {
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             taken => Ok(taken.map(|_| true)?),
         }
-    }
-
-    fn wait(self, file: &File, mode: Mode) -> io::Result<()> {
-        Ok(fcntl(file, FcntlArg::F_OFD_SETLKW(&self.as_flock(mode))).map(drop)?)
     }
 
     /// Whether no other open file description has any of the bytes locked for itself alone.
@@ -150,17 +132,18 @@ impl Lock {
 
     fn wait(self, file: &File) -> io::Result<()> {
         loop {
-            match self.wait_once(file) {
+            let locked = match self {
+                Lock::Whole(Mode::Exclusive) => fs2::FileExt::lock_exclusive(file),
+                Lock::Whole(Mode::Shared) => fs2::FileExt::lock_shared(file),
+                Lock::Bytes(range, mode) => {
+                    let flock = range.as_flock(mode);
+                    fcntl(file, FcntlArg::F_OFD_SETLKW(&flock)).map(drop).map_err(io::Error::from)
+                }
+            };
+            match locked {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
                 locked => return locked,
             }
-        }
-    }
-
-    fn wait_once(self, file: &File) -> io::Result<()> {
-        match self {
-            Lock::Whole(mode) => mode.wait(file),
-            Lock::Bytes(range, mode) => range.wait(file, mode),
         }
     }
 }
@@ -185,14 +168,13 @@ impl Handover {
     fn start(file: File, lock: Lock) -> io::Result<Arc<Handover>> {
         let handover = Arc::new(Handover::default());
         let waiting = handover.clone();
-        let wait = move || waiting.give(lock.wait(&file).map(|()| file));
+        let wait = move || {
+            let locked = lock.wait(&file).map(|()| file);
+            *waiting.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
+            waiting.arrived.notify_one();
+        };
         thread::Builder::new().stack_size(STACK).spawn(wait)?;
         Ok(handover)
-    }
-
-    fn give(&self, locked: io::Result<File>) {
-        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
-        self.arrived.notify_one();
     }
 
     /// Waits for the file; None on timeout.
@@ -361,15 +343,13 @@ impl Place {
     /// it: on file systems whose device numbers differ there (btrfs, overlay), in another PID
     /// namespace, or when the process that took the lock has exited and a child keeps it.
     pub fn holder(&self) -> Option<String> {
-        let pid = (0..READS).find_map(|_| self.look_up())?;
+        let look_up = |_| {
+            let locks = fs::read_to_string("/proc/locks").ok()?;
+            locks.lines().find_map(|line| self.holder_in(line))
+        };
+        let pid = (0..READS).find_map(look_up)?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
-    }
-
-    /// Looks the holder up once.
-    fn look_up(&self) -> Option<u32> {
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        locks.lines().find_map(|line| self.holder_in(line))
     }
 
     /// Parses `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; waiters have an arrow after the

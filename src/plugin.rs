@@ -13,7 +13,7 @@ use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
 use crate::deadline::Deadline;
-use crate::error::{Code, Error, Result, errno_text};
+use crate::error::{Code, Result, errno_text};
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::repair::Repairs;
@@ -285,15 +285,6 @@ fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     Ok(conf)
 }
 
-/// libcni leaves `capabilities` in the configuration, and sends `runtimeConfig` with ADD alone. The
-/// reference's STATUS asks for none of its values.
-fn validated_for_status<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
-    match validated::<P>(cx, false) {
-        Err(mistake) if cx.config.is_supplied_later(&mistake) => cx.config.decode(),
-        outcome => outcome,
-    }
-}
-
 /// The result of an operation that has none.
 fn nothing((): ()) -> AddResult {
     AddResult::default()
@@ -305,7 +296,12 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
         Call::Add(_) => validated::<P>(cx, true)?,
         Call::Check(_) => validated::<P>(cx, false)?,
-        Call::Status => validated_for_status::<P>(cx)?,
+        // libcni leaves `capabilities` in the configuration, and sends `runtimeConfig` with ADD
+        // alone. The reference's STATUS asks for none of its values.
+        Call::Status => match validated::<P>(cx, false) {
+            Err(mistake) if cx.config.is_supplied_later(&mistake) => cx.config.decode()?,
+            outcome => outcome?,
+        },
     };
     match call {
         Call::Add(at) => P::add(cx, &conf, at),
@@ -380,16 +376,6 @@ pub struct Attachment {
     netns: OnceCell<Rc<Netns>>,
 }
 
-/// Reports a namespace that cannot be opened as a mistake in the variable.
-fn unopened(path: &str, error: Error) -> Error {
-    let why = match error.errno {
-        Some(errno) => format!("failed to Statfs {path:?}: {}", errno_text(errno)),
-        None => format!("unknown FS magic on {path:?}"),
-    };
-    let error = error.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT);
-    error.saying(format_args!("failed to open netns {path:?}: {why}"))
-}
-
 impl Attachment {
     /// Creates an attachment whose namespace is opened on first use: IPAM plugins never open it.
     pub fn new(key: Key, netns_path: String, opened: Option<Rc<Netns>>) -> Attachment {
@@ -398,12 +384,19 @@ impl Attachment {
 
     /// The container's namespace.
     pub fn netns(&self) -> Result<&Netns> {
-        get_or_try_init(&self.netns, || self.open_netns()).map(Rc::as_ref)
-    }
-
-    fn open_netns(&self) -> Result<Rc<Netns>> {
-        let opened = Netns::open(&self.netns_path).map(Rc::new);
-        opened.map_err(|e| unopened(&self.netns_path, e))
+        let path = &self.netns_path;
+        let open = || {
+            Netns::open(path).map(Rc::new).map_err(|error| {
+                // It is a mistake in the variable.
+                let why = match error.errno {
+                    Some(errno) => format!("failed to Statfs {path:?}: {}", errno_text(errno)),
+                    None => format!("unknown FS magic on {path:?}"),
+                };
+                let error = error.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT);
+                error.saying(format_args!("failed to open netns {path:?}: {why}"))
+            })
+        };
+        get_or_try_init(&self.netns, open).map(Rc::as_ref)
     }
 
     /// Runs `work` inside the container's namespace.

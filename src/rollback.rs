@@ -31,18 +31,16 @@ impl<'a> Rollback<'a> {
     fn undo_all(&mut self, mut error: Error) -> Error {
         let mut is_undone = !self.undos.is_empty();
         while let Some((what, undo)) = self.undos.pop() {
-            if let Some(failed) = failure(undo()) {
-                error = error.with_details(format_args!("undo: {what}: {failed}"));
-                is_undone = false;
+            match undo() {
+                Err(failed) if !failed.is_not_found() => {
+                    error = error.with_details(format_args!("undo: {what}: {failed}"));
+                    is_undone = false;
+                }
+                _ => (), // what is gone already is undone
             }
         }
         if is_undone { error.undone() } else { error }
     }
-}
-
-/// Why an undo has failed. What is gone already is undone.
-fn failure(undone: Result<()>) -> Option<Error> {
-    undone.err().filter(|failed| !failed.is_not_found())
 }
 
 /// A panic unwinds through here: a bug must still be undone.

@@ -133,9 +133,12 @@ impl Execution<'_> {
         let text = read_config(io.stdin)?;
         let document = conf::document(&text)?;
         facts.config_version = version_of(&document).ok();
-        facts.network = name_of(&document).to_owned();
+        facts.network = document.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let config = Config::of(text, document)?;
-        require_version(known_command(&parameters)?, &config.version, self.entry.versions)?;
+        let command = parameters.command.as_ref().copied().map_err(|word| {
+            Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
+        })?;
+        require_version(command, &config.version, self.entry.versions)?;
         // CNI_ARGS belongs to an attachment; for other commands the variable is ignored.
         let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
         let cx = self.context(&config, args, &parameters.path);
@@ -165,17 +168,13 @@ fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     if !io::stderr().is_terminal() {
         return 0; // whether the write succeeded or not
     }
-    let _ = writeln!(stderr, "{}", way_out(entry)); // the exit status says it too
-    2
-}
-
-/// The advice for a person who runs a plugin at a terminal.
-fn way_out(entry: &Entry) -> String {
-    format!(
+    let _ = writeln!(
+        stderr,
         "a container runtime runs this plugin: it sets CNI_COMMAND and writes a configuration to stdin\n\
          `cni-multi example {}` prints a network, and `cni-multi net add` attaches a namespace to one",
         entry.name
-    )
+    ); // the exit status says it too
+    2
 }
 
 /// The version of the reference plugins we match, with ours as build metadata:
@@ -189,35 +188,20 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
     json::indented_text(&ErrorObject::of(error, config_version), INDENT)
 }
 
-fn known_command(parameters: &Parameters) -> Result<Command> {
-    parameters.command.as_ref().copied().map_err(|word| {
-        Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
-    })
-}
-
 fn read_config(stdin: &mut dyn Read) -> Result<Vec<u8>> {
     // An empty Vec would be filled by reads of 32, 32, 64, 128 … bytes.
     let mut text = Vec::with_capacity(USUAL_CONFIG);
     stdin.take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
-        return Err(too_large());
+        let limit = LARGEST_CONFIGURATION >> 20;
+        let expected = format!("expected a configuration of at most {limit} MiB");
+        return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
     Ok(text)
 }
 
-fn too_large() -> Error {
-    let limit = LARGEST_CONFIGURATION >> 20;
-    let expected = format!("expected a configuration of at most {limit} MiB");
-    unread(ErrorKind::FileTooLarge.into()).with_details(expected)
-}
-
 fn unread(error: std::io::Error) -> Error {
     Error::io("error reading from stdin", &error)
-}
-
-/// `name` of a document that has not been checked; empty if there is none.
-fn name_of(document: &Value) -> &str {
-    document.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Runs the command; returns the addresses of the result.
@@ -233,7 +217,12 @@ fn perform(
         Ok(Command::Check) => entry.run(cx, Call::Check(&attachment(cx, parameters)?)).map(drop)?,
         Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop)?,
         Ok(Command::Status) => entry.run(cx, Call::Status).map(drop)?,
-        Ok(Command::Gc) => gc(entry, cx)?,
+        // A runtime that sends no list of valid attachments has not declared any of them stale.
+        Ok(Command::Gc) => {
+            if let Some(valid) = cx.config.valid_attachments()? {
+                entry.run(cx, Call::Gc(&valid))?;
+            }
+        }
         Ok(Command::Version) | Err(_) => {
             return Err(Error::new(Code::BUG, "VERSION was answered before"));
         }
@@ -243,14 +232,6 @@ fn perform(
 
 fn addresses(result: &AddResult) -> Vec<IpAddr> {
     result.ips.iter().map(|ip| ip.address.addr()).collect()
-}
-
-/// Runs GC. A runtime that sends no list of valid attachments has not declared any of them stale.
-fn gc(entry: &Entry, cx: &Context<'_>) -> Result<()> {
-    match cx.config.valid_attachments()? {
-        Some(valid) => entry.run(cx, Call::Gc(&valid)).map(drop),
-        None => Ok(()),
-    }
 }
 
 fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
@@ -299,17 +280,14 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
 /// worked there; we check before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
-    if netns.is_same_as(&own_netns()?)? { Err(same_netns(&parameters.netns)) } else { Ok(()) }
-}
-
-fn own_netns() -> Result<Netns> {
-    let own = Netns::current();
-    own.map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))
-}
-
-fn same_netns(netns: &str) -> Error {
+    let own = Netns::current()
+        .map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
+    if !netns.is_same_as(&own)? {
+        return Ok(());
+    }
     let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
-    Error::new(Code::INVALID_NETNS, msg).with_details(format_args!("CNI_NETNS is {netns:?}"))
+    Err(Error::new(Code::INVALID_NETNS, msg)
+        .with_details(format_args!("CNI_NETNS is {:?}", parameters.netns)))
 }
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
@@ -334,13 +312,11 @@ fn add(
 
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
     let version = &cx.config.version;
-    let document = result.into_document(version).map_err(|e| no_form(e.to_string(), version))?;
+    let document = result.into_document(version).map_err(|e| {
+        Error::new(Code::INVALID_CONFIG, e.to_string())
+            .with_details(format_args!("the result has no form in cniVersion {version}"))
+    })?;
     terminal::print(stdout, &document.to_text())
-}
-
-fn no_form(problem: String, version: &str) -> Error {
-    Error::new(Code::INVALID_CONFIG, problem)
-        .with_details(format_args!("the result has no form in cniVersion {version}"))
 }
 
 /// GET of specification 0.4.0-dev: prints the result of ADD again, if the IPAM plugin still holds

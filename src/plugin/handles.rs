@@ -98,19 +98,14 @@ impl Handles {
         path: &str,
         open: fn(&str) -> Result<Option<Netns>>,
     ) -> Result<Option<Rc<Netns>>> {
-        if let Some(netns) = self.kept_netns(path) {
-            return Ok(Some(netns));
+        if let Some((kept, netns)) = &*self.container.borrow()
+            && kept == path
+        {
+            return Ok(Some(Rc::clone(netns)));
         }
         let opened = open(path)?.map(Rc::new);
         *self.container.borrow_mut() = opened.clone().map(|netns| (path.to_owned(), netns));
         Ok(opened)
-    }
-
-    /// The namespace that was requested last, if it is the one at this path.
-    fn kept_netns(&self, path: &str) -> Option<Rc<Netns>> {
-        let container = self.container.borrow();
-        let (kept, netns) = container.as_ref()?;
-        (kept == path).then(|| Rc::clone(netns))
     }
 
     /// The nf_tables socket of the current namespace; None if the kernel lacks nf_tables.

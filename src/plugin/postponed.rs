@@ -95,7 +95,9 @@ impl Postponed {
         let mut work = self.0.borrow_mut().take().unwrap_or_default();
         let mut errors = ErrorList::default();
         if !work.changes.is_empty() || !work.links.is_empty() {
-            errors.push(host().and_then(|host| work.undo_and_delete(host)));
+            errors.push(host().and_then(|host| {
+                ErrorList::of([work.undo_changes(host, |_| true), host.delete_links(&work.links)])
+            }));
         }
         for thread in work.threads {
             let joined = thread.join().map(drop);
@@ -110,9 +112,5 @@ impl Work {
     fn undo_changes(&mut self, host: &Netlink, is_due: impl Fn(u32) -> bool) -> Result<()> {
         let due = self.changes.extract_if(.., |change| is_due(change.link));
         ErrorList::of(due.map(|change| (change.undo)(host)))
-    }
-
-    fn undo_and_delete(&mut self, host: &Netlink) -> Result<()> {
-        ErrorList::of([self.undo_changes(host, |_| true), host.delete_links(&self.links)])
     }
 }

@@ -1,6 +1,5 @@
 //! How an execution ends early: a panic is an error, and a refusal names the missing capabilities.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
@@ -17,39 +16,23 @@ const RIGHTS: [Capability; 5] = [
     Capability::DacOverride,
 ];
 
-/// Adds the missing capabilities to a refusal: "operation not permitted" alone misleads.
-fn with_missing_rights(error: Error) -> Error {
-    let missing = missing_rights(&error);
-    if missing.is_empty() {
-        return error; // the cause lies elsewhere
-    }
-    error.with_details(format_args!("the process lacks {}", missing.join(", ")))
-}
-
-/// The names of the missing capabilities; empty if the error is no refusal.
-fn missing_rights(error: &Error) -> Vec<&'static str> {
-    let missing = if is_refusal(error) { capabilities::missing(&RIGHTS) } else { vec![] };
-    missing.into_iter().map(Capability::name).collect()
-}
-
-fn is_refusal(error: &Error) -> bool {
-    let is_of_host_program = error.code == Code::HOST_PROGRAM;
-    error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || is_of_host_program
-}
-
-/// Runs `work`. A panic in it becomes an error, and a refusal names the missing capabilities.
+/// Runs `work`. A panic in it becomes an error, and a refusal names the missing capabilities:
+/// "operation not permitted" alone misleads.
 pub fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-        .map_err(with_missing_rights)
-}
-
-fn error_of_panic(panic: &(dyn Any + Send)) -> Error {
-    let msg = format!("a bug in cni-multi: {}", words_of_panic(panic).unwrap_or("panic"));
-    Error::new(Code::BUG, msg).with_details("what was done has been undone; please report it")
-}
-
-fn words_of_panic(panic: &(dyn Any + Send)) -> Option<&str> {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied())
+    let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let words = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic");
+        Err(Error::new(Code::BUG, format!("a bug in cni-multi: {words}"))
+            .with_details("what was done has been undone; please report it"))
+    });
+    let Err(error) = outcome else { return Ok(()) };
+    let is_refusal = error.has_errno(Errno::EPERM)
+        || error.has_errno(Errno::EACCES)
+        || error.code == Code::HOST_PROGRAM;
+    let missing = if is_refusal { capabilities::missing(&RIGHTS) } else { vec![] };
+    if missing.is_empty() {
+        return Err(error); // the cause lies elsewhere
+    }
+    let names: Vec<_> = missing.into_iter().map(Capability::name).collect();
+    Err(error.with_details(format_args!("the process lacks {}", names.join(", "))))
 }

@@ -103,6 +103,7 @@ fn harmless(text: &str, longest: usize) -> String {
 
 /// Appends a value; in quotes if a reader could take it for more than one.
 fn push_word(line: &mut String, value: &str) {
+    let is_plain = |letter: char| letter.is_ascii_graphic() && !r#""=\,"#.contains(letter);
     if value.chars().all(is_plain) {
         return line.push_str(value);
     }
@@ -114,10 +115,6 @@ fn push_word(line: &mut String, value: &str) {
         line.push(letter);
     }
     line.push('"');
-}
-
-fn is_plain(letter: char) -> bool {
-    letter.is_ascii_graphic() && !matches!(letter, '"' | '=' | '\\' | ',')
 }
 
 #[cfg(test)]

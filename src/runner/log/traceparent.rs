@@ -10,23 +10,17 @@ const LENGTHS: [usize; 4] = [2, 32, 16, 2];
 
 /// The trace of a call. Text that is not of the header's form is no trace.
 pub fn of(env: &Environment) -> Option<String> {
-    Some(env.get(NAME)).filter(|text| is_valid(text)).or_else(|| of_args(&env.get("CNI_ARGS")))
-}
-
-fn of_args(args: &str) -> Option<String> {
+    let args = env.get("CNI_ARGS");
     let pairs = args.split(';').filter_map(|pair| pair.split_once('='));
-    let mut traces = pairs.filter(|(name, value)| *name == NAME && is_valid(value));
-    traces.next().map(|(_, value)| value.to_owned())
+    let of_args = pairs.filter(|(name, _)| *name == NAME).map(|(_, value)| value.to_owned());
+    std::iter::once(env.get(NAME)).chain(of_args).find(|text| is_valid(text))
 }
 
 fn is_valid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    let is_digit = |octet| matches!(octet, b'0'..=b'9' | b'a'..=b'f');
     lengths == LENGTHS && parts.iter().all(|part| part.bytes().all(is_digit))
-}
-
-fn is_digit(octet: u8) -> bool {
-    matches!(octet, b'0'..=b'9' | b'a'..=b'f')
 }
 
 #[cfg(test)]
