@@ -144,26 +144,6 @@ impl Identity {
         let kinds = [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE].into_iter();
         Identity(kinds.filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec()))).collect())
     }
-
-    /// The identity of a flow that the address has opened or answers.
-    fn of_address(payload: &[u8], ip: IpAddr) -> Option<Identity> {
-        let attrs = Attrs::after(payload, nfnetlink::HEADER);
-        let sources = [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY]
-            .map(|tuple| address(attrs.within(tuple), CTA_IP_V4_SRC, CTA_IP_V6_SRC));
-        sources.contains(&Some(ip)).then(|| Identity::read(attrs))
-    }
-
-    /// The attributes of the request to delete the flow.
-    fn deletion(&self) -> Attributes {
-        let mut body = Attributes::default();
-        for (kind, bytes) in &self.0 {
-            match *kind {
-                CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
-                kind => body.raw(kind, bytes),
-            };
-        }
-        body
-    }
 }
 
 /// An address of a tuple, by the types of its attribute in IPv4 and in IPv6.
@@ -264,7 +244,12 @@ impl Conntrack {
         };
         ErrorList::of(bodies.into_iter().map(|body| {
             let list = List { family, body, which: which.clone() };
-            self.forget_listed(&list, |payload| Identity::of_address(payload, ip))
+            self.forget_listed(&list, |payload| {
+                let attrs = Attrs::after(payload, nfnetlink::HEADER);
+                let source = |tuple| address(attrs.within(tuple), CTA_IP_V4_SRC, CTA_IP_V6_SRC);
+                let sources = [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY].map(source);
+                sources.contains(&Some(ip)).then(|| Identity::read(attrs))
+            })
         }))
     }
 
@@ -299,8 +284,15 @@ impl Conntrack {
 
     fn forget(&self, list: &List, identity: &Identity) -> Result<()> {
         let what = format_args!("delete one of the {}", list.which);
+        let mut body = Attributes::default();
+        for (kind, bytes) in &identity.0 {
+            match *kind {
+                CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
+                kind => body.raw(kind, bytes),
+            };
+        }
         let delete = message(IPCTNL_MSG_CT_DELETE, list.family).with(NLM_F_ACK);
-        let seq = self.send(delete, &identity.deletion()).map_err(|e| Error::kernel(what, e))?;
+        let seq = self.send(delete, &body).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it has expired
             done => done.map_err(|refusal| refused(what, refusal)),

@@ -26,22 +26,18 @@ pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     let mut seen = HashSet::from([Netns::current()?.identity()?]);
     let mut found = HashSet::new();
     let Threads { mut paths, unreadable, .. } = threads()?;
-    for path in unreadable {
-        found.extend(addresses_in(&path)?);
+    for net in unreadable {
+        found.extend(addresses_in(&net)?);
     }
     paths.extend(kept()?);
     for path in paths {
         let Some(netns) = Netns::open_if_there(&path.to_string_lossy())? else { continue };
         if seen.insert(netns.identity()?) {
-            found.extend(addresses_of(&netns)?);
+            let addresses = netns.netlink()?.all_addresses()?;
+            found.extend(addresses.iter().map(|address| address.net.addr()));
         }
     }
     Ok(found)
-}
-
-fn addresses_of(netns: &Netns) -> Result<Vec<IpAddr>> {
-    let addresses = netns.netlink()?.all_addresses()?;
-    Ok(addresses.iter().map(|address| address.net.addr()).collect())
 }
 
 /// The namespaces that a file keeps, possibly with duplicates.
@@ -72,29 +68,22 @@ struct Threads {
     nets: HashSet<Option<u64>>,
 }
 
-impl Threads {
-    /// Adds a thread unless its namespace is known. It may exit while it is examined.
-    fn add(&mut self, thread: &Path) {
-        let path = thread.join("ns/net");
-        match fs::read_link(&path) {
-            Ok(link) => self.paths.extend(self.links.insert(link).then_some(path)),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                let net = thread.join("net");
-                let is_new = self.nets.insert(inode(&net));
-                self.unreadable.extend(is_new.then_some(net));
-            }
-            Err(_) => (), // it has exited
-        }
-    }
-}
-
 /// Finds a thread of each namespace.
 fn threads() -> Result<Threads> {
     let mut found = Threads::default();
     found.nets.insert(inode(Path::new("/proc/thread-self/net")));
     for process in numbered(Path::new("/proc")).map_err(|e| Error::io("open /proc", &e))? {
         for thread in numbered(&process.join("task")).unwrap_or_default() {
-            found.add(&thread);
+            let path = thread.join("ns/net");
+            match fs::read_link(&path) {
+                Ok(link) => found.paths.extend(found.links.insert(link).then_some(path)),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    let net = thread.join("net");
+                    let is_new = found.nets.insert(inode(&net));
+                    found.unreadable.extend(is_new.then_some(net));
+                }
+                Err(_) => (), // it has exited
+            }
         }
     }
     Ok(found)

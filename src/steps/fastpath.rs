@@ -41,7 +41,7 @@ use crate::net::conntrack::Conntrack;
 use crate::net::netlink::Netlink;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Expressions, Header, Verdict};
+use crate::net::nft::expr::{Connection, Expressions, Header, Verdict};
 use crate::net::nft::flowtable::LINKS_OF_REQUEST;
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
@@ -376,11 +376,11 @@ fn lay_out(batch: &mut Batch, table: Table) {
     batch.flowtable(table, FLOWTABLE, &[]);
     batch.rule(table, BASE_CHAIN, |rule| {
         let established = ESTABLISHED.to_ne_bytes();
-        rule.connection_state(1).mask(1, &established).equal(1, &[0; 4]);
+        rule.connection(Connection::State, 1).mask(1, &established).equal(1, &[0; 4]);
         rule.verdict(&Verdict::Return);
     });
     batch.rule(table, BASE_CHAIN, |rule| {
-        rule.connection_direction(1).equal(1, &[ORIGINAL]).verdict(&Verdict::Return);
+        rule.connection(Connection::Direction, 1).equal(1, &[ORIGINAL]).verdict(&Verdict::Return);
     });
     jump_to_admin(batch, table, BASE_CHAIN);
     for (family, set, offsets) in [(Family::V4, FAST4, [12, 16]), (Family::V6, FAST6, [8, 24])] {

@@ -104,7 +104,10 @@ impl LinkChange<'_> {
             message = message.address(mac.octets().to_vec());
         }
         if self.without_link_local {
-            message = message.append_extra_attribute(no_link_local());
+            let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+            message = message.append_extra_attribute(LinkAttribute::AfSpecUnspec(vec![
+                AfSpecUnspec::Inet6(of_ipv6),
+            ]));
         }
         message.build()
     }
@@ -125,9 +128,4 @@ impl LinkChange<'_> {
         parts.extend(self.without_link_local.then(|| "addrgenmode none".to_owned()));
         parts.join(", ")
     }
-}
-
-fn no_link_local() -> LinkAttribute {
-    let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
-    LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)])
 }

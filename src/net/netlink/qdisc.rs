@@ -13,7 +13,6 @@ use super::request::{
     RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
 };
 use super::socket::{Netlink, refused};
-use super::transport::Refusal;
 use crate::error::{Error, Result};
 
 /// tcmsg.
@@ -301,17 +300,14 @@ impl Netlink {
         let seq = self
             .send(&Request::new(RTM_GETQDISC, &message), NLM_F_ACK | NLM_F_ECHO)
             .map_err(|e| Error::kernel(what, e))?;
-        let found = self.echoed_qdisc(seq).map_err(|refusal| refused(what, refusal));
-        match found {
-            Err(e) if is_absent(&e) => Ok(None),
-            found => Ok(found?.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED)),
-        }
-    }
-
-    fn echoed_qdisc(&self, seq: u32) -> Result<Option<Qdisc>, Refusal> {
         let mut found = None;
-        self.transport.acknowledged(seq, |reply| found = read(reply.payload))?;
-        Ok(found)
+        let echoed = self.transport.acknowledged(seq, |reply| found = read(reply.payload));
+        match echoed.map_err(|refusal| refused(what, refusal)) {
+            Err(e) if is_absent(&e) => Ok(None),
+            echoed => {
+                Ok(echoed.map(|()| found)?.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED))
+            }
+        }
     }
 
     /// Creates a class of HTB directly below the qdisc: `tc class add`.

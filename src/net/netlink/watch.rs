@@ -66,16 +66,11 @@ impl Watch {
             Ok(0) => Ok(false),
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(listening(e)),
-            Ok(_) => self.take().map(|()| true),
-        }
-    }
-
-    /// Takes notifications from the queue.
-    fn take(&self) -> Result<()> {
-        match self.transport.events(|_| ()) {
-            // more changes than fit into the queue: at least one happened
-            Ok(()) | Err(Errno::ENOBUFS) => Ok(()),
-            Err(e) => Err(listening(e)),
+            Ok(_) => match self.transport.events(|_| ()) {
+                // more changes than fit into the queue: at least one happened
+                Ok(()) | Err(Errno::ENOBUFS) => Ok(true),
+                Err(e) => Err(listening(e)),
+            },
         }
     }
 }

@@ -43,6 +43,18 @@ pub enum Meta {
     L4Proto = NFT_META_L4PROTO,
 }
 
+/// What `ct` reads of a packet's connection (`enum nft_ct_keys`).
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum Connection {
+    /// Its state (NF_CT_STATE_BIT), in the machine's byte order.
+    State = NFT_CT_STATE,
+    /// The direction of the packet in it (IP_CT_DIR_*), one byte.
+    Direction = NFT_CT_DIRECTION,
+    /// Its status bits (IPS_*), in the machine's byte order.
+    Status = NFT_CT_STATUS,
+}
+
 /// What happens to a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -61,21 +73,18 @@ pub enum Verdict {
 impl Verdict {
     pub(super) fn write(&self, attributes: &mut Attributes) {
         attributes.nest(NFTA_DATA_VERDICT, |verdict| {
-            verdict.be32(NFTA_VERDICT_CODE, self.code() as u32);
+            let code = match self {
+                Verdict::Accept => NF_ACCEPT,
+                Verdict::Drop => NF_DROP,
+                Verdict::Return => NFT_RETURN,
+                Verdict::Jump(_) => NFT_JUMP,
+                Verdict::Goto(_) => NFT_GOTO,
+            };
+            verdict.be32(NFTA_VERDICT_CODE, code as u32);
             if let Verdict::Jump(chain) | Verdict::Goto(chain) = self {
                 verdict.text(NFTA_VERDICT_CHAIN, chain);
             }
         });
-    }
-
-    fn code(&self) -> i32 {
-        match self {
-            Verdict::Accept => NF_ACCEPT,
-            Verdict::Drop => NF_DROP,
-            Verdict::Return => NFT_RETURN,
-            Verdict::Jump(_) => NFT_JUMP,
-            Verdict::Goto(_) => NFT_GOTO,
-        }
     }
 }
 
@@ -197,36 +206,20 @@ impl Expressions {
         })
     }
 
-    /// Loads the status bits of the packet's connection (IPS_*), in the machine's byte order.
-    pub fn connection_status(&mut self, into: Register) -> &mut Expressions {
+    /// Loads something about the packet's connection.
+    pub fn connection(&mut self, key: Connection, into: Register) -> &mut Expressions {
         self.push("ct", |ct| {
-            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_STATUS);
-        })
-    }
-
-    /// Loads the state of the packet's connection (NF_CT_STATE_BIT), in the machine's byte order.
-    pub fn connection_state(&mut self, into: Register) -> &mut Expressions {
-        self.push("ct", |ct| {
-            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_STATE);
-        })
-    }
-
-    /// Loads the direction of the packet in its connection (IP_CT_DIR_*), one byte.
-    pub fn connection_direction(&mut self, into: Register) -> &mut Expressions {
-        self.push("ct", |ct| {
-            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_DIRECTION);
+            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, key as u32);
         })
     }
 
     /// Loads the destination address that a connection was opened to, 4 or 16 bytes.
     pub fn original_destination(&mut self, family: Family, into: Register) -> &mut Expressions {
-        self.original(
-            match family {
-                Family::V4 => NFT_CT_DST_IP,
-                Family::V6 => NFT_CT_DST_IP6,
-            },
-            into,
-        )
+        let key = match family {
+            Family::V4 => NFT_CT_DST_IP,
+            Family::V6 => NFT_CT_DST_IP6,
+        };
+        self.original(key, into)
     }
 
     /// Loads the destination port that a connection was opened to, 2 bytes.
@@ -242,20 +235,13 @@ impl Expressions {
     }
 
     /// Loads the type of the destination in the routing table (RTN_*), in the machine's byte order.
-    pub fn type_of_destination(&mut self, into: Register) -> &mut Expressions {
-        self.address_type(NFTA_FIB_F_DADDR, into)
-    }
-
-    /// The same, where an address is local only on the link that the packet arrives by. The kernel
-    /// takes it in prerouting, input and forward.
-    pub fn type_of_destination_on_link(&mut self, into: Register) -> &mut Expressions {
-        self.address_type(NFTA_FIB_F_DADDR | NFTA_FIB_F_IIF, into)
-    }
-
-    fn address_type(&mut self, flags: u32, into: Register) -> &mut Expressions {
+    /// With `on_link` an address is local only on the link that the packet arrives by, which the
+    /// kernel takes in prerouting, input and forward.
+    pub fn type_of_destination(&mut self, on_link: bool, into: Register) -> &mut Expressions {
+        let link = if on_link { NFTA_FIB_F_IIF } else { 0 };
         self.push("fib", |fib| {
             fib.be32(NFTA_FIB_DREG, into).be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
-            fib.be32(NFTA_FIB_FLAGS, flags);
+            fib.be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR | link);
         })
     }
 

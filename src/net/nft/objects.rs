@@ -158,7 +158,11 @@ impl Nft {
     pub fn dropping_chains(&self, family: NfFamily, hook: u32) -> Result<Vec<(String, String)>> {
         let what = format_args!("list chains");
         let query = Query::new(NFT_MSG_GETCHAIN, family, what, |_| ());
-        self.dump(&query, |attrs, list| list.extend(dropping_chain(attrs, hook)))
+        self.dump(&query, |attrs, list| {
+            let at = attrs.within(NFTA_CHAIN_HOOK).be32(NFTA_HOOK_HOOKNUM);
+            let name = attrs.text(NFTA_CHAIN_TABLE).zip(attrs.text(NFTA_CHAIN_NAME));
+            list.extend(name.filter(|_| at == Some(hook) && drops(attrs)));
+        })
     }
 
     /// Whether a table of this name exists and has rules. It reads no further than necessary.
@@ -242,13 +246,6 @@ impl Nft {
 /// The query for the elements of a set.
 fn of_set<'a>(table: Table, set: &str, what: fmt::Arguments<'a>) -> Query<'a> {
     Query::new(NFT_MSG_GETSETELEM, table.family, what, |body| set_name(body, table, set))
-}
-
-/// The table and the name of a base chain, if it is on this hook and has policy drop.
-fn dropping_chain(attrs: Attrs<'_>, hook: u32) -> Option<(String, String)> {
-    let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
-    let name = (attrs.text(NFTA_CHAIN_TABLE)?, attrs.text(NFTA_CHAIN_NAME)?);
-    (at == hook && drops(attrs)).then_some(name)
 }
 
 /// Whether a base chain has policy drop.

@@ -26,6 +26,9 @@ const PAGES: usize = 16;
 /// How often a transaction is planned again after another one was committed in between. Each time
 /// another process has made progress.
 const TRIES: usize = 1000;
+/// The errors of a kernel without nf_tables.
+const ABSENT: [Errno; 5] =
+    [Errno::EPROTONOSUPPORT, Errno::EAFNOSUPPORT, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EBADMSG];
 
 /// An nf_tables socket of one namespace, the one it was opened in.
 pub struct Nft {
@@ -48,7 +51,9 @@ impl Nft {
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
     pub fn open_if_there() -> Result<Option<Nft>> {
         match Nft::open().and_then(|nft| nft.generation().map(|_| nft)) {
-            Err(error) if is_without_nf_tables(&error) => Ok(None),
+            // The kernel lacks netfilter sockets, or has them without nf_tables. After any other
+            // error, too many open files for example, objects of ours may exist.
+            Err(error) if ABSENT.iter().any(|errno| error.is_errno(*errno)) => Ok(None),
             opened => opened.map(Some),
         }
     }
@@ -265,19 +270,6 @@ impl<'a> Query<'a> {
 /// The attributes of an answer.
 fn content<'a>(reply: &Message<'a>) -> Attrs<'a> {
     Attrs::after(reply.payload, nfnetlink::HEADER)
-}
-
-/// Whether the kernel lacks netfilter sockets, or has them without nf_tables. After any other
-/// error, too many open files for example, objects of ours may exist.
-fn is_without_nf_tables(error: &Error) -> bool {
-    let reasons = [
-        Errno::EPROTONOSUPPORT,
-        Errno::EAFNOSUPPORT,
-        Errno::EINVAL,
-        Errno::EOPNOTSUPP,
-        Errno::EBADMSG,
-    ];
-    reasons.iter().any(|errno| error.is_errno(*errno))
 }
 
 #[cfg(test)]

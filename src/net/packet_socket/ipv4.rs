@@ -19,7 +19,10 @@ pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> O
         packet.extend(field.to_be_bytes());
     }
     packet.extend(payload);
-    let checksum = udp_checksum(&packet, udp_length);
+    let checksum = match !sum(&packet[HEADER..], pseudo_sum(&packet, udp_length)) {
+        0 => u16::MAX, // 0 would mean that there is none
+        checksum => checksum,
+    };
     packet[HEADER + 6..HEADER + 8].copy_from_slice(&checksum.to_be_bytes());
     Some(packet)
 }
@@ -37,58 +40,28 @@ fn header(from: Ipv4Addr, to: Ipv4Addr, udp_length: u16) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// The checksum of the datagram in a packet; 0 would mean that there is none.
-fn udp_checksum(packet: &[u8], udp_length: u16) -> u16 {
-    match !sum(&packet[HEADER..], pseudo_sum(packet, udp_length)) {
-        0 => u16::MAX,
-        checksum => checksum,
-    }
-}
-
 /// The sender and the payload of an unfragmented packet that is a datagram to `port`; None for
 /// other packets, and for damaged ones.
 pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
-    let udp = udp_of(packet)?;
-    let sender: &[u8; 4] = packet.get(12..)?.first_chunk()?;
-    let payload = udp.get(UDP_HEADER..)?;
-    if short(udp, 2)? != port || !is_intact(udp, pseudo_sum(packet, short(udp, 4)?)) {
+    let header = packet.get(..header_length(packet))?;
+    if header.len() < HEADER
+        || header[0] >> 4 != 4
+        || header[9] != UDP
+        || short(header, 6)? & FRAGMENT != 0
+        || sum(header, 0) != u16::MAX
+    {
         return None;
     }
-    Some((Ipv4Addr::from(*sender), payload))
-}
-
-/// The datagram in an unfragmented packet, with its header.
-fn udp_of(packet: &[u8]) -> Option<&[u8]> {
-    let header = header_of(packet).filter(|header| is_of_udp(header))?;
-    // Ethernet pads short frames.
-    let udp = packet.get(header.len()..usize::from(short(header, 2)?))?;
-    udp.get(..usize::from(short(udp, 4)?))
-}
-
-/// The IPv4 header of a packet, with its options.
-fn header_of(packet: &[u8]) -> Option<&[u8]> {
-    packet.get(..usize::from(packet.first()? & 15) * 4)
-}
-
-/// Whether it is the intact header of an unfragmented packet with UDP.
-fn is_of_udp(header: &[u8]) -> bool {
-    header.len() >= HEADER
-        && header[0] >> 4 == 4
-        && header[9] == UDP
-        && !is_fragment(header)
-        && sum(header, 0) == u16::MAX
-}
-
-fn is_fragment(header: &[u8]) -> bool {
-    short(header, 6).is_none_or(|fragment| fragment & FRAGMENT != 0)
-}
-
-/// Checks the checksum of a datagram. A sender on this machine, or in a virtual one, leaves it to a
-/// network card that the packet never reaches: then the field has the sum of the pseudo header.
-/// PACKET_AUXDATA reports that as well, unless a bridge in between has lost it.
-fn is_intact(udp: &[u8], pseudo_sum: u16) -> bool {
-    let field = short(udp, 6).unwrap_or_default();
-    field == 0 || field == pseudo_sum || sum(udp, pseudo_sum) == u16::MAX
+    let udp = packet.get(header.len()..usize::from(short(header, 2)?))?; // Ethernet pads short frames
+    let udp = udp.get(..usize::from(short(udp, 4)?))?;
+    let sender: &[u8; 4] = packet.get(12..)?.first_chunk()?;
+    let payload = udp.get(UDP_HEADER..)?;
+    // A sender on this machine, or in a virtual one, leaves the checksum to a network card that the
+    // packet never reaches: then the field has the sum of the pseudo header. PACKET_AUXDATA reports
+    // that as well, unless a bridge in between has lost it.
+    let (checksum, pseudo_sum) = (short(udp, 6)?, pseudo_sum(packet, short(udp, 4)?));
+    let is_intact = checksum == 0 || checksum == pseudo_sum || sum(udp, pseudo_sum) == u16::MAX;
+    (short(udp, 2)? == port && is_intact).then_some((Ipv4Addr::from(*sender), payload))
 }
 
 /// The sum of the pseudo header, the part of the IPv4 header that UDP covers: both addresses, the

@@ -61,7 +61,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
+use crate::net::nft::expr::{Connection, Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{
     self, Layout, Owned, OwnedElement, Owner, Rival, Search, SharedChain, Taken,
 };
@@ -627,13 +627,13 @@ fn lay_out(batch: &mut Batch, table: Table) {
     batch.rule(table, PREROUTING, |rule| {
         let to = Verdict::Goto(PORTS.to_owned());
         // The second condition alone is true of an address of the link's VRF as well.
-        rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes());
-        rule.type_of_destination_on_link(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
+        rule.type_of_destination(false, 1).equal(1, &LOCAL.to_ne_bytes());
+        rule.type_of_destination(true, 1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
     });
     for chain in [PREROUTING, OUTPUT] {
         batch.rule(table, chain, |rule| {
             let to = Verdict::Goto(ELSEWHERE.to_owned());
-            rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
+            rule.type_of_destination(false, 1).equal(1, &LOCAL.to_ne_bytes()).verdict(&to);
         });
     }
     lay_out_postrouting(batch, table);
@@ -753,7 +753,7 @@ fn load_port(rule: &mut Expressions, protocol: Register, port: Register) {
 
 /// `ct status dnat`.
 fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
-    rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).not_equal(1, &[0; 4])
+    rule.connection(Connection::Status, 1).mask(1, &DST_NAT.to_ne_bytes()).not_equal(1, &[0; 4])
 }
 
 /// `ip daddr 127.0.0.0/8`. The kernel itself refuses packets to ::1 that come from elsewhere.
