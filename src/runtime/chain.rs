@@ -25,7 +25,7 @@ use crate::file_lock::Patience;
 use crate::net::netns::Netns;
 use crate::plugin::{Entry, Handles};
 use crate::runner::Execution;
-use crate::sys::process::Uninterrupted;
+use crate::sys::signals::Uninterrupted;
 use crate::terminal::Streams;
 
 /// What operations need besides the network and the attachment.

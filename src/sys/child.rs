@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
-use super::forwarding::Forwarding;
+use super::signals::ForwardedSignals;
 use crate::error::{Code, Error, Result};
 
 /// How long a joined thread may take to end.
@@ -90,7 +90,7 @@ impl Child {
     }
 
     /// Waits until it ends, and forwards signals to it.
-    pub fn wait_forwarding(self, signals: &Forwarding) -> Result<Ended> {
+    pub fn wait_forwarding(self, signals: &ForwardedSignals) -> Result<Ended> {
         let wait = || loop {
             match waitpid(self.0, Some(WaitPidFlag::WNOHANG))? {
                 WaitStatus::Exited(_, status) => return Ok(Ended::Exited(status as u8)),

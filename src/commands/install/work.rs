@@ -19,7 +19,7 @@ use super::step::Step;
 use super::task::{New, Task};
 use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
-use crate::sys::process::Uninterrupted;
+use crate::sys::signals::Uninterrupted;
 use crate::terminal::visible::visible;
 
 /// The work in one plugin directory, which becomes the working directory.

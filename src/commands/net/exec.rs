@@ -18,9 +18,8 @@ use crate::runtime::find;
 use crate::runtime::living::is_gone;
 use crate::runtime::parameters::Parameters;
 use crate::sys::child::{Child, Ended};
-use crate::sys::forwarding::Forwarding;
-use crate::sys::process::Uninterrupted;
 use crate::sys::random::Random;
+use crate::sys::signals::{ForwardedSignals, Uninterrupted};
 use crate::terminal::Streams;
 use crate::timing;
 
@@ -37,7 +36,7 @@ const BY_SIGNAL: u8 = 128;
 /// Attaches, runs the command, and detaches whatever has become of it. Returns the exit status.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
     let list = network::of(operator)?;
-    let signals = Forwarding::begin()?;
+    let signals = ForwardedSignals::begin()?;
     let netns = Temporary::create()?;
     let of_container = (netns.path(), operator.container_id(container_id)?);
     let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
@@ -93,7 +92,7 @@ fn status_of(ended: Ended) -> u8 {
 struct Started<'a> {
     words: Vec<&'a OsString>,
     netns: &'a Temporary,
-    signals: &'a Forwarding,
+    signals: &'a ForwardedSignals,
 }
 
 impl Started<'_> {

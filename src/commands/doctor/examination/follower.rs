@@ -14,7 +14,7 @@ use crate::family::Family;
 use crate::net::nft::trace::{Dropped, Step, Trace};
 use crate::net::packet_trace::{Event, PacketTrace};
 use crate::net::request::Answer;
-use crate::sys::process::Uninterrupted;
+use crate::sys::signals::Uninterrupted;
 
 /// The length of a probe, IP header included, by which the traces select it: each run has its own.
 const LENGTHS: Range<u32> = 731..1229;
