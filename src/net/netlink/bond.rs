@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use rtnetlink::packet_route::link::{InfoBond, InfoData};
 
 use super::attr::Attrs;
-use super::words::{named, show};
+use super::kind::{named, show};
 use crate::error::Word;
 
 // linux/if_link.h, within IFLA_INFO_DATA

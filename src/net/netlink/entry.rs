@@ -16,7 +16,7 @@ use super::attr::{Attrs, read_ip, read_u32};
 use super::attributes::octets;
 use super::link::Link;
 use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
-use super::route::{LOCAL, MAIN, Scope, hop_gateway, hop_length, hops};
+use super::route::{LOCAL, MAIN, Route, Scope, hop_gateway, hop_length, hops};
 use super::socket::Netlink;
 use crate::error::Result;
 use crate::family::Family;
@@ -56,6 +56,12 @@ const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_TEMPORARY: u32 = 0x01;
 const IFA_F_DADFAILED: u32 = 0x08;
+
+// linux/rtnetlink.h, within RTA_METRICS
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+/// IP6_RT_PRIO_USER of linux/ipv6_route.h: the metric of an IPv6 route that names none.
+const USUAL_V6_METRIC: u32 = 1024;
 
 /// The attributes after a message's header, by type.
 type Attributes = Vec<(u16, Vec<u8>)>;
@@ -167,7 +173,7 @@ impl RouteEntry {
     }
 
     /// A value of RTA_METRICS, which is nested; None if the route leaves it to the link.
-    pub(super) fn metric(&self, kind: u16) -> Option<u32> {
+    fn metric(&self, kind: u16) -> Option<u32> {
         Attrs::of(find(&self.attributes, RTA_METRICS)?).u32(kind)
     }
 
@@ -223,6 +229,32 @@ impl RouteEntry {
         message.attributes = lasting.map(RouteAttribute::Other).collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
+    }
+}
+
+impl Route {
+    /// Whether the kernel has it so: the same table, destination, next hop, metric, MTU and segment
+    /// size. A scope counts only if it is another than the usual one, since a route that the kernel
+    /// made may have a narrower one. Its origin does not count.
+    pub fn is(&self, found: &RouteEntry) -> bool {
+        let mut wanted: Vec<_> = self.gateways().collect();
+        let mut present = found.gateways();
+        wanted.sort_unstable(); // the kernel need not keep the order of IPv6 hops
+        present.sort_unstable();
+        let is_v6 = Family::of_net(self.dst) == Family::V6;
+        let usual_metric = if is_v6 { USUAL_V6_METRIC } else { 0 };
+        let has_scope = self.scope == Scope::UNIVERSE || is_v6 || self.scope == found.scope();
+        self.is_to(found)
+            && present == wanted
+            && self.priority.unwrap_or(usual_metric) == found.priority().unwrap_or_default()
+            && has_scope
+            && self.mtu == found.metric(RTAX_MTU)
+            && self.advmss == found.metric(RTAX_ADVMSS)
+    }
+
+    /// Whether the route of the kernel has the same destination in the same table.
+    pub fn is_to(&self, found: &RouteEntry) -> bool {
+        found.dst == self.dst && found.table == self.table.unwrap_or(MAIN)
     }
 }
 

@@ -13,7 +13,6 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 use super::attr::Attrs;
 use super::bond::Bond;
 use super::socket::Netlink;
-use super::words::{named, show, words};
 use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
 
@@ -239,6 +238,34 @@ impl Word for IpvlanMode {
 impl fmt::Display for IpvlanMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&IPVLAN_MODES, self.0, f)
+    }
+}
+
+/// The value of a word.
+pub(super) fn named<T: Copy>(table: &[(&str, T)], text: &str) -> Option<T> {
+    table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+}
+
+/// The words of a table.
+const fn words<T: Copy, const N: usize>(table: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = table[at].0;
+        at += 1;
+    }
+    words
+}
+
+/// Writes the word of a value, or the value if it has none.
+pub(super) fn show<T: PartialEq + fmt::Display>(
+    table: &[(&str, T)],
+    value: T,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match table.iter().find(|(_, known)| *known == value) {
+        Some((name, _)) => f.write_str(name),
+        None => write!(f, "{value}"),
     }
 }
 

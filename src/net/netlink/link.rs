@@ -9,15 +9,17 @@ use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
+use rtnetlink::packet_route::nsid::{NsidAttribute, NsidMessage};
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::kind::LinkKind;
 use super::request::{
-    RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, RTM_SETLINK, Request,
+    RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_GETNSID, RTM_NEWLINK, RTM_NEWLINKPROP,
+    RTM_SETLINK, Request,
 };
-use super::socket::{Netlink, none_if_gone};
+use super::socket::{Netlink, none_if_gone, refused};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::module;
@@ -77,6 +79,12 @@ const AF_INET: u16 = 2;
 const IFLA_INET_CONF: u16 = 1;
 /// The offset of the 26th setting, of 4 bytes each (linux/ip.h).
 const IPV4_DEVCONF_ROUTE_LOCALNET: usize = 25 * 4;
+
+/// rtgenmsg, padded.
+const NSID_HEADER: usize = 4;
+// linux/net_namespace.h
+const NETNSA_NSID: u16 = 1;
+const NOT_ASSIGNED: u32 = -1_i32 as u32;
 
 /// A link as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -342,6 +350,23 @@ impl Netlink {
         what: std::fmt::Arguments<'_>,
     ) -> Result<Vec<Link>> {
         self.dump(&finding(vec![without_statistics(), filter]), what, Link::read)
+    }
+
+    /// The number by which this namespace knows the one that `netns` is open on; None if it has
+    /// none. The kernel gives it one at the latest when it reports a link that leads there.
+    pub fn nsid(&self, netns: RawFd) -> Result<Option<u32>> {
+        let what = "find the number of a netns";
+        let mut message = NsidMessage::default();
+        message.attributes.push(NsidAttribute::Fd(netns as u32));
+        let request = Request::new(RTM_GETNSID, &message);
+        // Not by `get`, which may have kept the answer of another namespace: the question has only
+        // the number of a descriptor.
+        let seq = self.send(&request, 0).map_err(|e| Error::kernel(what, e))?;
+        let mut found = None;
+        self.transport
+            .one(seq, |reply| found = Attrs::after(reply.payload, NSID_HEADER).u32(NETNSA_NSID))
+            .map_err(|refusal| refused(what, refusal))?;
+        Ok(found.filter(|nsid| *nsid != NOT_ASSIGNED))
     }
 
     /// Creates a bridge that is up from the start: `ip link add NAME up type bridge`.

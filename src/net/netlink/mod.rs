@@ -13,16 +13,13 @@ mod link;
 mod link_change;
 mod memory;
 mod neighbour;
-mod nsid;
 mod qdisc;
 mod request;
 mod route;
-mod route_match;
 mod rule;
 mod socket;
 pub mod transport;
 mod watch;
-mod words;
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bond::{Bond, BondMode, FailOverMac, XmitHashPolicy};

@@ -12,7 +12,6 @@
 
 mod claims;
 mod element;
-mod finder;
 mod layout;
 mod ledger;
 mod release;

@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 
-use super::claims::{Claims, OurTable};
+use super::claims::{Claims, Finder, OurTable};
 use super::element::{OwnedElement, SHARED, chains_of};
-use super::finder::Finder;
 use super::layout::{ADMIN, LEDGER, Reliance};
 use super::ledger::{
     NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,

@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::claims::{Claims, Compare, OurTable, are_as_wanted};
+use super::claims::{Claims, Compare, Finder, OurTable, are_as_wanted};
 use super::element::{OwnedElement, chains_of};
-use super::finder::Finder;
 use super::layout::ADMIN;
 use super::ledger::write_entry;
 use crate::error::{Error, Result};

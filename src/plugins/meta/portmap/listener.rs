@@ -8,7 +8,7 @@ use super::mapping::{Forward, Protocol};
 use super::publication::Publication;
 use crate::error::warn;
 use crate::family::Family;
-use crate::net::module::loading;
+use crate::net::module;
 use crate::net::sock_diag::{Local, SocketDiag};
 use crate::sys::process::{self, Holder};
 
@@ -40,7 +40,7 @@ fn may_ask(protocol: Protocol) -> bool {
         Protocol::Udp => "udp_diag",
         Protocol::Sctp => return false,
     };
-    ["inet_diag", module].into_iter().all(loading::is_there_or_loads)
+    ["inet_diag", module].into_iter().all(module::is_there_or_loads)
 }
 
 /// Where a process would listen. At the loopback address the kernel finds sockets at all addresses
