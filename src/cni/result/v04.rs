@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::lists;
+use super::fields::Lists;
 use crate::cni::addr;
 
 /// A result of this shape.
-pub type Result = lists::Result<Interface, IpConfig>;
+pub type Result = Lists<Interface, IpConfig>;
 
 /// An interface: what 1.x says about it, without MTU, socket and PCI address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

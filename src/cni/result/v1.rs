@@ -9,13 +9,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::fields::is_zero;
-use super::lists;
+use super::fields::{Lists, is_zero};
 use crate::cni::addr;
 use crate::cni::json::Value;
 
 /// An [`AddResult`] with the version it is labelled with.
-pub type Result = lists::Result<Interface, IpConfig>;
+pub type Result = Lists<Interface, IpConfig>;
 
 /// A link of the attachment, on the host or in the container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
