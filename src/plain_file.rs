@@ -221,6 +221,20 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// As [`open_or_create`], in a private directory, which is created if it is missing.
+pub fn open_or_create_private(path: &Path) -> io::Result<File> {
+    if let Some(dir) = path.parent() {
+        make_private_directory(dir)?;
+    }
+    open_or_create(path)
+}
+
+/// The device and the inode of the file at a path, which is not opened; None if it cannot be
+/// examined.
+pub fn identity(path: impl AsRef<Path>) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
 /// Removes a file; a missing file is not an error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {

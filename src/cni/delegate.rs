@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,6 +21,7 @@ use super::result::Document;
 use super::version;
 use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, Result, errno_text};
+use crate::plain_file::identity;
 use crate::timing::{self, Wait};
 
 /// Finds a plugin by name: in the first directory of `path` whose entry is a regular file, symlinks
@@ -51,7 +51,7 @@ pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
 /// Whether the file is this binary, under any name; false if that cannot be determined.
 pub fn is_this_binary(program: &Path) -> bool {
     static OWN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
-    let own = *OWN.get_or_init(|| identity(Path::new("/proc/self/exe")));
+    let own = *OWN.get_or_init(|| identity("/proc/self/exe"));
     own.is_some() && identity(program) == own
 }
 
@@ -59,11 +59,6 @@ pub fn is_this_binary(program: &Path) -> bool {
 pub fn linked_name(program: &Path) -> Option<String> {
     let target = fs::read_link(program).ok()?;
     target.file_name()?.to_str().map(str::to_owned)
-}
-
-/// The device and the inode of a file.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
 /// Runs a plugin with `stdin` and then end of file, and exactly the variables of `env`; returns its

@@ -78,11 +78,6 @@ impl Holder {
         }
     }
 
-    /// The holder for a hash alone.
-    pub fn of_hash(hash: Hash8) -> Holder {
-        Holder { hash: Some(hash), ..Holder::default() }
-    }
-
     /// The names, if all of them are known.
     pub fn names(&self) -> Option<ValidAttachment> {
         if self.is_cut || self.container_id.is_empty() || self.ifname.is_empty() {

@@ -33,7 +33,6 @@ const XTABLES_LOCK: &str = "/run/xtables.lock";
 const TRIES: usize = 5;
 /// The lock that is held while rules are read and changed.
 const LOCK: &str = "/run/cni/iptables/lock";
-const LOCK_DIR: &str = "/run/cni/iptables";
 /// The exit status of the programs when the lock stayed busy, among other reasons.
 const LOCKED: i32 = 4;
 
@@ -273,9 +272,7 @@ impl Programs {
         self.hope.require()?;
         let lock = Path::new(LOCK);
         let not_locked = |e: io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-        let file = plain_file::make_private_directory(Path::new(LOCK_DIR))
-            .and_then(|()| plain_file::open_or_create(lock))
-            .map_err(not_locked)?;
+        let file = plain_file::open_or_create_private(lock).map_err(not_locked)?;
         let patience = Patience::of_operation(self.clock.deadline());
         let file = file_lock::take(file, lock, Mode::Exclusive, patience)
             .map_err(|error| self.hope.give_up(error))?;
@@ -340,7 +337,11 @@ impl Iptables<'_> {
         let seconds = self.programs.seconds();
         let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
         match output.status.code() {
-            Some(0) => Ok(Some(rules_in(&String::from_utf8_lossy(&output.stdout)))),
+            Some(0) => {
+                let listing = String::from_utf8_lossy(&output.stdout);
+                let rules = listing.lines().filter(|line| line.starts_with("-A "));
+                Ok(Some(rules.map(str::to_owned).collect()))
+            }
             Some(1) => Ok(None),
             _ => Err(self.failed("list chain", chain, &output)),
         }
@@ -437,11 +438,6 @@ fn has_rules(nft: &Nft, family: NfFamily, chain: &str, jumps: u32) -> Result<boo
         // few rules: read them.
         Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
     }
-}
-
-/// The `-A` lines of what `iptables -S` prints.
-fn rules_in(listing: &str) -> Vec<String> {
-    listing.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()
 }
 
 /// Runs a program to its end with this input.

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -33,7 +33,6 @@ const STACK: usize = 256 * 1024;
 /// The lock file, which has a byte for each namespace. A namespace's own file can be opened, and so
 /// locked, by any process that sees it.
 const LOCK: &str = "/run/cni/netns/lock";
-const LOCK_DIR: &str = "/run/cni/netns";
 /// How long to wait for another holder of the lock. The work under it takes milliseconds, unless it
 /// waits for IPv6 duplicate address detection.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
@@ -77,7 +76,8 @@ impl NetnsId {
 /// host's if the caller runs in another one.
 pub fn of_host() -> Result<Vec<FileId>> {
     let own = Netns::current()?.identity()?;
-    Ok([Some(own), file_id("/proc/1/ns/net")].into_iter().flatten().collect())
+    let of_first = plain_file::identity("/proc/1/ns/net");
+    Ok([Some(own), of_first].into_iter().flatten().collect())
 }
 
 /// An open network namespace.
@@ -226,9 +226,7 @@ impl Netns {
         let limit = deadline.limit(LOCK_PATIENCE);
         let what = format!("lock netns {:?}", self.path);
         let failed = |e: io::Error| Error::io(format_args!("{what}: {LOCK:?}"), &e);
-        let file = plain_file::make_private_directory(Path::new(LOCK_DIR))
-            .and_then(|()| plain_file::open_or_create(Path::new(LOCK)))
-            .map_err(failed)?;
+        let file = plain_file::open_or_create_private(Path::new(LOCK)).map_err(failed)?;
         let byte = FileLock::Bytes(Range::byte(self.identity()?.1), Mode::Exclusive);
         let own = file_lock::take_within(file, byte, limit)
             .map_err(failed)?
@@ -251,11 +249,6 @@ impl Netns {
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
-}
-
-/// Device and inode of the file at a path, without opening it; None if that cannot be read.
-pub fn file_id(path: &str) -> Option<FileId> {
-    fs::metadata(path).map(|found| (found.dev(), found.ino())).ok()
 }
 
 /// A link of a namespace.

@@ -9,8 +9,9 @@ use super::cache::{self, Cache, Found};
 use super::parameters::{self, Parameters};
 use crate::cni::attachment::{ContainerId, Key, NetworkName};
 use crate::error::{Code, Error, Result};
-use crate::net::netns::{self, FileId, Netns};
+use crate::net::netns::{FileId, Netns};
 use crate::net::private::NETNS_DIR;
+use crate::plain_file;
 
 /// The same directory by the older path of `/run`.
 const OLDER_NETNS_DIR: &str = "/var/run/netns";
@@ -189,7 +190,7 @@ impl Name {
     fn fit(&self, at: &Parameters) -> Option<Fit> {
         let id = at.key.container_id.as_str();
         // Two paths may lead to one namespace, and a namespace that is gone has its path alone.
-        let is_same = self.namespace.is_some() && netns::file_id(&at.netns) == self.namespace;
+        let is_same = self.namespace.is_some() && plain_file::identity(&at.netns) == self.namespace;
         if is_same
             || without_var(&at.netns) == without_var(&self.netns)
             || at.key.container_id == self.id_of_netns

@@ -19,6 +19,7 @@ use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::netns::{self, FileId, Netns};
+use crate::plain_file;
 use crate::plugin::{Attachment, Entry};
 use crate::repair::{Extent, Repairs};
 use crate::runner::Execution;
@@ -196,7 +197,7 @@ impl Runtime<'_> {
     /// Whether the path of the attachment leads to a namespace of the host: its container is gone,
     /// and what is in there is none of the container's.
     pub fn is_in_host(&self, at: &Parameters) -> Result<bool> {
-        let found = netns::file_id(&at.netns).filter(|_| !self.env.has_netns_override());
+        let found = plain_file::identity(&at.netns).filter(|_| !self.env.has_netns_override());
         let Some(found) = found else { return Ok(false) };
         Ok(netns::of_host()?.contains(&found))
     }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use crate::plain_file::identity;
 
 /// Whether a program other than this one runs under this name in this network namespace. A process
 /// that may not be inspected is ignored.
@@ -50,11 +51,6 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     entries
         .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit))
         .map(|entry| entry.path())
-}
-
-/// The device and the inode of a file.
-fn identity(path: PathBuf) -> Option<(u64, u64)> {
-    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
 #[cfg(test)]

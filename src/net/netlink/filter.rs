@@ -121,7 +121,10 @@ impl Filter {
         };
         let mut selector = vec![TERMINAL, 0, self.keys.len() as u8];
         selector.resize(SELECTOR, 0);
-        selector.extend(self.keys.iter().flat_map(|key| key.to_bytes()));
+        for Key { mask, value, offset } in &self.keys {
+            selector.extend([mask.to_be_bytes(), value.to_be_bytes()].concat());
+            selector.extend([offset.to_ne_bytes(), [0; 4]].concat());
+        }
         let mut options = Attributes::default();
         options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &selector);
         let action = match self.verdict {
@@ -159,12 +162,6 @@ impl Key {
         let mask = u32::from_be(read_u32(bytes, 0)?);
         let value = u32::from_be(read_u32(bytes, 4)?);
         Some(Key { mask, value, offset: read_u32(bytes, 8)? })
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        let mask = self.mask.to_be_bytes();
-        let value = self.value.to_be_bytes();
-        [mask, value, self.offset.to_ne_bytes(), [0; 4]].concat()
     }
 }
 

@@ -388,7 +388,8 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-fn errno_of(error: std::io::Error) -> Errno {
+/// The reason of an error; EIO for one that is not of the system.
+pub(in crate::net) fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 

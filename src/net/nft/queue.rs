@@ -18,7 +18,6 @@ use crate::plain_file;
 
 /// The lock file, which has a byte for each namespace.
 const LOCK: &str = "/run/cni/nftables/lock";
-const DIR: &str = "/run/cni/nftables";
 /// How long to wait for a turn. A turn takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -61,8 +60,7 @@ impl Queue {
     pub fn turn(&self) -> Option<Turn<'_>> {
         let byte = self.byte.get().filter(|_| !self.has_turn.get())?;
         let lock = || {
-            plain_file::make_private_directory(Path::new(DIR))?;
-            let file = plain_file::open_or_create(Path::new(LOCK))?;
+            let file = plain_file::open_or_create_private(Path::new(LOCK))?;
             file_lock::take_within(file, Lock::Bytes(byte, Mode::Exclusive), PATIENCE)
         };
         let locked = lock().ok().flatten();

@@ -4,7 +4,7 @@
 mod blob;
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
@@ -13,6 +13,7 @@ use nix::libc;
 
 use self::blob::{Blob, Layout};
 use super::netlink::attr::read_u32;
+use super::netlink::transport::errno_of;
 use super::nft::expr::Verdict;
 use super::packet_rule::PacketRule;
 use crate::error::{Error, Result};
@@ -143,7 +144,7 @@ pub fn read(table: Table<'_>) -> Result<Vec<LegacyChain>> {
 
 fn read_once(table: Table<'_>) -> nix::Result<(Vec<u8>, Vec<u8>)> {
     let unspecified = table.family.unspecified();
-    let socket = UdpSocket::bind((unspecified, 0)).map_err(|e| errno_of(&e))?;
+    let socket = UdpSocket::bind((unspecified, 0)).map_err(errno_of)?;
     let level = Layout::of(table.family).level;
     let mut info = vec![0; INFO];
     info[..table.name.len()].copy_from_slice(table.name.as_bytes());
@@ -154,10 +155,6 @@ fn read_once(table: Table<'_>) -> nix::Result<(Vec<u8>, Vec<u8>)> {
     entries[NAME..NAME + 4].copy_from_slice(&size.to_ne_bytes());
     get(&socket, (level, GET_ENTRIES), &mut entries)?;
     Ok((info, entries.split_off(ENTRIES)))
-}
-
-fn errno_of(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 /// getsockopt(2).

@@ -130,7 +130,12 @@ impl Claims<'_> {
         let mut batch = Batch::of_generation(self.ours.nft.generation()?);
         self.plan_release(&mut batch)?;
         self.plan_lay_out(&mut batch)?;
-        let own = self.free_of(&replaced.own)?;
+        let mut own = vec![]; // that no other owner has exclusively by now
+        for element in &replaced.own {
+            if self.is_free(element)? {
+                own.push(element.clone());
+            }
+        }
         let mut is_any_back = false;
         let mut without_owner = vec![];
         for (element, comment) in &replaced.others {
@@ -149,17 +154,6 @@ impl Claims<'_> {
         }
         self.add_elements(&mut batch, 0, &own);
         self.ours.commit(&batch, what).map(|()| without_owner)
-    }
-
-    /// Those of the elements that no other owner has exclusively.
-    fn free_of(&self, elements: &[OwnedElement]) -> Result<Vec<OwnedElement>> {
-        let mut free = vec![];
-        for element in elements {
-            if self.is_free(element)? {
-                free.push(element.clone());
-            }
-        }
-        Ok(free)
     }
 
     /// Whether no other owner has the element exclusively.
