@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 use rtnetlink::packet_route::link::{InfoBond, InfoData};
 
 use super::attr::Attrs;
-use super::kind::{named, show};
 use crate::error::Word;
 
 // linux/if_link.h, within IFLA_INFO_DATA
@@ -71,58 +70,73 @@ impl Bond {
     }
 }
 
-/// A setting of a few values, each with its word.
+/// A setting of a few values of the kernel, each with the word that iproute2 has for it: its type,
+/// its default, possibly another word for that, the refusal of a word, and the words.
 macro_rules! setting {
-    ($(#[$doc:meta])* $name:ident, $table:ident: $($word:literal = $value:literal),*) => {
+    ($(#[$doc:meta])* $name:ident($type:ty) = $default:literal $(or $other:literal, $refusal:literal)?:
+     $($word:literal = $value:literal),*) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name(u8);
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(pub(super) $type);
 
-        const $table: &[(&str, u8)] = &[$(($word, $value)),*];
+        impl Default for $name {
+            fn default() -> $name {
+                $name($default)
+            }
+        }
 
         impl Word for $name {
+            $(const REFUSAL: &'static str = $refusal;)?
             const WORDS: &'static [&'static str] = &[$($word),*];
 
             fn of(word: &str) -> Option<$name> {
-                named($table, word).map($name)
+                match word {
+                    $($word => Some($name($value)),)*
+                    $($other => Some($name::default()),)?
+                    _ => None,
+                }
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                show($table, self.0, f)
+                match self.0 {
+                    $($value => f.write_str($word),)*
+                    other => write!(f, "{other}"),
+                }
             }
         }
     };
 }
+pub(super) use setting;
 
 setting! {
     /// BOND_MODE_* of linux/if_bonding.h.
-    BondMode, MODES:
+    BondMode(u8) = 0:
     "balance-rr" = 0, "active-backup" = 1, "balance-xor" = 2, "broadcast" = 3, "802.3ad" = 4,
     "balance-tlb" = 5, "balance-alb" = 6
 }
 
 setting! {
     /// BOND_FOM_* of the kernel's include/net/bonding.h.
-    FailOverMac, FAIL_OVER_MACS: "none" = 0, "active" = 1, "follow" = 2
+    FailOverMac(u8) = 0: "none" = 0, "active" = 1, "follow" = 2
 }
 
 setting! {
     /// BOND_XMIT_POLICY_* of linux/if_bonding.h.
-    XmitHashPolicy, XMIT_HASH_POLICIES:
+    XmitHashPolicy(u8) = 0:
     "layer2" = 0, "layer3+4" = 1, "layer2+3" = 2, "encap2+3" = 3, "encap3+4" = 4,
     "vlan+srcmac" = 5
 }
 
 setting! {
     /// AD_LACP_* of the kernel's include/net/bond_3ad.h.
-    LacpRate, LACP_RATES: "slow" = 0, "fast" = 1
+    LacpRate(u8) = 0: "slow" = 0, "fast" = 1
 }
 
 setting! {
     /// BOND_AD_* of the kernel's include/net/bond_3ad.h.
-    AdSelect, AD_SELECTS: "stable" = 0, "bandwidth" = 1, "count" = 2
+    AdSelect(u8) = 0: "stable" = 0, "bandwidth" = 1, "count" = 2
 }
 
 #[cfg(test)]

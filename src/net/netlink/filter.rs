@@ -126,7 +126,7 @@ impl Filter {
             selector.extend([offset.to_ne_bytes(), [0; 4]].concat());
         }
         let mut options = Attributes::default();
-        options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &selector);
+        options.u32(TCA_U32_CLASSID, class.0).raw(TCA_U32_SEL, &selector);
         let action = match self.verdict {
             Verdict::Redirect(link) => Some((TCA_EGRESS_REDIR, link)),
             Verdict::Receive(link) => Some((TCA_INGRESS_REDIR, link)),
@@ -179,7 +179,7 @@ fn verdict(options: Attrs<'_>) -> Verdict {
     else {
         return options
             .u32(TCA_U32_CLASSID)
-            .map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
+            .map_or(Verdict::Other, |class| Verdict::Class(Handle(class)));
     };
     redirection(action).unwrap_or(Verdict::Other)
 }
@@ -205,7 +205,7 @@ fn words(octets: &[u8]) -> Vec<u32> {
 impl Netlink {
     /// Adds a filter to a qdisc: `tc filter add`.
     pub fn create_filter(&self, link: &Link, qdisc: Handle, filter: &Filter) -> Result<()> {
-        let mut message = message(link, Handle::of(0), qdisc, KIND, Some(filter.options()));
+        let mut message = message(link, Handle(0), qdisc, KIND, Some(filter.options()));
         message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
         let what = format_args!("add filter {} of {qdisc} to {:?}", filter.priority, link.name);
         self.add(&Request::new(RTM_NEWTFILTER, &message), what)
@@ -213,7 +213,7 @@ impl Netlink {
 
     /// The filters of a qdisc, in the order of their priorities; empty if there is no such qdisc.
     pub fn filters(&self, link: &Link, qdisc: Handle) -> Result<Vec<Filter>> {
-        let mut message = message(link, Handle::of(0), qdisc, KIND, None);
+        let mut message = message(link, Handle(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
         self.dump(&Request::new(RTM_GETTFILTER, &message), what, |payload| {

@@ -11,7 +11,7 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::attr::Attrs;
-use super::bond::Bond;
+use super::bond::{Bond, setting};
 use super::socket::Netlink;
 use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
@@ -22,14 +22,6 @@ const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VRF_TABLE: u16 = 1;
-// enum macvlan_mode, ipvlan_mode
-const MACVLAN_MODE_PRIVATE: u32 = 1;
-const MACVLAN_MODE_VEPA: u32 = 2;
-const MACVLAN_MODE_BRIDGE: u32 = 4;
-const MACVLAN_MODE_PASSTHRU: u32 = 8;
-const IPVLAN_MODE_L2: u16 = 0;
-const IPVLAN_MODE_L3: u16 = 1;
-const IPVLAN_MODE_L3S: u16 = 2;
 
 /// A kind of link, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,93 +172,16 @@ fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
     message.build()
 }
 
-/// MACVLAN_MODE_* of linux/if_link.h.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MacvlanMode(u32);
-
-const MACVLAN_MODES: [(&str, u32); 4] = [
-    ("bridge", MACVLAN_MODE_BRIDGE),
-    ("private", MACVLAN_MODE_PRIVATE),
-    ("vepa", MACVLAN_MODE_VEPA),
-    ("passthru", MACVLAN_MODE_PASSTHRU),
-];
-
-/// By default the links of one lower link talk to each other.
-impl Default for MacvlanMode {
-    fn default() -> MacvlanMode {
-        MacvlanMode(MACVLAN_MODE_BRIDGE)
-    }
+setting! {
+    /// MACVLAN_MODE_* of linux/if_link.h. By default the links of one lower link talk to each other.
+    MacvlanMode(u32) = 4 or "", "unknown macvlan mode:":
+    "bridge" = 4, "private" = 1, "vepa" = 2, "passthru" = 8
 }
 
-impl Word for MacvlanMode {
-    const REFUSAL: &'static str = "unknown macvlan mode:";
-    const WORDS: &'static [&'static str] = &words(&MACVLAN_MODES);
-
-    fn of(word: &str) -> Option<MacvlanMode> {
-        if word.is_empty() {
-            return Some(MacvlanMode::default());
-        }
-        named(&MACVLAN_MODES, word).map(MacvlanMode)
-    }
-}
-
-impl fmt::Display for MacvlanMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(&MACVLAN_MODES, self.0, f)
-    }
-}
-
-/// IPVLAN_MODE_* of linux/if_link.h; the default is `l2`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IpvlanMode(u16);
-
-const IPVLAN_MODES: [(&str, u16); 3] =
-    [("l2", IPVLAN_MODE_L2), ("l3", IPVLAN_MODE_L3), ("l3s", IPVLAN_MODE_L3S)];
-
-impl Word for IpvlanMode {
-    const REFUSAL: &'static str = "unknown ipvlan mode:";
-    const WORDS: &'static [&'static str] = &words(&IPVLAN_MODES);
-
-    fn of(word: &str) -> Option<IpvlanMode> {
-        if word.is_empty() {
-            return Some(IpvlanMode::default());
-        }
-        named(&IPVLAN_MODES, word).map(IpvlanMode)
-    }
-}
-
-impl fmt::Display for IpvlanMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(&IPVLAN_MODES, self.0, f)
-    }
-}
-
-/// The value of a word.
-pub(super) fn named<T: Copy>(table: &[(&str, T)], text: &str) -> Option<T> {
-    table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
-}
-
-/// The words of a table.
-const fn words<T: Copy, const N: usize>(table: &[(&'static str, T); N]) -> [&'static str; N] {
-    let mut words = [""; N];
-    let mut at = 0;
-    while at < N {
-        words[at] = table[at].0;
-        at += 1;
-    }
-    words
-}
-
-/// Writes the word of a value, or the value if it has none.
-pub(super) fn show<T: PartialEq + fmt::Display>(
-    table: &[(&str, T)],
-    value: T,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    match table.iter().find(|(_, known)| *known == value) {
-        Some((name, _)) => f.write_str(name),
-        None => write!(f, "{value}"),
-    }
+setting! {
+    /// IPVLAN_MODE_* of linux/if_link.h; the default is `l2`.
+    IpvlanMode(u16) = 0 or "", "unknown ipvlan mode:":
+    "l2" = 0, "l3" = 1, "l3s" = 2
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ const QUANTUM: u32 = 10_000;
 
 /// The number of a qdisc or a class, as `major:minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(u32);
+pub struct Handle(pub(super) u32);
 
 impl Handle {
     /// The parent of the link's root qdisc.
@@ -77,25 +77,12 @@ impl Handle {
     pub fn next(self) -> Handle {
         Handle(self.0 + 0x1_0000)
     }
-
-    /// The number.
-    pub(super) fn number(self) -> u32 {
-        self.0
-    }
-
-    pub(super) fn of(number: u32) -> Handle {
-        Handle(number)
-    }
-
-    fn minor(self) -> u32 {
-        self.0 & 0xffff
-    }
 }
 
 /// As tc(8) writes it.
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (*self, self.0 >> 16, self.minor()) {
+        match (*self, self.0 >> 16, self.0 & 0xffff) {
             (Handle::ROOT, ..) => f.write_str("root"),
             (Handle::INGRESS, ..) => f.write_str("ingress"),
             (_, major, 0) => write!(f, "{major:x}:"),
