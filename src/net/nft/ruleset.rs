@@ -45,13 +45,6 @@ const KINDS: [Kind; 4] = [
     },
 ];
 
-/// The name of a set.
-struct SetName {
-    family: NfFamily,
-    table: String,
-    name: String,
-}
-
 impl Nft {
     /// Tables, chains, rules, sets, elements and links of flowtables, of the families inet, ip, ip6
     /// and bridge: a line each, sorted. Stateful objects are not listed.
@@ -65,8 +58,22 @@ impl Nft {
                     self.dump(&query, |attrs, lines| lines.push(line(family, kind, attrs)))?,
                 );
             }
-            for set in self.sets(family)? {
-                lines.extend(self.elements_of(&set)?);
+            let query = Query::new(NFT_MSG_GETSET, family, format_args!("list sets"), |_| ());
+            let sets: Vec<(String, String)> = self.dump(&query, |attrs, sets| {
+                sets.extend(attrs.text(NFTA_SET_TABLE).zip(attrs.text(NFTA_SET_NAME)));
+            })?;
+            for (table, name) in sets {
+                let names = |body: &mut Attributes| {
+                    body.text(NFTA_SET_ELEM_LIST_TABLE, &table).text(NFTA_SET_ELEM_LIST_SET, &name);
+                };
+                let what = format_args!("list the elements of {name:?}");
+                let query = Query::new(NFT_MSG_GETSETELEM, family, what, names);
+                lines.extend(self.dump(&query, |attrs, lines| {
+                    for (_, element) in attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS).iter() {
+                        let element = hex::encode(element);
+                        lines.push(format!("{family} element {table} {name} {element}"));
+                    }
+                })?);
             }
             let what = format_args!("list the flowtables");
             let query = Query::new(NFT_MSG_GETFLOWTABLE, family, what, |_| ());
@@ -79,29 +86,6 @@ impl Nft {
         }
         lines.sort();
         Ok(lines)
-    }
-
-    fn sets(&self, family: NfFamily) -> Result<Vec<SetName>> {
-        let query = Query::new(NFT_MSG_GETSET, family, format_args!("list sets"), |_| ());
-        self.dump(&query, |attrs, sets| {
-            let table = attrs.text(NFTA_SET_TABLE).unwrap_or_default();
-            let name = attrs.text(NFTA_SET_NAME).unwrap_or_default();
-            sets.push(SetName { family, table, name });
-        })
-    }
-
-    fn elements_of(&self, set: &SetName) -> Result<Vec<String>> {
-        let SetName { family, table, name } = set;
-        let names = |body: &mut Attributes| {
-            body.text(NFTA_SET_ELEM_LIST_TABLE, table).text(NFTA_SET_ELEM_LIST_SET, name);
-        };
-        let what = format_args!("list the elements of {name:?}");
-        self.dump(&Query::new(NFT_MSG_GETSETELEM, *family, what, names), |attrs, lines| {
-            let elements = attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS);
-            lines.extend(elements.iter().map(|(_, element)| {
-                format!("{family} element {table} {name} {}", hex::encode(element))
-            }));
-        })
     }
 }
 

@@ -163,53 +163,32 @@ const DESTINATION: [u32; 2] = [16, 24];
 
 /// Reads a rule from a message of the kernel; None if it has more than our rules do.
 fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
-    let mut reader = Reader::of(attrs);
-    let expressions: Vec<Attrs<'_>> = attrs.expressions().collect();
-    let mut rest = &expressions[..];
-    while let [expression, behind @ ..] = rest {
-        rest = reader.read(*expression, behind)?;
-    }
-    Some(FilterRule { target: reader.target?, ..reader.rule })
-}
-
-/// What was read of a rule so far.
-struct Reader {
-    rule: FilterRule,
-    /// The header and the offset of the field that was loaded last.
-    loaded: Option<(u32, u32)>,
-    target: Option<Target>,
-}
-
-impl Reader {
-    fn of(attrs: Attrs<'_>) -> Reader {
-        let mut rule = FilterRule::to(Target::Accept);
-        // Some versions of iptables store the comment as user data of the rule.
-        rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
-        Reader { rule, loaded: None, target: None }
-    }
-
-    /// Reads an expression, and possibly some of those behind it; returns the rest.
-    fn read<'e, 'a>(
-        &mut self,
-        expression: Attrs<'a>,
-        behind: &'e [Attrs<'a>],
-    ) -> Option<&'e [Attrs<'a>]> {
+    let mut rule = FilterRule::to(Target::Accept);
+    // Some versions of iptables store the comment as user data of the rule.
+    rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
+    let mut target = None;
+    let mut loaded = None; // the header and the offset of the field that was loaded last
+    let mut expressions = attrs.expressions();
+    while let Some(expression) = expressions.next() {
         let of = expression.within(NFTA_EXPR_DATA);
         match expression.text(NFTA_EXPR_NAME)?.as_str() {
             "ct" => {
-                let (state, behind) = behind.split_at_checked(2)?;
-                self.rule.connections = read_state(of, state)?;
-                return Some(behind);
+                let state = [expressions.next()?, expressions.next()?];
+                rule.connections = read_state(of, state)?;
             }
             "payload" => {
-                self.loaded = Some((of.be32(NFTA_PAYLOAD_BASE)?, of.be32(NFTA_PAYLOAD_OFFSET)?));
+                loaded = Some((of.be32(NFTA_PAYLOAD_BASE)?, of.be32(NFTA_PAYLOAD_OFFSET)?));
             }
-            "cmp" => read_address(&mut self.rule, self.loaded.take()?, of)?,
-            "match" => read_match(&mut self.rule, of)?,
+            "cmp" => read_address(&mut rule, loaded.take()?, of)?,
+            "match" => match (of.text(NFTA_MATCH_NAME)?.as_str(), of.be32(NFTA_MATCH_REV)?) {
+                ("comment", _) => rule.comment = of.text(NFTA_MATCH_INFO),
+                ("conntrack", 3) => rule.connections = connections_of(of.bytes(NFTA_MATCH_INFO)?)?,
+                _ => return None,
+            },
             "counter" => (),
             "immediate" => {
                 let verdict = of.nested(NFTA_IMMEDIATE_DATA)?.nested(NFTA_DATA_VERDICT)?;
-                self.target = Some(match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
+                target = Some(match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
                     NF_ACCEPT => Target::Accept,
                     NFT_JUMP => Target::Chain(verdict.text(NFTA_VERDICT_CHAIN)?),
                     _ => return None,
@@ -217,8 +196,8 @@ impl Reader {
             }
             _ => return None,
         }
-        Some(behind)
     }
+    Some(FilterRule { target: target?, ..rule })
 }
 
 fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<'_>) -> Option<()> {
@@ -233,16 +212,6 @@ fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<
         _ => return None,
     };
     field.replace(address).is_none().then_some(())
-}
-
-fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
-    let info = extension.bytes(NFTA_MATCH_INFO)?;
-    match (extension.text(NFTA_MATCH_NAME)?.as_str(), extension.be32(NFTA_MATCH_REV)?) {
-        ("comment", _) => rule.comment = extension.text(NFTA_MATCH_INFO),
-        ("conntrack", 3) => rule.connections = connections_of(info)?,
-        _ => return None,
-    }
-    Some(())
 }
 
 /// The connections that a conntrack match with states, and no other condition, is for.
@@ -260,8 +229,7 @@ fn connections_of(info: &[u8]) -> Option<Connections> {
 
 /// Reads the form that nft(8) gives the conntrack match when it loads its own listing: `ct state
 /// established,related`, or `ct status dnat`.
-fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<Connections> {
-    let [bitwise, cmp] = rest else { return None };
+fn read_state(load: Attrs<'_>, [bitwise, cmp]: [Attrs<'_>; 2]) -> Option<Connections> {
     let bitwise = bitwise.expression("bitwise")?;
     let mask = u32::from_ne_bytes(bitwise.value(NFTA_BITWISE_MASK)?.try_into().ok()?);
     let cmp = cmp.expression("cmp")?;

@@ -151,15 +151,6 @@ fn datagram_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     socket(family, SockType::Datagram, flags, None)
 }
 
-/// Opens a socket with an address of the link and the port of DHCP clients.
-fn client_socket(address: Ipv4Addr, ifname: &str) -> Result<OwnedFd, Errno> {
-    let socket = datagram_socket(AddressFamily::Inet)?;
-    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-    setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
-    bind(socket.as_raw_fd(), &socket_address(address, CLIENT))?;
-    Ok(socket)
-}
-
 fn socket_address(address: Ipv4Addr, port: u16) -> SockaddrIn {
     SocketAddrV4::new(address, port).into()
 }
@@ -173,7 +164,10 @@ fn socket_address(address: Ipv4Addr, port: u16) -> SockaddrIn {
 /// not to be on the link use [`PacketSocket::send`].
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
-        let socket = client_socket(from, ifname)?;
+        let socket = datagram_socket(AddressFamily::Inet)?;
+        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
+        bind(socket.as_raw_fd(), &socket_address(from, CLIENT))?;
         sendto(socket.as_raw_fd(), payload, &socket_address(to, SERVER), MsgFlags::empty())?;
         Ok(UdpSocket::from(socket))
     };
