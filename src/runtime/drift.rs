@@ -5,7 +5,7 @@ use super::chain::{Program, Runtime, has_check};
 use super::check::Subject;
 use super::list::NetworkList;
 use super::parameters::Parameters;
-use super::repair::Found;
+use super::repair::Attached;
 use crate::error::{Error, Result};
 use crate::net::netns;
 use crate::repair::{Extent, Repairs};
@@ -32,7 +32,7 @@ impl Runtime<'_> {
         let Some(netns) = self.namespace(at)? else { return Ok(vec![]) };
         netns.netlink()?.remember();
         let result = self.cached_result(list, at)?;
-        let found = Found { list, at, netns, result };
+        let found = Attached { list, at, netns, result };
         found.require_interface(&netns::of_host()?)?;
         let mut drifts = vec![];
         for plugin in &list.plugins {

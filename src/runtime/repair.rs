@@ -102,7 +102,7 @@ impl<'r, 'a> Round<'r, 'a> {
         let record = recorded.found.record.clone()?;
         let result =
             record.result_in(&list.version).map_err(|error| without_result(list, error))?;
-        let found = Found { list, at, netns, result };
+        let found = Attached { list, at, netns, result };
         found.require_interface(&self.host)?;
         self.runtime.repair_all(&found, &self.look)
     }
@@ -127,7 +127,7 @@ impl<'r, 'a> Round<'r, 'a> {
         let Some(netns) = self.runtime.namespace(recorded)? else { return Ok(Presence::Gone) };
         let result =
             record.result_in(&list.version).map_err(|error| without_result(list, error))?;
-        let found = Found { list, at: recorded, netns, result };
+        let found = Attached { list, at: recorded, netns, result };
         found.require_interface(&self.host)?;
         let runtime = self.runtime.within(&held.env);
         let repaired = runtime.repair_all(&found, &self.made);
@@ -154,14 +154,14 @@ impl<'r, 'a> Round<'r, 'a> {
 }
 
 /// An attachment with its record.
-pub(super) struct Found<'a> {
+pub(super) struct Attached<'a> {
     pub(super) list: &'a NetworkList,
     pub(super) at: &'a Parameters,
     pub(super) netns: Rc<Netns>,
     pub(super) result: Option<Document>,
 }
 
-impl Found<'_> {
+impl Attached<'_> {
     /// Requires the interface of the record in the namespace: without it the path leads to another
     /// container by now, or to the host itself, or the attachment is beyond repair.
     pub(super) fn require_interface(&self, host: &[FileId]) -> Result<()> {
@@ -202,7 +202,7 @@ impl Runtime<'_> {
         Ok(netns::of_host()?.contains(&found))
     }
 
-    fn repair_all(&self, found: &Found<'_>, repairs: &Repairs) -> Result<Presence> {
+    fn repair_all(&self, found: &Attached<'_>, repairs: &Repairs) -> Result<Presence> {
         let mut errors = ErrorList::default();
         for plugin in &found.list.plugins {
             let repaired = match self.find(&plugin.kind) {
@@ -228,10 +228,10 @@ impl Runtime<'_> {
         &self,
         entry: &'static Entry,
         plugin: &PluginConfig,
-        found: &Found<'_>,
+        found: &Attached<'_>,
         repairs: &Repairs,
     ) -> Result<()> {
-        let Found { list, at, .. } = *found;
+        let Attached { list, at, .. } = *found;
         let result = found.result.as_ref();
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
         let netns = Some(Rc::clone(&found.netns));
