@@ -1,7 +1,5 @@
 //! The advice about a plugin that is not found.
 
-use std::path::PathBuf;
-
 use super::chain::Runtime;
 use super::check::Checked;
 use super::find::listed;
@@ -34,7 +32,13 @@ impl Runtime<'_> {
     }
 
     fn advice(&self, kind: &str) -> String {
-        let mut names: Vec<String> = self.directories().into_iter().flat_map(files).collect();
+        let mut names: Vec<String> = vec![];
+        for directory in self.directories() {
+            // One that cannot be read has no plugins.
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            let files = entries.filter(|entry| entry.path().is_file());
+            names.extend(files.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
         names.extend(self.plugins.iter().map(|entry| entry.name.to_owned()));
         names.sort();
         names.dedup();
@@ -44,11 +48,4 @@ impl Runtime<'_> {
             None => format!("there are {}", listed(&names)),
         }
     }
-}
-
-/// The names of the files in a directory; none if it cannot be read, as it has no plugins then.
-fn files(directory: PathBuf) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = entries.filter(|entry| entry.path().is_file());
-    files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

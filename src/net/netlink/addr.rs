@@ -106,10 +106,6 @@ impl KeptAddress {
         Some(KeptAddress(text))
     }
 
-    fn is_v6(&self) -> bool {
-        self.0.starts_with("0a") // AF_INET6
-    }
-
     fn message(&self, index: u32) -> Option<AddressMessage> {
         let mut words = self.0.split(' ').map(hex::decode);
         let header = words.next()??;
@@ -164,8 +160,8 @@ impl Netlink {
         let mut all =
             self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
         // The kernel adds a new address after the others in IPv4 and before them in IPv6, where the
-        // first one counts.
-        let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
+        // first one counts. The text begins with AF_INET6.
+        let v6 = all.iter().position(|kept| kept.0.starts_with("0a")).unwrap_or(all.len());
         all[v6..].reverse();
         Ok(all)
     }

@@ -5,8 +5,7 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkMessage,
-    MacVlanMode,
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, MacVlanMode,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
@@ -127,14 +126,33 @@ impl Netlink {
     /// NAME netns NS type …`. Kernels before 6.13 refuse a name that a link here has, even if the
     /// new link is created elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
-        self.create(message(name, netns, spec), name, spec.kind.name())
+        let (kind, data) = spec.kind.info();
+        let mut message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(kind).name(name);
+        if let Some(lower) = spec.lower {
+            message = message.link(lower);
+        }
+        if let Some(mtu) = spec.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(mac) = &spec.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        if let Some(netns) = netns {
+            message = message.setns_by_fd(netns);
+        }
+        if let Some(data) = data {
+            message = message.set_info_data(data);
+        }
+        self.create(message.build(), name, spec.kind.name())
     }
 
     /// Whether the kernel has links of this kind, by its name for it. The request has an invalid
     /// address and no lower link: a kernel that has the kind refuses it for that, so nothing is
     /// created.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
-        match self.request_link(&probe(kind), PROBE, kind) {
+        let probe = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind));
+        let probe = probe.name(PROBE).address(vec![0; 6]).build();
+        match self.request_link(&probe, PROBE, kind) {
             Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             Err(_) => Ok(true),
@@ -145,32 +163,6 @@ impl Netlink {
 
 /// The name of the link that [`Netlink::has_kind`] requests.
 const PROBE: &str = "cni-probe";
-
-fn probe(kind: &str) -> LinkMessage {
-    let message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind));
-    message.name(PROBE).address(vec![0; 6]).build()
-}
-
-fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
-    let (kind, data) = spec.kind.info();
-    let mut message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(kind).name(name);
-    if let Some(lower) = spec.lower {
-        message = message.link(lower);
-    }
-    if let Some(mtu) = spec.mtu {
-        message = message.mtu(mtu);
-    }
-    if let Some(mac) = &spec.mac {
-        message = message.address(mac.octets().to_vec());
-    }
-    if let Some(netns) = netns {
-        message = message.setns_by_fd(netns);
-    }
-    if let Some(data) = data {
-        message = message.set_info_data(data);
-    }
-    message.build()
-}
 
 setting! {
     /// MACVLAN_MODE_* of linux/if_link.h. By default the links of one lower link talk to each other.

@@ -253,22 +253,6 @@ pub struct BridgeSpec<'a> {
     pub vlan_filtering: bool,
 }
 
-impl BridgeSpec<'_> {
-    fn message(&self) -> LinkMessage {
-        let mut message = LinkBridge::new(self.name).up();
-        if self.vlan_filtering {
-            message = message.vlan_filtering(true);
-        }
-        if let Some(mtu) = self.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(mac) = &self.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        message.build()
-    }
-}
-
 /// A veth pair to be created: one end here, the other directly in another namespace.
 #[derive(Clone, Debug)]
 pub struct VethSpec<'a> {
@@ -371,7 +355,17 @@ impl Netlink {
 
     /// Creates a bridge that is up from the start: `ip link add NAME up type bridge`.
     pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
-        match self.create(spec.message(), spec.name, "bridge") {
+        let mut message = LinkBridge::new(spec.name).up();
+        if spec.vlan_filtering {
+            message = message.vlan_filtering(true);
+        }
+        if let Some(mtu) = spec.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(mac) = &spec.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        match self.create(message.build(), spec.name, "bridge") {
             Err(e) if spec.vlan_filtering && e.is_errno(Errno::EOPNOTSUPP) => {
                 Err(e.with_details("or can it not filter by VLAN?"))
             }

@@ -2,7 +2,6 @@
 //! in iptables' own form: `iptables -S` lists them, `iptables -D` removes them.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use super::batch::{Batch, Table, rule_chain};
 use super::expr::{Expressions, Header, Verdict};
@@ -82,16 +81,10 @@ impl Nft {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
         self.dump(&of_chain(table, chain, what), |attrs, list| {
             if is_in(attrs, table, chain) {
-                list.extend(Listed::read(attrs));
+                let handle = attrs.be64(NFTA_RULE_HANDLE);
+                list.extend(handle.map(|handle| Listed { handle, rule: read_rule(attrs) }));
             }
         })
-    }
-}
-
-impl Listed {
-    fn read(attrs: Attrs<'_>) -> Option<Listed> {
-        let handle = attrs.be64(NFTA_RULE_HANDLE)?;
-        Some(Listed { handle, rule: read_rule(attrs) })
     }
 }
 
@@ -114,7 +107,10 @@ pub fn add_rule(batch: &mut Batch, table: Table, chain: &str, is_first: bool, ru
 fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
     for (address, offsets) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
         if let Some(address) = address {
-            write_address(expressions, offsets, address);
+            let bytes = octets(address);
+            let offset = offsets[Family::of(address) as usize];
+            let field = expressions.payload(Header::Network, offset, bytes.len() as u32, 1);
+            field.equal(1, &bytes);
         }
     }
     if let Some(comment) = &rule.comment {
@@ -131,12 +127,6 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
         expressions.xtables_match("conntrack", 3, &state(mask));
     }
     expressions.counter().verdict(&Verdict::from(&rule.target));
-}
-
-fn write_address(expressions: &mut Expressions, offsets: [u32; 2], address: IpAddr) {
-    let bytes = octets(address);
-    let offset = offsets[Family::of(address) as usize];
-    expressions.payload(Header::Network, offset, bytes.len() as u32, 1).equal(1, &bytes);
 }
 
 /// `struct xt_conntrack_mtinfo3` with states.

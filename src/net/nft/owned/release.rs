@@ -232,7 +232,8 @@ impl Claims<'_> {
             released = self.all()?;
         }
         self.ours.plan_deletion(batch, &released);
-        let mut plan = Plan::of(released);
+        let keys = released.iter().map(|element| (element.set.clone(), element.key.clone()));
+        let mut plan = Plan { keys: keys.collect(), released, ..Plan::default() };
         let mut leading = BTreeMap::new(); // chain: how many of the elements lead there
         for chain in plan.released.iter().filter_map(|element| element.chain.as_deref()) {
             *leading.entry(chain).or_default() += 1;
@@ -325,11 +326,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn of(released: Vec<Released>) -> Plan {
-        let keys = released.iter().map(|element| (element.set.clone(), element.key.clone()));
-        Plan { keys: keys.collect(), released, ..Plan::default() }
-    }
-
     /// Whether the element is removed.
     pub fn has(&self, element: &OwnedElement) -> bool {
         self.keys.contains(&(element.set.to_owned(), element.key.clone()))

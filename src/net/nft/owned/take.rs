@@ -238,17 +238,49 @@ impl Claims<'_> {
 
     /// The first of these elements that another owner has, or has a rival of.
     pub fn first_taken(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        let finder = Finder::new(self.ours, elements.len());
-        let mut others = Others { claims: *self, finder, by_suffix: HashMap::new() };
-        // What elements with a chain lead to is shared, so no owner has it exclusively.
-        let is_own = |element: &OwnedElement| element.chain.is_none() && !element.is_shared;
-        let own = elements.iter().enumerate().filter(|(_, element)| is_own(element));
-        for (number, element) in own {
-            if let Some(by) = others.excluding(element)? {
+        let mut finder = Finder::new(self.ours, elements.len());
+        let mut other_at = |set: &str, key: &[u8]| {
+            let found = finder.find(set, key)?.filter(|found| self.is_another_s_own(found));
+            Ok::<_, Error>(found.map(|found| found.comment))
+        };
+        let mut known: HashMap<(&str, usize), BySuffix> = HashMap::new();
+        for (number, element) in elements.iter().enumerate() {
+            // What elements with a chain lead to is shared, so no owner has it exclusively.
+            if element.chain.is_some() || element.is_shared {
+                continue;
+            }
+            let mut by = other_at(element.set, &element.key)?;
+            for rival in &element.rivals {
+                let by_rival = match rival {
+                    Rival::Key { set, key } => other_at(set, key)?,
+                    Rival::Suffix { set, suffix } => {
+                        let of_others = match known.entry((set, suffix.len())) {
+                            Entry::Occupied(known) => known.into_mut(),
+                            Entry::Vacant(new) => {
+                                new.insert(self.others_by_suffix(set, suffix.len())?)
+                            }
+                        };
+                        of_others.get(suffix).cloned()
+                    }
+                };
+                by = by.or(by_rival);
+            }
+            if let Some(by) = by {
                 return Ok(Some(Taken { element: number, by }));
             }
         }
         Ok(None)
+    }
+
+    /// The comments of other owners' elements by the last bytes of their keys.
+    fn others_by_suffix(&self, set: &str, length: usize) -> Result<BySuffix> {
+        let mut of_others = self.ours.elements(set)?;
+        of_others.retain(|found| self.is_another_s_own(found));
+        let end_and_comment = |found: ElementInfo| {
+            let start = found.key.len().checked_sub(length)?;
+            Some((found.key.get(start..)?.to_vec(), found.comment))
+        };
+        Ok(of_others.into_iter().filter_map(end_and_comment).collect())
     }
 
     fn is_another_s_own(&self, found: &ElementInfo) -> bool {
@@ -323,52 +355,6 @@ impl Claims<'_> {
 
     fn adding(&self) -> String {
         format!("add elements to table {:?}", self.ours.table().name)
-    }
-}
-
-/// Finds the elements of other owners, for [`Claims::first_taken`].
-struct Others<'a> {
-    claims: Claims<'a>,
-    finder: Finder<'a>,
-    /// What was read so far, by the set and the length of the suffix.
-    by_suffix: HashMap<(&'static str, usize), BySuffix>,
-}
-
-impl Others<'_> {
-    /// The comment of the owner that has the element, or one of its rivals. All are looked up.
-    fn excluding(&mut self, element: &OwnedElement) -> Result<Option<String>> {
-        let mut by = self.at(element.set, &element.key)?;
-        for rival in &element.rivals {
-            let by_rival = match rival {
-                Rival::Key { set, key } => self.at(set, key)?,
-                Rival::Suffix { set, suffix } => self.ending(set, suffix)?,
-            };
-            by = by.or(by_rival);
-        }
-        Ok(by)
-    }
-
-    /// The comment of the element with this key, if another owner has it.
-    fn at(&mut self, set: &str, key: &[u8]) -> Result<Option<String>> {
-        let comment = self.finder.find(set, key)?.map(|found| found.comment);
-        Ok(comment.filter(|comment| *comment != self.claims.owner.comment))
-    }
-
-    /// The comment of an element of another owner with this end of its key.
-    fn ending(&mut self, set: &'static str, suffix: &[u8]) -> Result<Option<String>> {
-        let of_others = match self.by_suffix.entry((set, suffix.len())) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let mut of_others = self.claims.ours.elements(set)?;
-                of_others.retain(|found| self.claims.is_another_s_own(found));
-                let end_and_comment = |found: ElementInfo| {
-                    let start = found.key.len().checked_sub(suffix.len())?;
-                    Some((found.key.get(start..)?.to_vec(), found.comment))
-                };
-                new.insert(of_others.into_iter().filter_map(end_and_comment).collect())
-            }
-        };
-        Ok(of_others.get(suffix).cloned())
     }
 }
 
