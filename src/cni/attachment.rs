@@ -19,10 +19,41 @@ fn is_plain(text: &str) -> bool {
 /// The maximum length of a name that becomes a file name.
 const NAME_MAX: usize = 255;
 
-/// A network's name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NetworkName(String);
+/// A text that its `parse` has checked.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Error;
+
+            fn try_from(text: String) -> Result<$name> {
+                $name::parse(&text)
+            }
+        }
+    };
+}
+
+checked_text! {
+    /// A network's name.
+    NetworkName
+}
 
 impl NetworkName {
     /// Checks the name; code 7 unless it is plain.
@@ -40,17 +71,12 @@ impl NetworkName {
         }
         Ok(NetworkName(name.to_owned()))
     }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-/// A container's id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ContainerId(String);
+checked_text! {
+    /// A container's id.
+    ContainerId
+}
 
 impl ContainerId {
     /// Checks the id; code 4 unless it is plain.
@@ -64,17 +90,12 @@ impl ContainerId {
         }
         Ok(ContainerId(id.to_owned()))
     }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-/// A link's name, by the kernel's rules and the reference's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String")]
-pub struct IfName(String);
+checked_text! {
+    /// A link's name, by the kernel's rules and the reference's.
+    IfName
+}
 
 impl IfName {
     /// Checks the name; code 4 unless the kernel would accept it.
@@ -100,53 +121,6 @@ impl IfName {
     /// name, and ends a name at NUL. That link could not be found again.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['%', '\0'])
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for NetworkName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for IfName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for NetworkName {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<NetworkName> {
-        NetworkName::parse(&text)
-    }
-}
-
-impl TryFrom<String> for ContainerId {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<ContainerId> {
-        ContainerId::parse(&text)
-    }
-}
-
-impl TryFrom<String> for IfName {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<IfName> {
-        IfName::parse(&text)
     }
 }
 
