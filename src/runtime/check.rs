@@ -108,7 +108,7 @@ impl Runtime<'_> {
                 let mut io =
                     Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
                 let (plugins, handles) = (runtime.plugins, &runtime.handles);
-                let execution = Execution { entry: *entry, plugins, env: &env, handles };
+                let execution = Execution { entry, plugins, env: &env, handles };
                 execution.attempt(&mut io).map(|()| stdout)
             }
         })
