@@ -10,7 +10,7 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -91,6 +91,29 @@ fn require_regular(file: &File) -> io::Result<Metadata> {
 /// succeed.
 pub fn is_no_file(errno: Option<i32>) -> bool {
     errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
+}
+
+/// Whether there is no such file, and perhaps cannot be one: a part of its path is a file, or its
+/// name is too long.
+pub fn is_nowhere(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
+}
+
+/// As [`read`]; None if there is no such file.
+pub fn read_if_any(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    match read(path, limit) {
+        Err(e) if is_nowhere(&e) => Ok(None),
+        content => content.map(Some),
+    }
+}
+
+/// The paths in a directory; none if there is no directory.
+pub fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(dir) {
+        Err(e) if is_nowhere(&e) => Ok(vec![]),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
 }
 
 /// The errors of opening what is not a regular file.
@@ -181,14 +204,18 @@ pub const DRAFT: &str = "draft";
 /// Writes a file atomically, whether it exists or not. Until then the content is a draft beside it,
 /// which a crash leaves behind: remove a file written this way with [`take`].
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension(DRAFT);
-    let put = match write_and_rename(&draft, path, content) {
+    put_by(&path.with_extension(DRAFT), path, content)
+}
+
+/// As [`put`], with a draft of this name.
+pub fn put_by(draft: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    let put = match write_and_rename(draft, path, content) {
         // A GC removed the draft as one left by a crash.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => write_and_rename(&draft, path, content),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => write_and_rename(draft, path, content),
         done => done,
     };
     put.inspect_err(|_| {
-        let _ = std::fs::remove_file(&draft); // report the error of the write
+        let _ = std::fs::remove_file(draft); // report the error of the write
     })
 }
 
@@ -238,7 +265,7 @@ pub fn identity(path: impl AsRef<Path>) -> Option<(u64, u64)> {
 /// Removes a file; a missing file is not an error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        Err(e) if !is_nowhere(&e) => Err(e),
         _ => Ok(()),
     }
 }

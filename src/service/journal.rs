@@ -325,9 +325,7 @@ impl<R: Record> Journal<R> {
 /// the lock file. A daemon's journal is never behind a symlink.
 fn is_empty(dir: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(dir) {
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(true)
-        }
+        Err(e) if plain_file::is_nowhere(&e) => Ok(true),
         Ok(found) if !found.is_dir() => Ok(true),
         _ => Ok(fs::read_dir(dir)?.next().is_none()),
     }

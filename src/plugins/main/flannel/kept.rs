@@ -40,7 +40,8 @@ pub struct Own {
     pub container_id: String,
     /// The interface.
     pub ifname: String,
-    path: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
 }
 
 impl Kept<'_> {
@@ -52,9 +53,14 @@ impl Kept<'_> {
             // First, so that a crash leaves no older text that looks like the original's.
             self.remove_original(&key.container_id)?;
         }
-        self.put(&own, text).map_err(|e| failed("write", &own, &e))?;
+        plain_file::make_private_directory(self.0)
+            .and_then(|()| plain_file::make_directories(&self.0.join(OWN), 0o700))
+            .and_then(|()| plain_file::put_durably(&own, text))
+            .map_err(Error::at_path("write", &own))?;
         match fs::hard_link(&own, &original) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(failed("link", &own, &e)),
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::at_path("link", &own)(e))
+            }
             _ => Ok(()), // another interface's, or the original's
         }
     }
@@ -62,11 +68,7 @@ impl Kept<'_> {
     /// The text that our own file of the attachment has.
     pub fn own_text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         let own = self.own(key);
-        match plain_file::read(&own, LIMIT) {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(failed("read", &own, &e)),
-        }
+        plain_file::read_if_any(&own, LIMIT).map_err(Error::at_path("read", &own))
     }
 
     /// Undoes [`Kept::write`]: `earlier` is [`Kept::own_text`] of before.
@@ -75,12 +77,6 @@ impl Kept<'_> {
             Some(text) => self.write(key, &text),
             None => self.remove_own(key),
         }
-    }
-
-    fn put(&self, own: &Path, text: &[u8]) -> io::Result<()> {
-        plain_file::make_private_directory(self.0)?;
-        plain_file::make_directories(&self.0.join(OWN), 0o700)?;
-        plain_file::put_durably(own, text)
     }
 
     /// What is kept for the attachment.
@@ -107,7 +103,7 @@ impl Kept<'_> {
         if is_same(&own, &self.original(&key.container_id)) {
             self.remove_original(&key.container_id)?;
         }
-        plain_file::take(&own).map_err(|e| failed("remove", &own, &e))
+        plain_file::take(&own).map_err(Error::at_path("remove", &own))
     }
 
     /// Whether the file that the container's id names is there and none of ours: ours has a second
@@ -116,8 +112,8 @@ impl Kept<'_> {
         let path = self.original(container_id);
         match fs::symlink_metadata(&path) {
             Ok(file) => Ok(file.is_file() && file.nlink() == 1),
-            Err(e) if is_nowhere(&e) => Ok(false),
-            Err(e) => Err(failed("look at", &path, &e)),
+            Err(e) if plain_file::is_nowhere(&e) => Ok(false),
+            Err(e) => Err(Error::at_path("look at", &path)(e)),
         }
     }
 
@@ -141,18 +137,14 @@ impl Kept<'_> {
         Ok(all)
     }
 
-    /// The configuration in the file of the original.
-    pub fn read_original(&self, container_id: &ContainerId) -> Result<Found> {
-        read(&self.original(container_id))
-    }
-
     /// Removes the file of the original.
     pub fn remove_original(&self, container_id: &ContainerId) -> Result<()> {
         let path = self.original(container_id);
-        plain_file::remove(&path).map_err(|e| failed("remove", &path, &e))
+        plain_file::remove(&path).map_err(Error::at_path("remove", &path))
     }
 
-    fn original(&self, container_id: &ContainerId) -> PathBuf {
+    /// The file of the original.
+    pub fn original(&self, container_id: &ContainerId) -> PathBuf {
         self.0.join(container_id.as_str())
     }
 
@@ -160,13 +152,6 @@ impl Kept<'_> {
         // No container's id has this character.
         let name = format!("{}@{}.json", key.container_id, key.ifname.as_str());
         self.0.join(OWN).join(name)
-    }
-}
-
-impl Own {
-    /// The configuration.
-    pub fn read(&self) -> Result<Found> {
-        read(&self.path)
     }
 }
 
@@ -181,34 +166,23 @@ fn own_of(path: PathBuf) -> Option<Own> {
     Some(Own { container_id, ifname, path })
 }
 
-fn read(path: &Path) -> Result<Found> {
-    match plain_file::read(path, LIMIT) {
-        Ok(text) => Ok(Config::parse(text).map_or(Found::Torn, Found::Whole)),
-        Err(e) if is_nowhere(&e) => Ok(Found::Nothing),
+/// The configuration in a file.
+pub fn read(path: &Path) -> Result<Found> {
+    match plain_file::read_if_any(path, LIMIT) {
+        Ok(Some(text)) => Ok(Config::parse(text).map_or(Found::Torn, Found::Whole)),
+        Ok(None) => Ok(Found::Nothing),
         Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(Found::Torn),
-        Err(e) => Err(failed("read", path, &e)),
+        Err(e) => Err(Error::at_path("read", path)(e)),
     }
 }
 
 /// The entries of a directory; none if it is missing.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
-    let listed = fs::read_dir(dir).and_then(|all| all.map(|entry| Ok(entry?.path())).collect());
-    match listed {
-        Err(e) if is_nowhere(&e) => Ok(vec![]),
-        listed => listed.map_err(|e| failed("list", dir, &e)),
-    }
-}
-
-fn is_nowhere(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    plain_file::entries(dir).map_err(Error::at_path("list", dir))
 }
 
 /// Whether two names are one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
     matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::io(format_args!("{what} {}", path.display()), error)
 }

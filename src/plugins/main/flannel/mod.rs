@@ -19,7 +19,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cni::attachment::{ContainerId, Key};
+use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
@@ -42,7 +42,16 @@ impl Plugin for Flannel {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let made = wait_for_config_of_add(cx, conf)?;
+        // Between a boot and the start of flanneld its file is missing, and after another node was
+        // given the node's subnet it is stale until flanneld writes it again.
+        let end = cx.deadline().of_wait(conf.patience());
+        let made = loop {
+            match config_of_add(cx, conf) {
+                Err(error) if error.code == Code::TRY_AGAIN && Instant::now() < end => (),
+                made => break made?,
+            }
+            thread::sleep(PAUSE);
+        };
         let inner = cx.with_config(&made);
         let delegate = delegate_of(&inner)?;
         delegate.validate(&inner)?;
@@ -65,8 +74,19 @@ impl Plugin for Flannel {
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let kept = Kept(Path::new(&conf.data_dir));
         match kept.find(&at.key)? {
-            Found::Whole(config) => detach(&cx.with_config(&config), at)?,
-            Found::Torn | Found::Nothing => detach_without(cx, at)?,
+            Found::Whole(config) => {
+                let inner = cx.with_config(&config);
+                delegate_of(&inner)?.run(&inner, Call::Del(at))?;
+            }
+            Found::Torn | Found::Nothing => {
+                // A plugin of ours needs no more than the network's name.
+                let made = derived::of_del(cx.config)?;
+                let inner = cx.with_config(&made);
+                match delegate_of(&inner) {
+                    Ok(delegate) if delegate.is_ours() => delegate.run(&inner, Call::Del(at))?,
+                    _ => (), // as the original: there is nothing to run another program with
+                }
+            }
         }
         // Not before: the original forgets it although its delegate has failed, and the next DEL
         // finds nothing to do.
@@ -94,19 +114,6 @@ impl Plugin for Flannel {
     }
 }
 
-/// Between a boot and the start of flanneld its file is missing, and after another node was given the
-/// node's subnet it is stale until flanneld writes it again.
-fn wait_for_config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
-    let end = cx.deadline().of_wait(conf.patience());
-    loop {
-        match config_of_add(cx, conf) {
-            Err(error) if error.code == Code::TRY_AGAIN && Instant::now() < end => (),
-            made => return made,
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
 fn config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
     let env = SubnetEnv::read(Path::new(&conf.subnet_file))?;
     stale::refuse(cx.host()?, &env)?;
@@ -122,27 +129,11 @@ fn delegate_of(inner: &Context<'_>) -> Result<Delegate> {
 fn require_kept(conf: &Conf, key: &Key) -> Result<Config> {
     match Kept(Path::new(&conf.data_dir)).find(key)? {
         Found::Whole(config) => Ok(config),
-        Found::Torn | Found::Nothing => Err(not_kept(conf)),
-    }
-}
-
-fn not_kept(conf: &Conf) -> Error {
-    let dir = &conf.data_dir;
-    Error::check(format!("no configuration of this attachment is kept in {dir}"))
-        .with_details("was it attached by another plugin, or with another dataDir?")
-}
-
-fn detach(inner: &Context<'_>, at: &Detachment) -> Result<()> {
-    delegate_of(inner)?.run(inner, Call::Del(at))
-}
-
-/// DEL without what ADD kept: a plugin of ours needs no more than the network's name.
-fn detach_without(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let made = derived::of_del(cx.config)?;
-    let inner = cx.with_config(&made);
-    match delegate_of(&inner) {
-        Ok(delegate) if delegate.is_ours() => delegate.run(&inner, Call::Del(at)),
-        _ => Ok(()), // as the original: there is nothing to run another program with
+        Found::Torn | Found::Nothing => {
+            let dir = &conf.data_dir;
+            Err(Error::check(format!("no configuration of this attachment is kept in {dir}"))
+                .with_details("was it attached by another plugin, or with another dataDir?"))
+        }
     }
 }
 
@@ -153,22 +144,18 @@ fn forget_stale(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Resu
     for own in kept.all()? {
         let key = Key::parse(cx.config.name.as_str(), &own.container_id, &own.ifname);
         let Ok(key) = key else { continue }; // not a file of ours
-        if is_of(&own.read()?, cx.config) && valid.is_stale(&cx.config.name, &key) {
+        if is_of(&kept::read(&own.path)?, cx.config) && valid.is_stale(&cx.config.name, &key) {
             errors.push(valid.remove(|| as_stale(Holder::of(&key)), || kept.remove(&key)));
         }
     }
     for id in kept.of_original()? {
-        let is_its = is_of(&kept.read_original(&id)?, cx.config);
+        let is_its = is_of(&kept::read(&kept.original(&id))?, cx.config);
         if is_its && !valid.contains_container(id.as_str()) {
-            errors.push(forget_original(&kept, &id, valid));
+            let holder = || as_stale(Holder::of_container(id.as_str()));
+            errors.push(valid.remove(holder, || kept.remove_original(&id)));
         }
     }
     errors.finish()
-}
-
-fn forget_original(kept: &Kept<'_>, id: &ContainerId, valid: &ValidAttachments) -> Result<()> {
-    let holder = || as_stale(Holder::of_container(id.as_str()));
-    valid.remove(holder, || kept.remove_original(id))
 }
 
 fn is_of(found: &Found, config: &Config) -> bool {

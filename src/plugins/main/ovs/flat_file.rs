@@ -1,6 +1,5 @@
 //! The file with keys that a configuration leaves out.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::conf::Conf;
@@ -17,33 +16,28 @@ const PLACES: [&str; 2] =
 /// Without a file it is complete.
 pub fn completed(conf: &Conf) -> Result<Conf> {
     let Some((path, text)) = find(&conf.configuration_path)? else { return Ok(conf.clone()) };
-    let merged = read(&text).map(|file| merged(conf.clone(), file));
-    merged
-        .and_then(|merged| merged.validate_keys().map(|()| merged))
-        .map_err(|e| e.context(format_args!("parse ovs config file {}: error", path.display())))
+    let completed = || {
+        let completed = merged(conf.clone(), decode::from_value(&conf::document(&text)?)?);
+        completed.validate_keys()?;
+        Ok(completed)
+    };
+    completed().map_err(|e: Error| {
+        e.context(format_args!("parse ovs config file {}: error", path.display()))
+    })
 }
 
 fn find(configured: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
     for path in [configured].iter().chain(&PLACES).filter(|path| !path.is_empty()) {
         match plain_file::read_configuration(Path::new(path)) {
             Ok(text) => return Ok(Some((path.into(), text))),
-            Err(e) if is_nowhere(&e) => (),
-            Err(e) => return Err(unreadable(path, &e)),
+            Err(e) if plain_file::is_nowhere(&e) => (),
+            Err(e) => {
+                let what = format_args!("open ovs config file {path} error");
+                return Err(Error::io(what, &e).with_code(Code::IO));
+            }
         }
     }
     Ok(None)
-}
-
-fn is_nowhere(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn unreadable(path: &str, error: &io::Error) -> Error {
-    Error::io(format_args!("open ovs config file {path} error"), error).with_code(Code::IO)
-}
-
-fn read(text: &[u8]) -> Result<Conf> {
-    decode::from_value(&conf::document(text)?)
 }
 
 /// What is zero counts as left out, as in the original; `vlan` is so only if it is absent.
@@ -80,7 +74,8 @@ mod tests {
         let scratch = Scratch::new();
         scratch.write("ovs.conf", file);
         let path = scratch.path().join("ovs.conf");
-        let mut conf = read(keys.as_bytes()).unwrap();
+        let keys = conf::document(keys.as_bytes()).unwrap();
+        let mut conf: Conf = decode::from_value(&keys).unwrap();
         conf.configuration_path = path.display().to_string();
         completed(&conf)
     }

@@ -1,9 +1,7 @@
 //! The file that the original keeps for each attachment. Ours is the same, so that the original can
 //! detach what was attached here; nothing here needs it, except to know ports of the original.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::conf::Conf;
 use crate::cni::attachment::Key;
@@ -39,12 +37,10 @@ impl Kept {
 
     /// The text of the file, if it is there.
     pub fn text(&self) -> Result<Option<Vec<u8>>> {
-        match plain_file::read(&self.0, LIMIT) {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if is_nowhere(&e) => Ok(None),
+        match plain_file::read_if_any(&self.0, LIMIT) {
             // no file that the original or this plugin has written
             Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-            Err(e) => Err(self.failed("read", &e)),
+            text => text.map_err(Error::at_path("read", &self.0)),
         }
     }
 
@@ -63,21 +59,9 @@ impl Kept {
 
     /// Writes what [`text_of`] has made.
     pub fn write(&self, text: &[u8]) -> Result<()> {
-        self.put(text).map_err(|e| self.failed("write", &e))
-    }
-
-    fn put(&self, text: &[u8]) -> io::Result<()> {
-        plain_file::make_private_directory(DIR.as_ref())?;
-        match self.write_and_rename(text) {
-            // A GC removed the draft as one left by a crash.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => self.write_and_rename(text),
-            done => done,
-        }
-    }
-
-    fn write_and_rename(&self, text: &[u8]) -> io::Result<()> {
-        plain_file::create_anew(&self.draft(), text)?;
-        fs::rename(self.draft(), &self.0)
+        plain_file::make_private_directory(DIR.as_ref())
+            .and_then(|()| plain_file::put_by(&self.draft(), &self.0, text))
+            .map_err(Error::at_path("write", &self.0))
     }
 
     /// Undoes [`Kept::write`]: `earlier` is [`Kept::text`] of before.
@@ -90,22 +74,12 @@ impl Kept {
 
     /// Removes the file, and the draft of one.
     pub fn remove(&self) -> Result<()> {
-        ErrorList::of([self.remove_draft(), self.remove_one(&self.0)])
+        let removed = plain_file::remove(&self.0).map_err(Error::at_path("remove", &self.0));
+        ErrorList::of([self.remove_draft(), removed])
     }
 
     fn remove_draft(&self) -> Result<()> {
-        self.remove_one(&self.draft())
-    }
-
-    fn remove_one(&self, path: &Path) -> Result<()> {
-        match plain_file::remove(path) {
-            Err(e) if !is_nowhere(&e) => Err(self.failed("remove", &e)),
-            _ => Ok(()),
-        }
-    }
-
-    fn failed(&self, what: &str, error: &io::Error) -> Error {
-        Error::io(format_args!("{what} {}", self.0.display()), error)
+        plain_file::remove(&self.draft()).map_err(Error::at_path("remove", &self.0))
     }
 }
 
@@ -130,7 +104,8 @@ pub fn text_of(config: &Config, conf: &Conf) -> Result<Vec<u8>> {
 /// attachments, which do not tell their network: an ADD makes its draft again.
 pub fn collect_garbage(config: &Config, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
-    for listed in names()? {
+    for path in plain_file::entries(DIR.as_ref()).map_err(Error::at_path("list", DIR.as_ref()))? {
+        let listed = path.file_name().unwrap_or_default().to_string_lossy();
         let draft = listed.strip_prefix('.').and_then(|name| name.strip_suffix(".draft"));
         let name = draft.unwrap_or(&listed);
         if is_valid(name, valid) {
@@ -147,17 +122,6 @@ pub fn collect_garbage(config: &Config, valid: &ValidAttachments) -> Result<()> 
     errors.finish()
 }
 
-/// The names of the files; none without the directory.
-fn names() -> Result<Vec<String>> {
-    let listed = fs::read_dir(DIR).and_then(|all| {
-        all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
-    });
-    match listed {
-        Err(e) if is_nowhere(&e) => Ok(vec![]),
-        listed => listed.map_err(|e| Error::io(format_args!("list {DIR}"), &e)),
-    }
-}
-
 /// Whether a file may belong to a valid attachment. Both names may have the separator.
 fn is_valid(name: &str, valid: &ValidAttachments) -> bool {
     let mut separators = name.match_indices('-');
@@ -172,8 +136,4 @@ fn stale(name: &str) -> Stale {
         ..Holder::default()
     };
     Stale { what: "kept configuration".to_owned(), holder, ..Stale::default() }
-}
-
-fn is_nowhere(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

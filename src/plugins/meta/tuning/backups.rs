@@ -1,8 +1,7 @@
 //! The directory of the backups, `dataDir`.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirEntry};
-use std::io;
+use std::fs::{self};
 use std::path::{Component, Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
@@ -53,11 +52,7 @@ impl Backups {
     pub fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.require_no_symlink()?;
         let path = self.path(key);
-        match plain_file::read(&path, LIMIT) {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(Error::at_path("read", &path)(e)),
-        }
+        plain_file::read_if_any(&path, LIMIT).map_err(Error::at_path("read", &path))
     }
 
     /// Whether another attachment has a backup of an interface with this name in this namespace. If
@@ -68,11 +63,8 @@ impl Backups {
             backup.netns == Some(netns)
                 && backup.key.as_ref().is_some_and(|of| of.ifname == key.ifname)
         };
-        for entry in self.entries()? {
-            let path = self.listed(entry)?;
-            if self.may_be_of_another(&path, key)
-                && read_if_any(&path)?.as_ref().is_some_and(is_there)
-            {
+        for path in self.entries()? {
+            if self.may_be_of_another(&path, key) && read(&path)?.as_ref().is_some_and(is_there) {
                 return Ok(true);
             }
         }
@@ -86,16 +78,8 @@ impl Backups {
             && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
     }
 
-    fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(e) if is_nowhere(&e) => None,
-            entries => Some(entries.map_err(Error::at_path("open", &self.0))?),
-        };
-        Ok(entries.into_iter().flatten())
-    }
-
-    fn listed(&self, entry: io::Result<DirEntry>) -> Result<PathBuf> {
-        entry.map(|entry| entry.path()).map_err(Error::at_path("list", &self.0))
+    fn entries(&self) -> Result<Vec<PathBuf>> {
+        plain_file::entries(&self.0).map_err(Error::at_path("open", &self.0))
     }
 
     /// Writes the backup, in place of an earlier one.
@@ -129,9 +113,7 @@ impl Backups {
     /// Removes the attachment's file; a missing file is not an error.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::take(&path)
-            .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
-            .map_err(Error::at_path("remove", &path))
+        plain_file::take(&path).map_err(Error::at_path("remove", &path))
     }
 
     /// Removes the files of this network's stale attachments. The reference's files name no owner,
@@ -140,12 +122,13 @@ impl Backups {
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         let is_stale = |key: &Key| valid.is_stale(network, key);
-        for entry in self.entries()? {
-            let Some(path) = errors.push(self.listed(entry)) else { continue };
-            let Some(backup) = errors.push(read_if_any(&path)) else { continue };
+        for path in self.entries()? {
+            let Some(backup) = errors.push(read(&path)) else { continue };
             match backup.and_then(|backup| backup.key) {
                 Some(key) if self.path(&key) == path && is_stale(&key) => {
-                    errors.push(self.remove_stale(&key, valid));
+                    let (what, holder) = ("backup".to_owned(), Holder::of(&key));
+                    let stale = || Stale { what, holder, ..Stale::default() };
+                    errors.push(valid.remove(stale, || self.remove(&key)));
                 }
                 // Nothing is restored from a draft, so one without an owner need not stay.
                 key if is_draft(&path) && key.as_ref().is_none_or(is_stale) => {
@@ -155,12 +138,6 @@ impl Backups {
             }
         }
         errors.finish()
-    }
-
-    fn remove_stale(&self, key: &Key, valid: &ValidAttachments) -> Result<()> {
-        let what = "backup".to_owned();
-        let stale = || Stale { what, holder: Holder::of(key), ..Stale::default() };
-        valid.remove(stale, || self.remove(key))
     }
 
     /// Whether files can be written, as far as that can be known without writing one.
@@ -226,19 +203,13 @@ fn remove_draft(path: &Path, key: Option<&Key>, valid: &ValidAttachments) {
 }
 
 /// Reads a backup. Returns `None` if the file is gone or cannot be parsed.
-fn read_if_any(path: &Path) -> Result<Option<Backup>> {
-    match plain_file::read(path, LIMIT) {
-        Ok(text) => Ok(Backup::understood(&text)),
-        Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-        Err(e) => Err(Error::at_path("read", path)(e)),
+fn read(path: &Path) -> Result<Option<Backup>> {
+    match plain_file::read_if_any(path, LIMIT) {
+        Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(None),
+        text => {
+            Ok(text.map_err(Error::at_path("read", path))?.and_then(|t| Backup::understood(&t)))
+        }
     }
-}
-
-/// Whether there is no such file, and perhaps cannot be one: a part of its path is a file, or its
-/// name is too long.
-fn is_nowhere(e: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 #[cfg(test)]
