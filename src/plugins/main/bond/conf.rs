@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::BONDS;
 use super::miimon::Miimon;
 use crate::error::{Error, Expected, Result, Word};
-use crate::net::netlink::{Bond, BondMode, FailOverMac, Link, LinkKind, LinkSpec, XmitHashPolicy};
+use crate::net::netlink::{Bond, BondMode, FailOverMac, Link, LinkKind, LinkSpec};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::container_link::{Birthplace, Plan};
 use crate::steps::dns::DnsConf;
@@ -35,7 +35,7 @@ pub struct Conf {
     links: Vec<LinkConf>,
     pub(super) links_in_container: bool,
     mtu: i64,
-    fail_over_mac: i64,
+    pub(super) fail_over_mac: i64,
     all_slaves_active: Option<i64>,
     tlb_dynamic_lb: Option<i64>,
     xmit_hash_policy: String,
@@ -84,9 +84,34 @@ impl PluginConf for Conf {
     ];
 
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        refuse_own_ipam(cx)?;
-        self.validate_links()?;
-        self.validate_mtu()?;
+        if cx.config.ipam_type()? == BONDS.plugin {
+            return Err(Error::config("ipam.type", "\"bond\" allocates no addresses")
+                .expecting("the name of an ipam plugin")
+                .saying("bond is not a suitable IPAM type"));
+        }
+        let names: Vec<&str> = self.names().collect();
+        if let Some(index) = names.iter().position(|name| name.is_empty()) {
+            return Err(Error::missing(format_args!("links[{index}].name"), "the name of a link")
+                .saying("failed to find link name"));
+        }
+        let number = names.len();
+        if number < 2 {
+            return Err(Error::config("links", format_args!("{number} given"))
+                .expecting("two at least")
+                .saying(format_args!("bonding requires at least two links, we have {number}")));
+        }
+        for (index, name) in names.iter().enumerate() {
+            if let Some(first) = names[..index].iter().position(|other| other == name) {
+                let path = format!("links[{index}].name");
+                return Err(Error::config(path, format_args!("{name:?} is links[{first}]"))
+                    .expecting("another link"));
+            }
+        }
+        let mtu = self.mtu;
+        if mtu != 0 && !(MTU_LEAST..=MTU_MOST).contains(&mtu) {
+            return Err(Error::out_of_range("mtu", mtu, [0..=0, MTU_LEAST..=MTU_MOST])
+                .saying(format_args!("invalid bond MTU value ({mtu}), should be 68 or bigger")));
+        }
         self.bond = self.settings()?;
         Ok(())
     }
@@ -96,46 +121,124 @@ impl PluginConf for Conf {
     }
 }
 
-fn refuse_own_ipam(cx: &Context<'_>) -> Result<()> {
-    if cx.config.ipam_type()? != BONDS.plugin {
-        return Ok(());
-    }
-    Err(Error::config("ipam.type", "\"bond\" allocates no addresses")
-        .expecting("the name of an ipam plugin")
-        .saying("bond is not a suitable IPAM type"))
-}
-
 impl Conf {
-    fn validate_links(&self) -> Result<()> {
-        if let Some(index) = self.links.iter().position(|link| link.name.is_empty()) {
-            return Err(nameless(index));
+    /// What the keys say of the bond. Each key is checked, also against the mode.
+    fn settings(&self) -> Result<Bond> {
+        let word = &self.mode;
+        let mode = BondMode::of(word).ok_or_else(|| {
+            unknown("mode", word, BondMode::WORDS)
+                .saying(format_args!("bonding mode ({word}) is not supported"))
+        })?;
+        if !self.primary.is_empty() {
+            self.require_mode("primary", &["active-backup", "balance-tlb", "balance-alb"])?;
+            if !self.names().any(|name| name == self.primary) {
+                let problem = format_args!("{:?} is not one of links", self.primary);
+                return Err(Error::config("primary", problem).expecting("the name of one"));
+            }
         }
-        let number = self.links.len();
-        if number < 2 {
-            return Err(too_few(number));
+        let miimon = self.miimon()?;
+        let number = self.fail_over_mac;
+        let fail_over_mac = usize::try_from(number).ok().and_then(|at| FailOverMac::WORDS.get(at));
+        let fail_over_mac = fail_over_mac.ok_or_else(|| {
+            Error::out_of_range("failOverMac", number, 0..=2)
+                .saying(format_args!("FailOverMac mode should be 0, 1 or 2 actual: {number}"))
+        })?;
+        let policy = &self.xmit_hash_policy;
+        let xmit_hash_policy = word_if_given("xmitHashPolicy", policy).map_err(|e| {
+            e.saying(format_args!("xmitHashPolicy is not supported, actual: {policy}"))
+        })?;
+        let all_ports_active = switch("allSlavesActive", self.all_slaves_active)?;
+        let tlb_dynamic_lb = switch("tlbDynamicLb", self.tlb_dynamic_lb)?;
+        if tlb_dynamic_lb.is_some() {
+            self.require_mode("tlbDynamicLb", &["balance-tlb", "balance-alb"]).map_err(|e| {
+                e.saying(format_args!(
+                    "tlbDynamicLb is only supported in balance-tlb or balance-alb mode, actual: {word}"
+                ))
+            })?;
         }
-        self.names().enumerate().try_for_each(|(index, name)| self.refuse_repeated(index, name))
+        let lacp_rate = self.word_of_lacp("lacpRate", &self.lacp_rate)?;
+        let ad_select = self.word_of_lacp("adSelect", &self.ad_select)?;
+        if self.min_links != 0 {
+            self.require_mode("minLinks", &["802.3ad"])?;
+        }
+        Ok(Bond {
+            mode,
+            miimon: Some(miimon),
+            fail_over_mac: FailOverMac::of(fail_over_mac).filter(|_| number != 0),
+            xmit_hash_policy,
+            all_ports_active,
+            tlb_dynamic_lb,
+            lacp_rate,
+            ad_select,
+            min_links: Some(self.min_links).filter(|links| *links != 0),
+            arp_interval: Some(self.arp_interval).filter(|interval| *interval != 0),
+            arp_ip_targets: self.arp_targets()?,
+            primary: None,
+        })
     }
 
-    fn refuse_repeated(&self, index: usize, name: &str) -> Result<()> {
-        match self.names().position(|other| other == name) {
-            Some(first) if first < index => Err(repeated(index, name, first)),
-            _ => Ok(()),
+    /// One of the words of a setting of LACP, if given.
+    fn word_of_lacp<T: Word>(&self, path: &str, word: &str) -> Result<Option<T>> {
+        let value = word_if_given(path, word)?;
+        if value.is_some() {
+            self.require_mode(path, &["802.3ad"])?;
         }
+        Ok(value)
     }
 
-    /// The names of the links.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.links.iter().map(|link| link.name.as_str())
-    }
-
-    fn validate_mtu(&self) -> Result<()> {
-        if self.mtu == 0 || (MTU_LEAST..=MTU_MOST).contains(&self.mtu) {
+    /// Requires one of the modes for a key that has an effect in these only.
+    fn require_mode(&self, path: &str, modes: &[&str]) -> Result<()> {
+        let mode = self.mode.as_str();
+        if modes.contains(&mode) {
             return Ok(());
         }
-        let error = Error::out_of_range("mtu", self.mtu, [0..=0, MTU_LEAST..=MTU_MOST]);
-        Err(error
-            .saying(format_args!("invalid bond MTU value ({}), should be 68 or bigger", self.mtu)))
+        let expected = match modes {
+            [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+            modes => modes.concat(),
+        };
+        Err(Error::config(path, format_args!("it has no effect in mode {mode:?}"))
+            .expecting(format_args!("mode {expected}, or no such key")))
+    }
+
+    /// The looks at the carriers, which the kernel does not do beside ARP requests.
+    fn miimon(&self) -> Result<u32> {
+        let given = self.miimon.milliseconds()?;
+        if self.arp_interval == 0 {
+            return Ok(given.unwrap_or(MIIMON));
+        }
+        match given {
+            None | Some(0) => Ok(0),
+            Some(_) => Err(Error::exclusive("arpInterval", "miimon")),
+        }
+    }
+
+    fn arp_targets(&self) -> Result<Vec<Ipv4Addr>> {
+        let number = self.arp_ip_targets.len();
+        if self.arp_interval != 0 {
+            let modes = ["balance-rr", "active-backup", "balance-xor", "broadcast"];
+            self.require_mode("arpInterval", &modes)?;
+        }
+        match (self.arp_interval, number) {
+            (0, 0) | (1.., 1..=MOST_TARGETS) => (),
+            (0, _) => {
+                return Err(Error::missing("arpInterval", "milliseconds, beside arpIpTargets"));
+            }
+            (_, 0) => {
+                return Err(Error::missing("arpIpTargets", "IPv4 addresses, beside arpInterval"));
+            }
+            _ => {
+                return Err(Error::config("arpIpTargets", format_args!("{number} addresses"))
+                    .expecting(format_args!("{MOST_TARGETS} at most")));
+            }
+        }
+        let target = |(index, text): (usize, &String)| {
+            text.parse().map_err(|_| {
+                let path = format!("arpIpTargets[{index}]");
+                Error::config(path, format_args!("{text:?} is not an IPv4 address"))
+                    .expecting("one like 10.0.0.1")
+            })
+        };
+        self.arp_ip_targets.iter().enumerate().map(target).collect()
     }
 
     /// The MTU of the bond on these links; None for the kernel's, 1500.
@@ -144,24 +247,18 @@ impl Conf {
             let least = links.iter().map(|link| link.mtu).min();
             return Ok(least.filter(|mtu| *mtu < MTU_USUAL));
         }
-        match links.iter().find(|link| i64::from(link.mtu) < self.mtu) {
-            Some(smaller) => Err(self.above(smaller)),
-            None => Ok(u32::try_from(self.mtu).ok()),
-        }
-    }
-
-    fn above(&self, link: &Link) -> Error {
-        let Link { name, mtu: most, .. } = link;
+        let smaller = links.iter().find(|link| i64::from(link.mtu) < self.mtu);
+        let Some(Link { name, mtu: most, .. }) = smaller else { return Ok(self.mtu()) };
         let expected = format_args!("{MTU_LEAST} to {most}, the MTU of {name:?}, or 0");
-        Error::out_of_range("mtu", self.mtu, expected).saying(format_args!(
+        Err(Error::out_of_range("mtu", self.mtu, expected).saying(format_args!(
             "invalid MTU ({}). The requested MTU for bond is bigger than that of the slave link ({name}), slave MTU ({most})",
             self.mtu
-        ))
+        )))
     }
 
-    /// Whether the bond's hardware address changes with its active link.
-    pub fn follows_active_link(&self) -> bool {
-        self.fail_over_mac == 1
+    /// The names of the links.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().map(|link| link.name.as_str())
     }
 
     /// How the bond distributes packets.
@@ -183,160 +280,6 @@ impl Conf {
         let accept_ra = self.accept_ra;
         Plan { links: BONDS, birthplace: Birthplace::Container, spec, accept_ra }
     }
-
-    fn settings(&self) -> Result<Bond> {
-        let mode = self.read_mode()?;
-        self.validate_primary()?;
-        Ok(Bond {
-            mode,
-            miimon: Some(self.read_miimon()?),
-            fail_over_mac: self.read_fail_over_mac()?,
-            xmit_hash_policy: self.read_xmit_hash_policy()?,
-            all_ports_active: self.read_all_slaves_active()?,
-            tlb_dynamic_lb: self.read_tlb_dynamic_lb()?,
-            lacp_rate: self.of_lacp("lacpRate", &self.lacp_rate)?,
-            ad_select: self.of_lacp("adSelect", &self.ad_select)?,
-            min_links: self.read_min_links()?,
-            arp_interval: Some(self.arp_interval).filter(|interval| *interval != 0),
-            arp_ip_targets: self.read_targets()?,
-            primary: None,
-        })
-    }
-
-    fn read_mode(&self) -> Result<BondMode> {
-        let mode = &self.mode;
-        BondMode::of(mode).ok_or_else(|| {
-            unknown("mode", mode, BondMode::WORDS)
-                .saying(format_args!("bonding mode ({mode}) is not supported"))
-        })
-    }
-
-    fn read_fail_over_mac(&self) -> Result<Option<FailOverMac>> {
-        let number = self.fail_over_mac;
-        match usize::try_from(number).ok().and_then(|at| FailOverMac::WORDS.get(at)) {
-            Some(word) => Ok(FailOverMac::of(word).filter(|_| number != 0)),
-            None => Err(Error::out_of_range("failOverMac", number, 0..=2)
-                .saying(format_args!("FailOverMac mode should be 0, 1 or 2 actual: {number}"))),
-        }
-    }
-
-    fn read_xmit_hash_policy(&self) -> Result<Option<XmitHashPolicy>> {
-        let policy = &self.xmit_hash_policy;
-        word_if_given("xmitHashPolicy", policy).map_err(|e| {
-            e.saying(format_args!("xmitHashPolicy is not supported, actual: {policy}"))
-        })
-    }
-
-    fn read_all_slaves_active(&self) -> Result<Option<bool>> {
-        switch("allSlavesActive", self.all_slaves_active)
-    }
-
-    fn read_tlb_dynamic_lb(&self) -> Result<Option<bool>> {
-        let on = switch("tlbDynamicLb", self.tlb_dynamic_lb)?;
-        if on.is_some() && !["balance-tlb", "balance-alb"].contains(&self.mode.as_str()) {
-            let mode = &self.mode;
-            return Err(self.of_other_modes("tlbDynamicLb", "balance-tlb or balance-alb").saying(format_args!(
-                "tlbDynamicLb is only supported in balance-tlb or balance-alb mode, actual: {mode}"
-            )));
-        }
-        Ok(on)
-    }
-
-    /// One of the words of a setting of LACP, if given.
-    fn of_lacp<T: Word>(&self, path: &'static str, word: &str) -> Result<Option<T>> {
-        let value = word_if_given(path, word)?;
-        self.require_lacp(path, value.is_some())?;
-        Ok(value)
-    }
-
-    fn read_min_links(&self) -> Result<Option<u32>> {
-        let links = Some(self.min_links).filter(|links| *links != 0);
-        self.require_lacp("minLinks", links.is_some())?;
-        Ok(links)
-    }
-
-    fn require_lacp(&self, path: &'static str, is_given: bool) -> Result<()> {
-        if is_given && self.mode != "802.3ad" {
-            return Err(self.of_other_modes(path, "802.3ad"));
-        }
-        Ok(())
-    }
-
-    /// The error for a key that has an effect in other modes only.
-    fn of_other_modes(&self, path: &'static str, modes: &str) -> Error {
-        let problem = format_args!("it has no effect in mode {:?}", self.mode);
-        Error::config(path, problem).expecting(format_args!("mode {modes}, or no such key"))
-    }
-
-    fn validate_primary(&self) -> Result<()> {
-        let primary = &self.primary;
-        if primary.is_empty() {
-            return Ok(());
-        }
-        if !["active-backup", "balance-tlb", "balance-alb"].contains(&self.mode.as_str()) {
-            return Err(self.of_other_modes("primary", "active-backup, balance-tlb or balance-alb"));
-        }
-        if self.names().any(|name| name == primary) { Ok(()) } else { Err(foreign(primary)) }
-    }
-
-    /// The looks at the carriers, which the kernel does not do beside ARP requests.
-    fn read_miimon(&self) -> Result<u32> {
-        let given = self.miimon.milliseconds()?;
-        if self.arp_interval == 0 {
-            return Ok(given.unwrap_or(MIIMON));
-        }
-        match given {
-            None | Some(0) => Ok(0),
-            Some(_) => Err(Error::exclusive("arpInterval", "miimon")),
-        }
-    }
-
-    fn read_targets(&self) -> Result<Vec<Ipv4Addr>> {
-        let number = self.arp_ip_targets.len();
-        if self.arp_interval == 0 && number != 0 {
-            return Err(Error::missing("arpInterval", "milliseconds, beside arpIpTargets"));
-        }
-        if self.arp_interval != 0 {
-            self.require_arp(number)?;
-        }
-        self.arp_ip_targets.iter().enumerate().map(|(index, text)| target(index, text)).collect()
-    }
-
-    fn require_arp(&self, targets: usize) -> Result<()> {
-        if ["802.3ad", "balance-tlb", "balance-alb"].contains(&self.mode.as_str()) {
-            return Err(self.of_other_modes(
-                "arpInterval",
-                "balance-rr, active-backup, balance-xor or broadcast",
-            ));
-        }
-        match targets {
-            1..=MOST_TARGETS => Ok(()),
-            0 => Err(Error::missing("arpIpTargets", "IPv4 addresses, beside arpInterval")),
-            _ => Err(Error::config("arpIpTargets", format_args!("{targets} addresses"))
-                .expecting(format_args!("{MOST_TARGETS} at most"))),
-        }
-    }
-}
-
-fn nameless(index: usize) -> Error {
-    Error::missing(format_args!("links[{index}].name"), "the name of a link")
-        .saying("failed to find link name")
-}
-
-fn too_few(number: usize) -> Error {
-    Error::config("links", format_args!("{number} given"))
-        .expecting("two at least")
-        .saying(format_args!("bonding requires at least two links, we have {number}"))
-}
-
-fn repeated(index: usize, name: &str, first: usize) -> Error {
-    Error::config(format_args!("links[{index}].name"), format_args!("{name:?} is links[{first}]"))
-        .expecting("another link")
-}
-
-fn foreign(primary: &str) -> Error {
-    Error::config("primary", format_args!("{primary:?} is not one of links"))
-        .expecting("the name of one")
 }
 
 fn unknown(path: &str, word: &str, words: &'static [&'static str]) -> Error {
@@ -362,12 +305,4 @@ fn switch(path: &str, number: Option<i64>) -> Result<Option<bool>> {
         Some(number) => Err(Error::out_of_range(path, number, 0..=1)
             .saying(format_args!("{path} should be 0 or 1, actual: {number}"))),
     }
-}
-
-fn target(index: usize, text: &str) -> Result<Ipv4Addr> {
-    text.parse().map_err(|_| {
-        let path = format!("arpIpTargets[{index}]");
-        Error::config(path, format_args!("{text:?} is not an IPv4 address"))
-            .expecting("one like 10.0.0.1")
-    })
 }

@@ -20,34 +20,25 @@ pub enum Miimon {
 }
 
 impl Miimon {
-    /// The milliseconds, if given. Fails for what is no number of them.
+    /// The milliseconds, if given; the kernel's limit is an int. Fails for what is no number of them.
     pub fn milliseconds(&self) -> Result<Option<u32>> {
-        match self {
-            Miimon::Default => Ok(None),
-            Miimon::Number(number) => within(*number).map(Some),
-            Miimon::Text(text) => match text.parse() {
-                Ok(number) => within(number).map(Some),
-                Err(_) => Err(no_number(text)),
-            },
+        let number = match self {
+            Miimon::Default => return Ok(None),
+            Miimon::Number(number) => *number,
+            Miimon::Text(text) => text.parse().map_err(|_| {
+                Error::config("miimon", format_args!("{text:?} is not a number"))
+                    .expecting("milliseconds such as 100 or \"100\"")
+                    .saying(format_args!(
+                        "failed to convert bondMiimon value ({text}) to an int, error: strconv.Atoi: parsing {text:?}: invalid syntax"
+                    ))
+            })?,
+        };
+        let most = i64::from(i32::MAX);
+        match u32::try_from(number) {
+            Ok(fitting) if number <= most => Ok(Some(fitting)),
+            _ => Err(Error::out_of_range("miimon", number, 0..=most)),
         }
     }
-}
-
-/// The kernel's limit, an int.
-fn within(number: i64) -> Result<u32> {
-    let most = i64::from(i32::MAX);
-    match u32::try_from(number) {
-        Ok(fitting) if number <= most => Ok(fitting),
-        _ => Err(Error::out_of_range("miimon", number, 0..=most)),
-    }
-}
-
-fn no_number(text: &str) -> Error {
-    Error::config("miimon", format_args!("{text:?} is not a number"))
-        .expecting("milliseconds such as 100 or \"100\"")
-        .saying(format_args!(
-            "failed to convert bondMiimon value ({text}) to an int, error: strconv.Atoi: parsing {text:?}: invalid syntax"
-        ))
 }
 
 impl<'de> Deserialize<'de> for Miimon {

@@ -43,7 +43,8 @@ impl Plugin for Bond {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         container_link::require_free_name(at)?;
-        returning::finish_earlier(cx, at)?;
+        // What an ADD of this attachment took that had no DEL.
+        returning::leave_recorded(cx, &Detachment::from(at))?;
         let links = ports::find(cx, conf, at)?;
         let mtu = conf.mtu_on(&links)?;
         let result = transaction(|rb| {

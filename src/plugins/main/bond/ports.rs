@@ -6,10 +6,10 @@ use super::conf::Conf;
 use super::returning::{self, Kept, Own};
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::netlink::{Link, LinkChange};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::moved_link::{self, Identity, Lent, Links};
+use crate::steps::moved_link::{self, Lent, Links};
 
 /// Finds the links of the configuration, on the host or in the container. Changes nothing.
 pub fn find(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<Link>> {
@@ -34,63 +34,45 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
-        let is_inside = self.conf.links_in_container;
-        let place = if is_inside { at.netlink()? } else { cx.host()? };
-        let link = place.find_link(self.name)?.ok_or_else(|| self.not_found())?;
-        if link.master.is_some() {
-            return Err(self.has_master());
+        let name = self.name;
+        if self.conf.links_in_container {
+            let link = at.netlink()?.find_link(name)?.ok_or_else(|| {
+                self.not_a_link_of("container").saying(format_args!(
+                    "failed to confirm that link ({name}) exists, error: Link not found"
+                ))
+            })?;
+            return self.require_no_master(link);
         }
-        if !is_inside {
-            self.require_free_name(at.netlink()?, &link)?;
-        }
-        Ok(link)
-    }
-
-    /// The device keeps its name in the container.
-    fn require_free_name(&self, container: &Netlink, device: &Link) -> Result<()> {
-        match container.find_link(&device.name)? {
-            Some(other) => Err(self.name_taken(&other)),
-            None => Ok(()),
-        }
-    }
-
-    fn name_taken(&self, by: &Link) -> Error {
-        let msg = format!(
-            "failed to move link interface to container netns {:?}: file exists",
-            self.name
-        );
-        Error::new(Code::CONFLICT, self.moving(&msg)).with_details(format_args!(
+        let link = cx.host()?.find_link(name)?.ok_or_else(|| {
+            let why = format!("failed to lookup link interface {name:?}: Link not found");
+            self.not_a_link_of("host")
+                .with_details("a link that is in a container already is not on the host")
+                .saying(self.moving(&why))
+        })?;
+        let link = self.require_no_master(link)?;
+        // The device keeps its name in the container.
+        let Some(other) = at.netlink()?.find_link(&link.name)? else { return Ok(link) };
+        let why = format!("failed to move link interface to container netns {name:?}: file exists");
+        Err(Error::new(Code::CONFLICT, self.moving(&why)).with_details(format_args!(
             "links[{}].name: the container has a {} of this name, with address {}; rename one of the two",
             self.index,
-            by.kind_text(),
-            by.mac()
-        ))
-    }
-
-    fn not_found(&self) -> Error {
-        let name = self.name;
-        let mistake = self
-            .mistake(format_args!("is not a link of the {}", self.place()))
-            .expecting("the name of one");
-        if self.conf.links_in_container {
-            return mistake.saying(format_args!(
-                "failed to confirm that link ({name}) exists, error: Link not found"
-            ));
-        }
-        let why = format!("failed to lookup link interface {name:?}: Link not found");
-        mistake
-            .with_details("a link that is in a container already is not on the host")
-            .saying(self.moving(&why))
+            other.kind_text(),
+            other.mac()
+        )))
     }
 
     /// A link leaves its bridge, bond or VRF when it moves, and would not come back to it.
-    fn has_master(&self) -> Error {
-        self.mistake("is a port of another link")
-            .expecting("a link without a master: take it out of its bridge, bond or VRF first")
+    fn require_no_master(&self, link: Link) -> Result<Link> {
+        if link.master.is_none() {
+            return Ok(link);
+        }
+        Err(self
+            .mistake("is a port of another link")
+            .expecting("a link without a master: take it out of its bridge, bond or VRF first"))
     }
 
-    fn place(&self) -> &'static str {
-        if self.conf.links_in_container { "container" } else { "host" }
+    fn not_a_link_of(&self, place: &str) -> Error {
+        self.mistake(format_args!("is not a link of the {place}")).expecting("the name of one")
     }
 
     fn mistake(&self, problem: impl fmt::Display) -> Error {
@@ -119,24 +101,31 @@ pub fn take<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<Vec<Link>> {
     if conf.links_in_container {
-        keep_own(cx, at, links, rb)?;
+        let container = at.netlink()?;
+        let own = links.iter().map(|link| Own::of(container, link)).collect::<Result<_>>()?;
+        record(cx, at, &Kept { own, ..Kept::default() }, rb)?;
         return Ok(links.to_vec());
     }
-    let moving = Moving::of(cx, links)?;
-    record(cx, at, &moving.kept()?, rb)?;
-    moving.all(at)
-}
-
-/// Records links of the container.
-fn keep_own<'a>(
-    cx: &'a Context<'_>,
-    at: &'a Attachment,
-    links: &[Link],
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let container = at.netlink()?;
-    let own: Result<_> = links.iter().map(|link| Own::of(container, link)).collect();
-    record(cx, at, &Kept { own: own?, ..Kept::default() }, rb)
+    let host = Links::of_host(cx)?;
+    let mut devices = vec![];
+    for link in links {
+        let identity = host.identify(link)?;
+        let device = moved_link::settle_returned(host.netlink(), link.clone(), &identity)?;
+        let lent = Lent::of(host.netlink(), &device, identity)?;
+        devices.push((device, lent));
+    }
+    let lent = devices.iter().map(|(_, lent)| lent.clone()).collect();
+    record(cx, at, &Kept { devices: lent, ..Kept::default() }, rb)?;
+    let mut moved = vec![];
+    for (device, lent) in devices {
+        let name = &device.name;
+        moved_link::move_in(host.netlink(), at.netns()?, &device, name).map_err(|e| {
+            e.worded(format_args!("failed to move link interface to container netns {name:?}"))
+        })?;
+        moved_link::forget_others(&lent.identity, returning::RECORDS, &at.key)?;
+        moved.push(at.netlink()?.link(name)?);
+    }
+    Ok(moved)
 }
 
 /// Writes the record before anything moves, with the undo for all of it.
@@ -151,82 +140,25 @@ fn record<'a>(
     Ok(())
 }
 
-/// Devices of the host that move into a container.
-struct Moving<'a> {
-    host: Links<'a>,
-    devices: Vec<(Link, Identity)>,
-}
-
-impl<'a> Moving<'a> {
-    fn of(cx: &'a Context<'_>, links: &[Link]) -> Result<Moving<'a>> {
-        let host = Links::of_host(cx)?;
-        let mut devices = vec![];
-        for link in links {
-            let identity = host.identify(link)?;
-            let device = moved_link::settle_returned(host.netlink(), link.clone(), &identity)?;
-            devices.push((device, identity));
-        }
-        Ok(Moving { host, devices })
-    }
-
-    fn kept(&self) -> Result<Kept> {
-        let of_device = |(device, identity): &(Link, Identity)| {
-            Lent::of(self.host.netlink(), device, identity.clone())
-        };
-        let devices: Result<_> = self.devices.iter().map(of_device).collect();
-        Ok(Kept { devices: devices?, ..Kept::default() })
-    }
-
-    fn all(&self, at: &Attachment) -> Result<Vec<Link>> {
-        self.devices.iter().map(|(device, identity)| self.one(at, device, identity)).collect()
-    }
-
-    fn one(&self, at: &Attachment, device: &Link, identity: &Identity) -> Result<Link> {
-        let moved = moved_link::move_in(self.host.netlink(), at.netns()?, device, &device.name);
-        moved.map_err(|e| {
-            e.worded(format_args!(
-                "failed to move link interface to container netns {:?}",
-                device.name
-            ))
-        })?;
-        moved_link::forget_others(identity, returning::RECORDS, &at.key)?;
-        at.netlink()?.link(&device.name)
-    }
-}
-
 /// Makes the links ports of the bond.
 pub fn enslave(at: &Attachment, bond: &Link, links: &[Link]) -> Result<()> {
     let container = at.netlink()?;
     for (index, link) in links.iter().enumerate() {
-        let is_double = links[..index].iter().any(|other| other.mac == link.mac);
-        let port = Port { container, link, is_double };
-        port.join(bond).map_err(|e| e.context(format_args!("bond {:?}", link.name)))?;
-    }
-    Ok(())
-}
-
-/// A link that becomes a port.
-struct Port<'a> {
-    container: &'a Netlink,
-    link: &'a Link,
-    /// Whether a port before it has its hardware address.
-    is_double: bool,
-}
-
-impl Port<'_> {
-    fn join(&self, bond: &Link) -> Result<()> {
+        let mut changes = vec![];
         // The kernel enslaves only links that are down.
-        if self.link.up {
-            self.change(LinkChange { up: Some(false), ..LinkChange::default() })?;
+        if link.up {
+            changes.push(LinkChange { up: Some(false), ..LinkChange::default() });
         }
-        if self.is_double {
-            self.change(LinkChange { mac: Some(MacAddr::random()), ..LinkChange::default() })?;
+        let is_double = links[..index].iter().any(|other| other.mac == link.mac);
+        if is_double {
+            changes.push(LinkChange { mac: Some(MacAddr::random()), ..LinkChange::default() });
         }
         // The kernel sets its ports up.
-        self.change(LinkChange { master: Some(bond.index), ..LinkChange::default() })
+        changes.push(LinkChange { master: Some(bond.index), ..LinkChange::default() });
+        let mut changes = changes.iter();
+        changes
+            .try_for_each(|change| container.change_link(link, change))
+            .map_err(|e| e.context(format_args!("bond {:?}", link.name)))?;
     }
-
-    fn change(&self, change: LinkChange<'_>) -> Result<()> {
-        self.container.change_link(self.link, &change)
-    }
+    Ok(())
 }
