@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{BridgeSpec, Link};
+use crate::net::netlink::Link;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::backend::Backend;
@@ -64,19 +64,6 @@ fn cni0() -> String {
     "cni0".into()
 }
 
-fn validate_groups(mask: i64) -> Result<()> {
-    if !(0..=GROUPS).contains(&mask) {
-        return Err(Error::out_of_range("groupFwdMask", mask, 0..=GROUPS));
-    }
-    let bits = REFUSED_GROUPS.iter().filter(|(bit, _)| mask & (1 << bit) != 0);
-    let refused: Vec<String> = bits.map(|(bit, use_of)| format!("bit {bit} ({use_of})")).collect();
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let problem = format_args!("{mask} has {}, which the kernel refuses", refused.join(", "));
-    Err(Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only"))
-}
-
 /// The error of `fastPath` on a bridge that only switches.
 fn needless_fast_path(lacking: &str) -> Error {
     let problem =
@@ -129,7 +116,17 @@ impl PluginConf for Conf {
             return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
                 .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
         }
-        validate_groups(self.group_fwd_mask)?;
+        let mask = self.group_fwd_mask;
+        if !(0..=GROUPS).contains(&mask) {
+            return Err(Error::out_of_range("groupFwdMask", mask, 0..=GROUPS));
+        }
+        let bits = REFUSED_GROUPS.iter().filter(|(bit, _)| mask & (1 << bit) != 0);
+        let refused: Vec<String> = bits.map(|(bit, of)| format!("bit {bit} ({of})")).collect();
+        if !refused.is_empty() {
+            let problem =
+                format_args!("{mask} has {}, which the kernel refuses", refused.join(", "));
+            return Err(Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only"));
+        }
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }
@@ -217,18 +214,8 @@ impl Conf {
     }
 
     /// The configured MTU, if any.
-    fn mtu(&self) -> Option<u32> {
+    pub fn mtu(&self) -> Option<u32> {
         Some(self.mtu).filter(|mtu| *mtu != 0)
-    }
-
-    /// The bridge with this hardware address.
-    pub fn bridge_spec(&self, mac: MacAddr) -> BridgeSpec<'_> {
-        BridgeSpec {
-            name: &self.bridge,
-            mtu: self.mtu(),
-            mac: Some(mac),
-            vlan_filtering: self.vlan != 0 || self.vlan_trunk.is_some(),
-        }
     }
 
     /// The requested properties of the veth pair.

@@ -1,10 +1,11 @@
 //! The bridge itself: it is created or found, and set up; a failed ADD restores or deletes it.
 
+use super::conf::Conf;
 use super::guard;
 use super::member::Member;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::netlink::{BridgeSpec, Link, LinkChange, Netlink};
 use crate::rollback::Rollback;
 use crate::steps::router_advertisements;
 
@@ -31,7 +32,10 @@ impl<'a> Member<'a> {
         // not created here, and set it down again when it fails. With an address of its own the
         // bridge does not take that of one port or another, which neighbours would have to learn
         // again each time.
-        match host.create_bridge(&self.conf.bridge_spec(mac)) {
+        let Conf { vlan, vlan_trunk, .. } = self.conf;
+        let vlan_filtering = *vlan != 0 || vlan_trunk.is_some();
+        let spec = BridgeSpec { name, mtu: self.conf.mtu(), mac: Some(mac), vlan_filtering };
+        match host.create_bridge(&spec) {
             Err(e) if e.is_exists() => return host.link(name), // lost race with another ADD
             created => {
                 let failure =
@@ -70,7 +74,11 @@ impl<'a> Member<'a> {
         let promisc = change.promisc.map(|promisc| !promisc);
         let before = Before { link: bridge.clone(), promisc, accept_ra, ports };
         rb.undo(format_args!("restore bridge {:?}", bridge.name), move || {
-            guard::undo(self.cx.handles(), || before.has_new_ports(host), || before.restore(host))
+            let has_new_ports = || {
+                let ports = host.ports(&before.link)?;
+                Ok(ports.iter().any(|port| !before.ports.contains(&port.index)))
+            };
+            guard::undo(self.cx.handles(), has_new_ports, || before.restore(host))
         });
         if accepts_advertisements {
             router_advertisements::ignore(&bridge.name)?;
@@ -123,9 +131,5 @@ impl Before {
             errors.push(router_advertisements::restore(&self.link.name, accept_ra));
         }
         errors.finish()
-    }
-
-    fn has_new_ports(&self, host: &Netlink) -> Result<bool> {
-        Ok(host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)))
     }
 }

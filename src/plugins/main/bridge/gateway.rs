@@ -158,7 +158,8 @@ struct Gateway<'a> {
 
 impl<'a> Gateway<'a> {
     fn ensure_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        let present = self.host.addresses(&self.link)?;
+        let Gateway { host, ref link, .. } = *self;
+        let present = host.addresses(link)?;
         if present.iter().any(|address| address.net == net) {
             return Ok(());
         }
@@ -171,9 +172,19 @@ impl<'a> Gateway<'a> {
             if !self.member.conf.force_address {
                 return Err(self.conflict(other, net));
             }
-            self.delete_address(other, rb)?;
+            host.delete_address(link, other)?;
+            let what = format!("restore address {other} of {:?}", link.name);
+            self.undo(rb, what, move |host, link| host.add_address(link, other, AT_ONCE));
         }
-        self.add_address(net, rb)
+        match host.add_address(link, net, AT_ONCE) {
+            Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
+            added => added.map_err(|e| {
+                e.worded(format_args!("could not add IP address {net} to {:?}", link.name))
+            })?,
+        }
+        let what = format!("delete address {net} of {:?}", link.name);
+        self.undo(rb, what, move |host, link| host.delete_address(link, net));
+        self.pin_mac()
     }
 
     fn conflict(&self, other: IpNet, net: IpNet) -> Error {
@@ -188,26 +199,6 @@ impl<'a> Gateway<'a> {
             "what is on it may have that as its gateway: use another bridge, or that subnet"
         };
         Error::new(Code::CONFLICT, msg).with_details(format_args!("it has {other}; {remedy}"))
-    }
-
-    fn delete_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        self.host.delete_address(&self.link, net)?;
-        let what = format!("restore address {net} of {:?}", self.link.name);
-        self.undo(rb, what, move |host, link| host.add_address(link, net, AT_ONCE));
-        Ok(())
-    }
-
-    fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        match self.host.add_address(&self.link, net, AT_ONCE) {
-            Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
-            added => added.map_err(|e| {
-                let name = &self.link.name;
-                e.worded(format_args!("could not add IP address {net} to {name:?}"))
-            })?,
-        }
-        let what = format!("delete address {net} of {:?}", self.link.name);
-        self.undo(rb, what, move |host, link| host.delete_address(link, net));
-        self.pin_mac()
     }
 
     /// A bridge takes the lowest hardware address of its ports unless one is set, and then
@@ -277,13 +268,29 @@ impl<'a> VlanInterface<'a> {
         Some(VlanInterface { member, bridge: bridge.clone(), name })
     }
 
+    /// Finds the interface or creates it, makes the other end a port in the VLAN and sets the
+    /// interface up. That is the last step, so an interface that is down is incomplete: another ADD
+    /// is creating it, or was killed before the end. An interface that we did not create is left
+    /// alone, except that it ignores router advertisements.
     fn ensure(&self, rb: &mut Rollback<'a>) -> Result<Link> {
-        let link = match self.member.host()?.find_link(&self.name)? {
+        let host = self.member.host()?;
+        let link = match host.find_link(&self.name)? {
             Some(found) => found,
             None => self.create(rb)?,
         };
-        self.ignore_advertisements(&link, rb)?;
-        self.connect(&link)?;
+        // Before the link is up: the containers of the VLAN can reach it.
+        if let Some(before) = router_advertisements::accepted_by(&link.name)? {
+            let name = link.name.clone();
+            let what = format!("restore accept_ra of {name:?}");
+            self.undo(rb, what, move || router_advertisements::restore(&name, &before));
+            router_advertisements::ignore(&link.name)?;
+        }
+        if let Some(peer) = find_peer(host, &link)?
+            && (!link.up || peer.master != Some(self.bridge.index))
+        {
+            self.make_port(host, &peer)?;
+            host.set_up(&link)?;
+        }
         Ok(link)
     }
 
@@ -305,29 +312,6 @@ impl<'a> VlanInterface<'a> {
         let what = format!("delete link {:?}", self.name);
         self.undo(rb, what, move || host.delete_link(index));
         Ok(link)
-    }
-
-    /// Must run before the link is up: the containers of the VLAN can reach it.
-    fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
-        let Some(before) = router_advertisements::accepted_by(&link.name)? else { return Ok(()) };
-        let name = link.name.clone();
-        let what = format!("restore accept_ra of {name:?}");
-        self.undo(rb, what, move || router_advertisements::restore(&name, &before));
-        router_advertisements::ignore(&link.name)
-    }
-
-    /// Makes the other end a port in the VLAN and sets the interface up. That is the last step, so
-    /// an interface that is down is incomplete: another ADD is creating it, or was killed before
-    /// the end. An interface that we did not create is left alone.
-    fn connect(&self, link: &Link) -> Result<()> {
-        let host = self.member.host()?;
-        match find_peer(host, link)? {
-            Some(peer) if !link.up || peer.master != Some(self.bridge.index) => {
-                self.make_port(host, &peer)?;
-                host.set_up(link)
-            }
-            _ => Ok(()),
-        }
     }
 
     fn make_port(&self, host: &Netlink, peer: &Link) -> Result<()> {

@@ -131,7 +131,13 @@ impl<'a> Member<'a> {
     }
 
     fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
-        let (bridge, pair) = self.join(rb)?;
+        // The guard keeps the undo of another ADD from deleting the bridge until the port exists.
+        let guard = guard::joining(self.cx.deadline())?;
+        let bridge = self.ensure_bridge(None, rb)?;
+        let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
+        // From here on the bridge is as it was before it had the port.
+        let bridge = port::attach(self, bridge, &pair.host, rb)?;
+        drop(guard);
         let mut result = AddResult::default();
         let seen = self.seeing(&result, Some(&bridge), Some(&pair.host), None);
         seen.before_addresses(Some(pair.mac.clone())).make(self.target(), rb)?;
@@ -145,17 +151,6 @@ impl<'a> Member<'a> {
         let host_end = self.carrying(&bridge, &pair.host.name)?;
         result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
         Ok(result)
-    }
-
-    /// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and
-    /// the pair; its end on the host is the port. The guard keeps the undo of another ADD from deleting
-    /// the bridge until the port exists.
-    fn join(self, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
-        let _guard = guard::joining(self.cx.deadline())?;
-        let bridge = self.ensure_bridge(None, rb)?;
-        let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
-        let bridge = port::attach(self, bridge, &pair.host, rb)?;
-        Ok((bridge, pair))
     }
 
     /// Compares prevResult with the kernel; stops where a link is missing that the rest needs.

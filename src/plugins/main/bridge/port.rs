@@ -21,8 +21,25 @@ pub fn attach<'a>(
 ) -> Result<Link> {
     router_advertisements::ignore(&port.name)?;
     let bridge = join(member, bridge, port, rb)?;
-    set_flags(member, port)?;
-    set_vlans(member, &bridge, port)?;
+    let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
+    let host = member.host()?;
+    // A new link has no flags. A repair may find some that the configuration does not have, and the
+    // kernel resets those of a port of another bridge.
+    let found = match port.master {
+        None => (false, false),
+        Some(_) => host.link(&port.name).map(|port| (port.hairpin, port.isolated))?,
+    };
+    if found != (hairpin_mode, port_isolation) {
+        host.set_port(port, hairpin_mode, port_isolation)?;
+    }
+    let plan = vlan::plan(member.conf);
+    if !plan.is_empty() && !bridge.vlan_filtering {
+        let name = &bridge.name;
+        warn(format_args!(
+            "bridge {name:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set"
+        ));
+    }
+    vlan::set(host, port, &plan, member.conf.left_vlan(&bridge))?;
     Ok(bridge)
 }
 
@@ -51,32 +68,6 @@ pub fn verify(member: Member<'_>, port: &Link, bridge: &Link) -> Result<()> {
 /// The error in the reference's words for a bridge without the port.
 pub fn no_port(reason: Error, bridge: &str) -> Error {
     reason.saying(format_args!("CNI veth created for bridge {bridge} was not found"))
-}
-
-fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {
-    let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
-    let host = member.host()?;
-    // A new link has no flags. A repair may find some that the configuration does not have, and the
-    // kernel resets those of a port of another bridge.
-    let found = match port.master {
-        None => (false, false),
-        Some(_) => host.link(&port.name).map(|port| (port.hairpin, port.isolated))?,
-    };
-    if found != (hairpin_mode, port_isolation) {
-        host.set_port(port, hairpin_mode, port_isolation)?;
-    }
-    Ok(())
-}
-
-fn set_vlans(member: Member<'_>, bridge: &Link, port: &Link) -> Result<()> {
-    let plan = vlan::plan(member.conf);
-    if !plan.is_empty() && !bridge.vlan_filtering {
-        let name = &bridge.name;
-        warn(format_args!(
-            "bridge {name:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set"
-        ));
-    }
-    vlan::set(member.host()?, port, &plan, member.conf.left_vlan(bridge))
 }
 
 /// Makes the host's end a port. A bridge that another ADD created is deleted by that ADD's rollback

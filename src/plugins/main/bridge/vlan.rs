@@ -22,20 +22,16 @@ pub fn plan(conf: &Conf) -> Vec<VlanRange> {
     // intend that.
     tagged.remove(&native);
     let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
-    all.extend(ranges(tagged));
-    all
-}
-
-/// Joins neighbouring ids into ranges: the kernel takes a range in one message.
-fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
-    let mut ranges: Vec<VlanRange> = vec![];
-    for id in ids {
-        match ranges.last_mut() {
-            Some(range) if range.last + 1 == id => range.last = id,
-            _ => ranges.push(VlanRange::one(id, VlanFlags::Tagged)),
+    // Joins neighbouring ids: the kernel takes a range in one message.
+    for id in tagged {
+        match all.last_mut() {
+            Some(range) if range.flags == VlanFlags::Tagged && range.last + 1 == id => {
+                range.last = id;
+            }
+            _ => all.push(VlanRange::one(id, VlanFlags::Tagged)),
         }
     }
-    ranges
+    all
 }
 
 /// Makes the port a member of these VLANs, and removes it from the one that it `leaves`.
