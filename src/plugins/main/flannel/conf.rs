@@ -72,8 +72,28 @@ impl PluginConf for Conf {
 
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         routes(cx.config)?;
-        self.validate_timeout()?;
-        self.validate_delegate()
+        let seconds = self.subnet_file_timeout;
+        if !TIMEOUT.contains(&i64::from(seconds)) {
+            return Err(Error::out_of_range("subnetFileTimeout", seconds, TIMEOUT));
+        }
+        if self.delegate.get("type").is_some_and(|kind| kind.as_str().is_none()) {
+            return Err(Error::config("delegate.type", "it is no string")
+                .saying("'delegate' dictionary, if present, must have (string) 'type' field"));
+        }
+        if let Some(key) = ["name", "ipam"].into_iter().find(|key| self.delegate.contains_key(*key))
+        {
+            let sentence = format!(
+                "'delegate' dictionary must not have '{key}' field, it'll be set by flannel"
+            );
+            return Err(
+                Error::config(format_args!("delegate.{key}"), "flannel sets it").saying(sentence)
+            );
+        }
+        if self.delegate_type() == "flannel" {
+            return Err(Error::config("delegate.type", "flannel would run itself")
+                .expecting("a plugin that creates the interface"));
+        }
+        Ok(())
     }
 }
 
@@ -87,35 +107,4 @@ impl Conf {
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.subnet_file_timeout.into())
     }
-
-    fn validate_timeout(&self) -> Result<()> {
-        let seconds = self.subnet_file_timeout;
-        match TIMEOUT.contains(&i64::from(seconds)) {
-            true => Ok(()),
-            false => Err(Error::out_of_range("subnetFileTimeout", seconds, TIMEOUT)),
-        }
-    }
-
-    fn validate_delegate(&self) -> Result<()> {
-        if self.delegate.get("type").is_some_and(|kind| kind.as_str().is_none()) {
-            return Err(Error::config("delegate.type", "it is no string")
-                .saying("'delegate' dictionary, if present, must have (string) 'type' field"));
-        }
-        for key in ["name", "ipam"] {
-            if self.delegate.contains_key(key) {
-                return Err(set_by_flannel(key));
-            }
-        }
-        match self.delegate_type() {
-            "flannel" => Err(Error::config("delegate.type", "flannel would run itself")
-                .expecting("a plugin that creates the interface")),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn set_by_flannel(key: &str) -> Error {
-    Error::config(format_args!("delegate.{key}"), "flannel sets it").saying(format_args!(
-        "'delegate' dictionary must not have '{key}' field, it'll be set by flannel"
-    ))
 }

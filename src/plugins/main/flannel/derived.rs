@@ -20,7 +20,14 @@ pub fn of_add(config: &Config, conf: &Conf, env: &SubnetEnv) -> Result<Config> {
     if conf.delegate_type() == "bridge" {
         set_if_absent(&mut made, "isGateway", Value::Bool(true));
     }
-    put(&mut made, "ipam", ipam_of_add(config, env)?);
+    let mut ipam = begun_ipam(config);
+    let range = |net: &IpNet| Value::object([("subnet", Value::text(net.to_string()))]);
+    let sets = env.subnets.iter().map(|net| Value::Array(vec![range(net)]));
+    put(&mut ipam, "ranges", Value::Array(sets.collect()));
+    let mut routes = routes(config)?;
+    routes.extend(env.networks.iter().map(|net| Route::to(*net)));
+    put(&mut ipam, "routes", Value::of(&routes));
+    put(&mut made, "ipam", ipam);
     finished(made)
 }
 
@@ -65,17 +72,6 @@ fn begun_ipam(config: &Config) -> Value {
     let mut ipam = object(config, "ipam");
     set_if_absent(&mut ipam, "type", Value::text(USUAL_IPAM));
     ipam
-}
-
-fn ipam_of_add(config: &Config, env: &SubnetEnv) -> Result<Value> {
-    let mut ipam = begun_ipam(config);
-    let range = |net: &IpNet| Value::object([("subnet", Value::text(net.to_string()))]);
-    let sets = env.subnets.iter().map(|net| Value::Array(vec![range(net)]));
-    put(&mut ipam, "ranges", Value::Array(sets.collect()));
-    let mut routes = routes(config)?;
-    routes.extend(env.networks.iter().map(|net| Route::to(*net)));
-    put(&mut ipam, "routes", Value::of(&routes));
-    Ok(ipam)
 }
 
 fn finished(made: Value) -> Result<Config> {

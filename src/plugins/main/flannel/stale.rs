@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::subnet_env::SubnetEnv;
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::Netlink;
 
 /// The links of flanneld's backends: vxlan and geneve with their usual VNI, wireguard, ipip and udp.
 /// Each is looked up by its name: a list of all links would take longer with every container.
@@ -14,27 +14,18 @@ const LINKS: [&str; 6] =
 /// Fails if a link of flanneld has an address of the network that is in none of the node's subnets.
 /// Backends without a link, such as host-gw, show nothing, nor does a link of another name.
 pub fn refuse(host: &Netlink, env: &SubnetEnv) -> Result<()> {
-    LINKS.iter().try_for_each(|name| match host.find_link(name)? {
-        Some(link) => refuse_by(host, &link, env),
-        None => Ok(()),
-    })
-}
-
-fn refuse_by(host: &Netlink, link: &Link, env: &SubnetEnv) -> Result<()> {
-    other_subnet(host, link, env)?.map_or(Ok(()), |other| Err(stale(link, other)))
-}
-
-fn other_subnet(host: &Netlink, link: &Link, env: &SubnetEnv) -> Result<Option<IpNet>> {
-    let is_in = |all: &[IpNet], net: &IpNet| all.iter().any(|one| one.contains(&net.addr()));
-    let addresses = host.addresses(link)?.into_iter().map(|address| address.net);
-    let mut foreign = addresses.filter(|net| is_in(&env.networks, net));
-    Ok(foreign.find(|net| !is_in(&env.subnets, net)))
-}
-
-fn stale(link: &Link, other: IpNet) -> Error {
-    Error::new(
-        Code::TRY_AGAIN,
-        format!("subnet.env is stale: link {:?} has address {}", link.name, other.addr()),
-    )
-    .with_details("flanneld has another subnet by now, and writes the file when it starts")
+    let is_in = |all: &[IpNet], net: IpNet| all.iter().any(|one| one.contains(&net.addr()));
+    for name in LINKS {
+        let Some(link) = host.find_link(name)? else { continue };
+        let mut nets = host.addresses(&link)?.into_iter().map(|address| address.net);
+        let is_other = |net: &IpNet| is_in(&env.networks, *net) && !is_in(&env.subnets, *net);
+        if let Some(other) = nets.find(is_other) {
+            let address = other.addr();
+            let msg = format!("subnet.env is stale: link {:?} has address {address}", link.name);
+            return Err(Error::new(Code::TRY_AGAIN, msg).with_details(
+                "flanneld has another subnet by now, and writes the file when it starts",
+            ));
+        }
+    }
+    Ok(())
 }

@@ -43,24 +43,47 @@ const IPMASQ: &str = "FLANNEL_IPMASQ";
 impl SubnetEnv {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<SubnetEnv> {
-        let text = plain_file::read_of_others(path, LIMIT).map_err(|e| unreadable(path, &e))?;
-        SubnetEnv::parse(&String::from_utf8_lossy(&text), path)
+        let place = path.display();
+        match plain_file::read_of_others(path, LIMIT) {
+            Ok(text) => SubnetEnv::parse(&String::from_utf8_lossy(&text), path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let reason = format!("open {place}: no such file or directory");
+                Err(failed(Code::TRY_AGAIN, &reason).with_details(
+                    "flanneld writes the file when it has the node's subnet, and k3s's agent when its own flannel starts",
+                ))
+            }
+            Err(e) => Err(failed(Code::IO, &Error::io(format_args!("open {place}"), &e).msg)),
+        }
     }
 
     /// Reads the file's text.
     pub fn parse(text: &str, path: &Path) -> Result<SubnetEnv> {
+        let place = path.display();
         let mut lines = Lines::default();
-        for (index, line) in text.lines().enumerate() {
-            lines.take(line).map_err(|problem| wrong_line(path, index + 1, &problem))?;
+        for (number, line) in (1..).zip(text.lines()) {
+            lines.take(line).map_err(|problem| {
+                failed(Code::INVALID_CONFIG, &problem)
+                    .with_details(format_args!("line {number} of {place}"))
+            })?;
         }
-        lines.finish().map_err(|missing| incomplete(path, &missing))
+        // flanneld renames the whole file into its place; another writer may be at work.
+        lines
+            .finish()
+            .map_err(|missing| failed(Code::TRY_AGAIN, &format!("{place} is missing {missing}")))
     }
 }
 
 impl Lines {
     /// Takes a line; one with another name is passed over.
     fn take(&mut self, line: &str) -> Result<(), String> {
-        let Some((name, value)) = line.split_once('=') else { return refuse_bare(line) };
+        let Some((name, value)) = line.split_once('=') else {
+            // The original panics at one of the names without `=`.
+            let mut known = NETWORKS.iter().chain(&SUBNETS).chain([&MTU, &IPMASQ]);
+            return match known.find(|name| **name == line) {
+                Some(name) => Err(format!("{name} has no value, expected {name}=")),
+                None => Ok(()),
+            };
+        };
         for family in [0, 1] {
             if name == NETWORKS[family] {
                 self.networks[family] = Some(networks(value)?);
@@ -100,15 +123,6 @@ impl Lines {
     }
 }
 
-/// The original panics at one of the names without `=`.
-fn refuse_bare(line: &str) -> Result<(), String> {
-    let known = NETWORKS.iter().chain(&SUBNETS).chain([&MTU, &IPMASQ]);
-    match known.into_iter().find(|name| **name == line) {
-        Some(name) => Err(format!("{name} has no value, expected {name}=")),
-        None => Ok(()),
-    }
-}
-
 fn networks(list: &str) -> Result<Vec<IpNet>, String> {
     let mut found = vec![];
     for text in list.split(',') {
@@ -138,25 +152,4 @@ fn failed(code: Code, reason: &str) -> Error {
         "failed to load flannel 'subnet.env' file: {reason}. Check the flannel pod log for this node."
     );
     Error::new(code, sentence)
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    if error.kind() != io::ErrorKind::NotFound {
-        let why = Error::io(format_args!("open {}", path.display()), error);
-        return failed(Code::IO, &why.msg);
-    }
-    let reason = format!("open {}: no such file or directory", path.display());
-    failed(Code::TRY_AGAIN, &reason).with_details(
-        "flanneld writes the file when it has the node's subnet, and k3s's agent when its own flannel starts",
-    )
-}
-
-/// flanneld renames the whole file into its place; another writer may be at work.
-fn incomplete(path: &Path, missing: &str) -> Error {
-    failed(Code::TRY_AGAIN, &format!("{} is missing {missing}", path.display()))
-}
-
-fn wrong_line(path: &Path, line: usize, problem: &str) -> Error {
-    failed(Code::INVALID_CONFIG, problem)
-        .with_details(format_args!("line {line} of {}", path.display()))
 }
