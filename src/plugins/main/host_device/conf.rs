@@ -52,9 +52,26 @@ impl PluginConf for Conf {
     ];
 
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        validate_id("pciBusID", &self.pci_bus_id)?;
-        validate_id("runtimeConfig.deviceID", &self.runtime_config.device_id)?;
-        self.validate_kernelpath()?;
+        for (path, id) in [
+            ("pciBusID", &self.pci_bus_id),
+            ("runtimeConfig.deviceID", &self.runtime_config.device_id),
+        ] {
+            if [".", ".."].contains(&id.as_str()) || id.contains(['/', '\0']) {
+                return Err(Error::config(path, format_args!("{id:?} is not a device id"))
+                    .expecting("one like 0000:00:1f.6"));
+            }
+        }
+        let path = &self.kernelpath;
+        let is_below = path.starts_with(DEVICES) && path.split('/').all(|part| part != "..");
+        if !path.is_empty() && !is_below {
+            return Err(Error::config(
+                "kernelpath",
+                format_args!("{path:?} is not below {DEVICES}"),
+            )
+            .saying(format_args!(
+                "kernel device path {path:?} must be absolute and begin with {DEVICES}"
+            )));
+        }
         self.selector().map(drop)
     }
 
@@ -63,48 +80,9 @@ impl PluginConf for Conf {
     }
 }
 
-fn validate_id(path: &str, id: &str) -> Result<()> {
-    if is_plain_id(id) { Ok(()) } else { Err(not_an_id(path, id)) }
-}
-
-fn is_plain_id(id: &str) -> bool {
-    ![".", ".."].contains(&id) && !id.contains(['/', '\0'])
-}
-
-fn not_an_id(path: &str, id: &str) -> Error {
-    Error::config(path, format_args!("{id:?} is not a device id"))
-        .expecting("one like 0000:00:1f.6")
-}
-
-fn is_below_devices(path: &str) -> bool {
-    path.starts_with(DEVICES) && !path.split('/').any(|part| part == "..")
-}
-
-fn not_below_devices(path: &str) -> Error {
-    let sentence = format!("kernel device path {path:?} must be absolute and begin with {DEVICES}");
-    Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}")).saying(sentence)
-}
-
 impl Conf {
-    fn validate_kernelpath(&self) -> Result<()> {
-        let path = &self.kernelpath;
-        if path.is_empty() || is_below_devices(path) {
-            Ok(())
-        } else {
-            Err(not_below_devices(path))
-        }
-    }
-
     /// The one way in which the configuration selects the device.
     pub fn selector(&self) -> Result<Selector<'_>> {
-        match self.selectors().as_slice() {
-            [] => Err(unselected()),
-            [one] => Ok(*one),
-            [one, other, ..] => Err(Error::exclusive(other.path(), one.path())),
-        }
-    }
-
-    fn selectors(&self) -> Vec<Selector<'_>> {
         let id = given(&self.runtime_config.device_id);
         let pci = given(&self.pci_bus_id).filter(|_| id.is_none());
         let all = [
@@ -114,15 +92,16 @@ impl Conf {
             pci.map(Selector::Pci),
             id.map(Selector::Id),
         ];
-        all.into_iter().flatten().collect()
+        let given: Vec<Selector<'_>> = all.into_iter().flatten().collect();
+        match given[..] {
+            [one] => Ok(one),
+            [one, other, ..] => Err(Error::exclusive(other.path(), one.path())),
+            [] => Err(Error::config("device", "nothing chooses a device")
+                .expecting("one of four keys")
+                .supplied_by("deviceID")
+                .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
+        }
     }
-}
-
-fn unselected() -> Error {
-    Error::config("device", "nothing chooses a device")
-        .expecting("one of four keys")
-        .supplied_by("deviceID")
-        .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")
 }
 
 fn given(text: &str) -> Option<&str> {

@@ -10,7 +10,7 @@ mod selector;
 
 pub use self::conf::Conf;
 
-use self::selector::Device;
+use self::selector::{Device, Selector};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::Result;
@@ -93,16 +93,14 @@ impl Conf {
     /// Compares what is in the container.
     fn compare(&self, on: Target<'_>) -> Result<()> {
         let result = prev_result::require(on.cx);
-        if result.as_ref().is_ok_and(|result| self.is_of_user_space(result, on.at)) {
+        // No link went into the container if prevResult says that the device is of user space.
+        if let Ok(result) = &result
+            && let Ok((_, interface)) = prev_result::container_interface(result, on.at)
+            && interface.mac.is_empty()
+            && matches!(self.selector(), Ok(Selector::Pci(_) | Selector::Id(_)))
+        {
             return Ok(());
         }
         container_link::compare(on, result, None, |_| self.accept_ra.compare(on))
-    }
-
-    /// Whether prevResult says that the device is of user space: no link went into the container.
-    fn is_of_user_space(&self, result: &AddResult, at: &Attachment) -> bool {
-        let inside = prev_result::container_interface(result, at);
-        inside.is_ok_and(|(_, interface)| interface.mac.is_empty())
-            && self.selector().is_ok_and(|selector| selector.may_be_of_user_space())
     }
 }

@@ -7,7 +7,7 @@ use crate::cni::attachment::{IfName, Key};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::Stale;
 use crate::error::{ErrorList, Result};
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
@@ -37,19 +37,15 @@ pub fn enter<'a>(
     records().write(at, &Lent::of(cx.host()?, device, identity.clone())?)?;
     // Before the move: the kernel may move the link and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
-    move_in(cx.host()?, at, device)?;
-    moved_link::forget_others(&identity, PLUGIN, &at.key)?;
-    at.netlink()?.link(at.ifname())
-}
-
-fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
-    match moved_link::move_in(host, at.netns()?, device, at.ifname()) {
+    match moved_link::move_in(host.netlink(), at.netns()?, device, at.ifname()) {
         Err(lost) if lost.is_not_found() => {
             records().remove(&at.key)?; // lost race: the other ADD has a record of its own
-            Err(lost)
+            return Err(lost);
         }
-        moved => moved,
+        moved => moved?,
     }
+    moved_link::forget_others(&identity, PLUGIN, &at.key)?;
+    at.netlink()?.link(at.ifname())
 }
 
 /// DEL: moves the device back, and if that was on the host already, the one that the reference has
@@ -73,20 +69,14 @@ pub fn detach(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 /// already there, because the container's namespace is gone, gets its name and the rest of its
 /// state back.
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
-    match records().find(key)? {
-        Some(found) => leave_recorded(cx, &found, netns),
-        None => {
+    match (records().find(key)?, netns) {
+        (Some(found), Some(netns)) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
+        // CNI_NETNS leads to another container's namespace by now.
+        (Some(found), _) => give_back_from_recorded_netns(cx, &found),
+        (None, netns) => {
             netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
             records().remove(key) // a draft, or a record that cannot be parsed
         }
-    }
-}
-
-fn leave_recorded(cx: &Context<'_>, found: &Found<Lent>, netns: Option<&Netns>) -> Result<()> {
-    match netns {
-        Some(netns) if found.is_of(netns)? => give_back(cx, found, Some(netns)),
-        // CNI_NETNS leads to another container's namespace by now.
-        _ => give_back_from_recorded_netns(cx, found),
     }
 }
 
@@ -94,16 +84,13 @@ fn leave_recorded(cx: &Context<'_>, found: &Found<Lent>, netns: Option<&Netns>) 
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let network = &cx.config.name;
     let mut errors = ErrorList::default();
-    for found in records().stale(network, valid)? {
-        errors
-            .push(valid.remove(|| as_stale(&found), || give_back_from_recorded_netns(cx, &found)));
+    for found in records().stale::<Lent>(network, valid)? {
+        let as_stale =
+            || Stale { what: format!("device {}", found.kept.state.device), ..found.as_stale() };
+        errors.push(valid.remove(as_stale, || give_back_from_recorded_netns(cx, &found)));
     }
     errors.push(records().forget_torn::<Lent>(network, valid));
     errors.finish()
-}
-
-fn as_stale(found: &Found<Lent>) -> Stale {
-    Stale { what: format!("device {}", found.kept.state.device), ..found.as_stale() }
 }
 
 /// Returns the device of a record from the namespace of its ADD, if the path still leads there.
@@ -126,6 +113,11 @@ fn give_back(cx: &Context<'_>, found: &Found<Lent>, netns: Option<&Netns>) -> Re
 /// says that it came from the host. A device with a record belongs to another attachment.
 fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     let named = link_record::find_named(netns.netlink()?, key.ifname.as_str())?;
+    let is_lent_by_reference = |link: &Link| {
+        !link_alias::is_of_any(&link.alias)
+            && IfName::parse(&link.alias).is_ok()
+            && !may_be_of_container(link)
+    };
     let Some(link) = named.filter(is_lent_by_reference) else { return Ok(()) };
     let identity = Links::of_netns(netns)?.identify(&link)?;
     if moved_link::is_recorded(&identity)? {
@@ -133,10 +125,4 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     }
     let naming = Naming { name: &link.alias, alias: "" };
     moved_link::bring_unrecorded(&Links::of_host(cx)?, netns, &link, &naming, &identity)
-}
-
-fn is_lent_by_reference(link: &Link) -> bool {
-    !link_alias::is_of_any(&link.alias)
-        && IfName::parse(&link.alias).is_ok()
-        && !may_be_of_container(link)
 }

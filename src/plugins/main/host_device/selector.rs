@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
@@ -50,11 +50,6 @@ impl Selector<'_> {
         }
     }
 
-    /// Whether the selected device may be one that is not a link.
-    pub fn may_be_of_user_space(&self) -> bool {
-        matches!(self, Selector::Pci(_) | Selector::Id(_))
-    }
-
     fn mistake(&self, problem: impl fmt::Display) -> Error {
         Error::config(self.path(), format_args!("{self} {problem}"))
     }
@@ -83,106 +78,75 @@ pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
         Selector::Mac(mac) => selector.require(host.find_link_by_mac(mac)?),
         Selector::KernelPath(path) => selector.find_in(host, &Path::new(path).join("net")),
         Selector::Pci(id) => selector.find_on_pci(host, &Path::new(PCI_DEVICES).join(id)),
-        Selector::Id(id) => selector.find_by_id(host, id),
+        Selector::Id(id) => {
+            let pci = Path::new(PCI_DEVICES).join(id);
+            let auxiliary = Path::new(AUXILIARY_DEVICES).join(id);
+            if pci.exists() {
+                return selector.find_on_pci(host, &pci);
+            }
+            if auxiliary.exists() {
+                return selector.find_in(host, &auxiliary.join("net"));
+            }
+            Err(selector
+                .mistake("is not a device of the PCI or the auxiliary bus")
+                .expecting("one")
+                .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
+        }
     }
 }
 
 impl Selector<'_> {
     fn require(self, link: Option<Link>) -> Result<Device> {
-        let link = link.ok_or_else(|| self.not_on_host())?;
+        let link = link.ok_or_else(|| {
+            self.mistake("is not a link of the host")
+                .expecting("one that is")
+                .with_details(ELSEWHERE)
+                .saying(match self {
+                    Selector::Name(_) => "failed to find host device: Link not found",
+                    _ => "failed to find host device: failed to find physical interface",
+                })
+        })?;
         Ok(Device::Link(Box::new(link)))
-    }
-
-    fn not_on_host(self) -> Error {
-        self.mistake("is not a link of the host")
-            .expecting("one that is")
-            .with_details(ELSEWHERE)
-            .saying(match self {
-                Selector::Name(_) => "failed to find host device: Link not found",
-                _ => "failed to find host device: failed to find physical interface",
-            })
     }
 
     /// The first link in a directory `net` of sysfs.
     fn find_in(self, host: &Netlink, net: &Path) -> Result<Device> {
-        self.require(host.find_link(&self.first_name_in(net)?)?)
-    }
-
-    fn first_name_in(self, net: &Path) -> Result<String> {
         let place = net.display();
         let entries = fs::read_dir(net)
             .map_err(|e| self.mistake(format_args!("has no network interface: {place}: {e}")))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names.min().ok_or_else(|| self.without_interface(net))
+        let first = names.min().ok_or_else(|| {
+            self.mistake(format_args!("has no network interface in {place}"))
+                .with_details(ELSEWHERE)
+        })?;
+        self.require(host.find_link(&first)?)
     }
 
-    fn without_interface(self, net: &Path) -> Error {
-        self.mistake(format_args!("has no network interface in {}", net.display()))
-            .with_details(ELSEWHERE)
-    }
-
-    fn find_by_id(self, host: &Netlink, id: &str) -> Result<Device> {
-        let pci = Path::new(PCI_DEVICES).join(id);
-        let auxiliary = Path::new(AUXILIARY_DEVICES).join(id);
-        if pci.exists() {
-            return self.find_on_pci(host, &pci);
-        }
-        if auxiliary.exists() {
-            return self.find_in(host, &auxiliary.join("net"));
-        }
-        Err(self.unknown_id(id))
-    }
-
-    fn unknown_id(self, id: &str) -> Error {
-        self.mistake("is not a device of the PCI or the auxiliary bus")
-            .expecting("one")
-            .saying(format_args!("runtime config DeviceID {id} not found or unsupported"))
-    }
-
+    /// The first link of a PCI device: in its own directory `net`, or in that of the virtio device
+    /// on it.
     fn find_on_pci(self, host: &Netlink, device: &Path) -> Result<Device> {
         if !device.exists() {
-            return Err(self.not_on_pci());
+            return Err(self
+                .mistake("is not a device of the PCI bus")
+                .expecting("one like 0000:00:1f.6"));
         }
-        if is_of_user_space(&self.driver_of(device)?) {
+        let driver = fs::read_link(device.join("driver"))
+            .map_err(|e| self.mistake(format_args!("has no driver: {e}")))?;
+        if OF_USER_SPACE.iter().any(|known| driver.ends_with(known)) {
             return Ok(Device::OfUserSpace);
         }
-        match net_directory(device) {
+        let own = device.join("net");
+        if own.exists() {
+            return self.find_in(host, &own);
+        }
+        let entries = fs::read_dir(device).into_iter().flatten().flatten();
+        let virtio =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("virtio"));
+        match virtio.map(|entry| entry.path().join("net")).filter(|net| net.exists()).min() {
             Some(net) => self.find_in(host, &net),
-            None => Err(self.without_net_directory(device)),
+            None => Err(self
+                .mistake("has no network interface")
+                .expecting(format_args!("a directory net in {}", device.display()))),
         }
     }
-
-    fn not_on_pci(self) -> Error {
-        self.mistake("is not a device of the PCI bus").expecting("one like 0000:00:1f.6")
-    }
-
-    fn driver_of(self, device: &Path) -> Result<PathBuf> {
-        fs::read_link(device.join("driver"))
-            .map_err(|e| self.mistake(format_args!("has no driver: {e}")))
-    }
-
-    fn without_net_directory(self, device: &Path) -> Error {
-        self.mistake("has no network interface")
-            .expecting(format_args!("a directory net in {}", device.display()))
-    }
-}
-
-fn is_of_user_space(driver: &Path) -> bool {
-    driver.file_name().is_some_and(|name| OF_USER_SPACE.iter().any(|known| name == *known))
-}
-
-/// The directory of a PCI device's links: its own, or that of the virtio device on it.
-fn net_directory(device: &Path) -> Option<PathBuf> {
-    let own = device.join("net");
-    if own.exists() { Some(own) } else { net_directory_on_virtio(device) }
-}
-
-fn net_directory_on_virtio(device: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let virtio = entries.filter(|path| is_virtio(path)).map(|path| path.join("net"));
-    virtio.filter(|net| net.exists()).min()
-}
-
-fn is_virtio(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"))
 }
