@@ -122,31 +122,21 @@ impl PluginConf for Conf {
 impl Conf {
     /// Checks each key that is given: those of the configuration, and those of the flat file.
     pub fn validate_keys(&self) -> Result<()> {
-        self.refuse_device()?;
-        self.refuse_type()?;
-        self.vlan_keys().validate()?;
+        if !self.device_id.is_empty() {
+            let problem = "offload to a virtual function and vDPA are not supported";
+            return Err(Error::config("deviceID", problem).expecting("none: the port is a veth"));
+        }
+        // Open vSwitch would make a device of its own beside the pair.
+        if self.interface_type == "internal" {
+            return Err(Error::config("interface_type", "\"internal\" is no veth")
+                .expecting("none, or \"system\""));
+        }
+        vlan::validate(self.vlan, self.vlan_mode, &self.trunk)?;
         veth::validate_mtu(self.mtu)?;
         if !OFPORTS.contains(&self.ofport_request) {
             return Err(Error::out_of_range("ofport_request", self.ofport_request, OFPORTS));
         }
         self.address().map(drop)
-    }
-
-    fn refuse_device(&self) -> Result<()> {
-        if self.device_id.is_empty() {
-            return Ok(());
-        }
-        let problem = "offload to a virtual function and vDPA are not supported";
-        Err(Error::config("deviceID", problem).expecting("none: the port is a veth"))
-    }
-
-    /// For `internal` Open vSwitch would make a device of its own beside the pair.
-    fn refuse_type(&self) -> Result<()> {
-        match self.interface_type.as_str() {
-            "internal" => Err(Error::config("interface_type", "\"internal\" is no veth")
-                .expecting("none, or \"system\"")),
-            _ => Ok(()),
-        }
     }
 
     fn asked_by(&self, cni_args: &str) -> Result<Asked> {
@@ -191,14 +181,9 @@ impl Conf {
         Database::connect(&self.address()?, cx.deadline())
     }
 
-    fn vlan_keys(&self) -> vlan::Keys {
-        let Conf { vlan, vlan_mode, ref trunk, .. } = *self;
-        vlan::Keys { vlan, vlan_mode, trunk: trunk.clone() }
-    }
-
     /// The VLANs of the port.
     pub fn vlans(&self) -> Vlans {
-        self.vlan_keys().plan()
+        vlan::plan(self.vlan, self.vlan_mode, &self.trunk)
     }
 
     /// The requested properties of the veth pair.

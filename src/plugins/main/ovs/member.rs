@@ -36,18 +36,33 @@ impl<'a> Member<'a> {
     pub fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
         let on = Target { cx: self.cx, at: self.at };
         let stale = port::require_bridge(self.database, self.conf, &self.at.key)?;
-        self.keep(rb)?;
+        let kept = Kept::of(&self.at.key); // the file of the original
+        let earlier = kept.text()?;
+        let text = kept::text_of(self.cx.config, self.conf)?;
+        rb.undo("forget the configuration", move || Kept::of(&self.at.key).restore(earlier));
+        kept.write(&text)?;
         let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
         self.before_addresses(Some(&pair.host), &stale).make(on, rb)?;
         let (mut result, mut mac) = (AddResult::default(), pair.mac);
         if let Some(ipam) = ipam {
             result = ipam.add(self.at, rb)?;
             interface::assign_addresses(&mut result, CONTAINER);
-            mac = self.set_mac(ipam, mac, &result)?;
+            // Derives the hardware address from the first IP address, as the original does: the
+            // next container with that address has the same one. A lease that depends on the
+            // hardware address keeps it.
+            if let Some(ip) = result.ips.first()
+                && self.conf.asked.mac.is_none()
+                && !ipam.needs_link()
+            {
+                mac = MacAddr::of_ip(ip.address.addr());
+                let container = self.at.netlink()?;
+                let link = container.link(self.at.ifname())?;
+                let change = LinkChange { mac: Some(mac.clone()), ..LinkChange::default() };
+                container.change_link(&link, &change)?;
+            }
         }
         self.inside(&result, None).make(on, rb)?;
-        let host_end = self.carrying(&pair.host)?;
-        let host_end = interface::on_host(&host_end);
+        let host_end = interface::on_host(&self.carrying(&pair.host.name)?);
         result.interfaces = vec![host_end, interface::in_container(self.at, &mac)];
         Ok(result)
     }
@@ -88,42 +103,18 @@ impl<'a> Member<'a> {
         Inside { result, wiring, found: found.filter(|_| !is_layer_two) }
     }
 
-    /// Keeps the file of the original.
-    fn keep(self, rb: &mut Rollback<'a>) -> Result<()> {
-        let kept = Kept::of(&self.at.key);
-        let earlier = kept.text()?;
-        let text = kept::text_of(self.cx.config, self.conf)?;
-        rb.undo("forget the configuration", move || Kept::of(&self.at.key).restore(earlier));
-        kept.write(&text)
-    }
-
-    /// Derives the hardware address from the first IP address, as the original does: who has the
-    /// address next has the same one. A lease that depends on the hardware address keeps it.
-    fn set_mac(self, ipam: &Ipam<'a>, mac: MacAddr, result: &AddResult) -> Result<MacAddr> {
-        let Some(ip) = result.ips.first().map(|ip| ip.address.addr()) else { return Ok(mac) };
-        if self.conf.asked.mac.is_some() || ipam.needs_link() {
-            return Ok(mac);
-        }
-        let derived = MacAddr::of_ip(ip);
-        let container = self.at.netlink()?;
-        let link = container.link(self.at.ifname())?;
-        let change = LinkChange { mac: Some(derived.clone()), ..LinkChange::default() };
-        container.change_link(&link, &change)?;
-        Ok(derived)
-    }
-
     /// Waits until the host's end has a carrier, and sets it up again if it is down. The row's
     /// `link_state` says the same later, and never while vswitchd is stopped.
-    fn carrying(self, host_end: &Link) -> Result<Link> {
+    fn carrying(self, host_end: &str) -> Result<Link> {
         let host = self.cx.host()?;
-        let link = host.link(&host_end.name)?;
+        let mut link = host.link(host_end)?;
         if link.is_operational() {
             return Ok(link);
         }
         let end = self.cx.deadline().of_wait(self.conf.patience());
         let watch = Watch::links()?;
         loop {
-            let link = host.link(&host_end.name)?;
+            link = host.link(host_end)?;
             if link.is_operational() {
                 return Ok(link);
             }
@@ -132,8 +123,7 @@ impl<'a> Member<'a> {
             }
             if !watch.until(end)? {
                 let msg = format!(
-                    "The OF port {} state is not up, try increasing number of retries/interval config parameter",
-                    link.name
+                    "The OF port {host_end} state is not up, try increasing number of retries/interval config parameter"
                 );
                 let details = format_args!("it is {}", link.operstate_text());
                 return Err(Error::new(Code::KERNEL, msg).with_details(details));

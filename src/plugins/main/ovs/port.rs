@@ -47,10 +47,17 @@ impl Port {
         let id = |key| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         let id = |key| id(key).unwrap_or_default().to_owned();
         let name = column(row, "name")?;
+        let mode = datum::text(column(row, "vlan_mode")?)?;
+        let modes = ["access", "trunk", "native-tagged", "native-untagged"];
+        let vlans = Vlans {
+            mode: modes.into_iter().find(|known| Some(*known) == mode).or(mode.map(|_| "another")),
+            tag: datum::vlans(column(row, "tag")?)?.first().copied(),
+            trunks: datum::vlans(column(row, "trunks")?)?,
+        };
         Ok(Port {
             name: datum::text(name)?.ok_or_else(|| unexpected("a name", name))?.to_owned(),
             netns_path: id(NETNS),
-            vlans: vlans_of(row)?,
+            vlans,
             uuid: Uuid::of(column(row, "_uuid")?)?,
             container_id: id(CONTAINER),
             ifname: id(IFNAME),
@@ -72,17 +79,6 @@ impl Port {
         let is_same = require("Port", &self.uuid, "external_ids", self.external_ids.clone());
         [is_same, mutate("Bridge", has_it, deletion)]
     }
-}
-
-fn vlans_of(row: &Value) -> Result<Vlans> {
-    let mode = datum::text(column(row, "vlan_mode")?)?;
-    let known = ["access", "trunk", "native-tagged", "native-untagged"];
-    let tag = datum::vlans(column(row, "tag")?)?;
-    Ok(Vlans {
-        mode: known.into_iter().find(|known| Some(*known) == mode).or(mode.map(|_| "another")),
-        tag: tag.first().copied(),
-        trunks: datum::vlans(column(row, "trunks")?)?,
-    })
 }
 
 /// Which ports are looked for.
@@ -165,16 +161,44 @@ pub fn create(
     (name, stale): (&str, &[Port]),
 ) -> Result<()> {
     let bridge = conf.bridge()?;
-    let port = ("port", row_of_port(conf, at, name));
-    let interface = ("interface", row_of_interface(conf, name));
+    let mut interface = vec![("name", Value::text(name))];
+    if !conf.interface_type.is_empty() {
+        interface.push(("type", Value::text(&*conf.interface_type)));
+    }
+    if conf.ofport_request != 0 {
+        interface.push(("ofport_request", Value::number(conf.ofport_request)));
+    }
+    if !conf.asked.ovn_port.is_empty() {
+        interface.push(("external_ids", map([("iface-id", conf.asked.ovn_port.as_str())])));
+    }
+    // As the original has them, with the container and the network.
+    let external_ids = map([
+        (POD, conf.asked.pod_uid.as_str()),
+        (NETNS, &at.netns_path),
+        (IFNAME, at.ifname()),
+        OWNER,
+        (CONTAINER, at.key.container_id.as_str()),
+        (NETWORK, at.key.network.as_str()),
+    ]);
+    let Vlans { mode, tag, trunks } = conf.vlans();
+    let mut port = vec![
+        ("name", Value::text(name)),
+        ("interfaces", set([named_uuid("interface")])),
+        ("external_ids", external_ids),
+    ];
+    port.extend(mode.map(|mode| ("vlan_mode", Value::text(mode))));
+    port.extend(tag.map(|tag| ("tag", Value::number(tag))));
+    if !trunks.is_empty() {
+        port.push(("trunks", set(trunks.into_iter().map(Value::number))));
+    }
     let mut operations: Vec<Value> = stale.iter().flat_map(Port::removal).collect();
     operations.extend([
-        insert("Interface", interface.0, interface.1),
-        insert("Port", port.0, port.1),
+        insert("Interface", "interface", interface),
+        insert("Port", "port", port),
         mutate(
             "Bridge",
             condition("name", "==", Value::text(bridge)),
-            condition("ports", "insert", set([named_uuid(port.0)])),
+            condition("ports", "insert", set([named_uuid("port")])),
         ),
     ]);
     match database.transact(operations)? {
@@ -190,65 +214,20 @@ pub fn create(
     }
 }
 
-fn row_of_interface<'v>(conf: &Conf, name: &str) -> Vec<(&'v str, Value)> {
-    let mut row = vec![("name", Value::text(name))];
-    if !conf.interface_type.is_empty() {
-        row.push(("type", Value::text(&*conf.interface_type)));
-    }
-    if conf.ofport_request != 0 {
-        row.push(("ofport_request", Value::number(conf.ofport_request)));
-    }
-    if !conf.asked.ovn_port.is_empty() {
-        row.push(("external_ids", map([("iface-id", conf.asked.ovn_port.as_str())])));
-    }
-    row
-}
-
-fn row_of_port<'v>(conf: &Conf, at: &Attachment, name: &str) -> Vec<(&'v str, Value)> {
-    let Vlans { mode, tag, trunks } = conf.vlans();
-    let mut row = vec![
-        ("name", Value::text(name)),
-        ("interfaces", set([named_uuid("interface")])),
-        ("external_ids", external_ids(conf, at)),
-    ];
-    row.extend(mode.map(|mode| ("vlan_mode", Value::text(mode))));
-    row.extend(tag.map(|tag| ("tag", Value::number(tag))));
-    if !trunks.is_empty() {
-        row.push(("trunks", set(trunks.into_iter().map(Value::number))));
-    }
-    row
-}
-
-/// As the original has them, with the container and the network.
-fn external_ids(conf: &Conf, at: &Attachment) -> Value {
-    map([
-        (POD, conf.asked.pod_uid.as_str()),
-        (NETNS, &at.netns_path),
-        (IFNAME, at.ifname()),
-        OWNER,
-        (CONTAINER, at.key.container_id.as_str()),
-        (NETWORK, at.key.network.as_str()),
-    ])
-}
-
 /// Deletes the ports that are wanted. One that changes meanwhile is looked for again.
 pub fn delete(database: &Database, wanted: Wanted<'_>) -> Result<()> {
     for _ in 0..TRIES {
         let ports = find(database, wanted)?;
-        if ports.is_empty() || remove(database, &ports)? {
+        if ports.is_empty() {
             return Ok(());
+        }
+        match database.transact(ports.iter().flat_map(Port::removal).collect())? {
+            Outcome::Done(_) => return Ok(()),
+            Outcome::Refused(refusal) if refusal.is_of_wait() => (), // one of them has changed
+            Outcome::Refused(refusal) => return Err(refusal.into_error("delete ports of OVSDB")),
         }
     }
     Err(Error::new(Code::TRY_AGAIN, "delete ports of OVSDB: they changed meanwhile"))
-}
-
-/// Removes the ports; false if one of them has changed.
-pub fn remove(database: &Database, ports: &[Port]) -> Result<bool> {
-    match database.transact(ports.iter().flat_map(Port::removal).collect())? {
-        Outcome::Done(_) => Ok(true),
-        Outcome::Refused(refusal) if refusal.is_of_wait() => Ok(false),
-        Outcome::Refused(refusal) => Err(refusal.into_error("delete ports of OVSDB")),
-    }
 }
 
 /// Compares the attachment's port `name` on its bridge with the configuration. A bridge that is gone

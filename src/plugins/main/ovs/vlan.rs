@@ -68,52 +68,38 @@ impl fmt::Display for Vlans {
     }
 }
 
-/// The keys of VLANs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Keys {
-    /// See `Conf::vlan`.
-    pub vlan: Option<i64>,
-    /// See `Conf::vlan_mode`.
-    pub vlan_mode: Option<VlanMode>,
-    /// See `Conf::trunk`.
-    pub trunk: Vec<Trunk>,
-}
-
-impl Keys {
-    /// Checks the keys.
-    pub fn validate(&self) -> Result<()> {
-        if let Some(vlan) = self.vlan.filter(|vlan| !(0..=VLAN_MAX).contains(vlan)) {
-            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX));
-        }
-        for (index, entry) in self.trunk.iter().enumerate() {
-            let path = format!("trunk[{index}]");
-            entry.validate(&path)?;
-            if entry.ids().next().is_none() {
-                return Err(Error::missing(path, "id, or minID and maxID")
-                    .saying("trunk parameter is misconfigured"));
-            }
-        }
-        match (self.vlan_mode, self.vlan) {
-            (Some(mode), None) => {
-                let expected = format_args!("the native VLAN of vlan_mode {}", mode.as_str());
-                Err(Error::missing("vlan", expected))
-            }
-            _ => Ok(()),
+/// Checks the keys of VLANs.
+pub fn validate(vlan: Option<i64>, mode: Option<VlanMode>, trunk: &[Trunk]) -> Result<()> {
+    if let Some(vlan) = vlan.filter(|vlan| !(0..=VLAN_MAX).contains(vlan)) {
+        return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX));
+    }
+    for (index, entry) in trunk.iter().enumerate() {
+        let path = format!("trunk[{index}]");
+        entry.validate(&path)?;
+        if entry.ids().next().is_none() {
+            return Err(Error::missing(path, "id, or minID and maxID")
+                .saying("trunk parameter is misconfigured"));
         }
     }
-
-    /// The VLANs of the port.
-    pub fn plan(&self) -> Vlans {
-        let trunks: BTreeSet<u16> = self.trunk.iter().flat_map(|entry| entry.ids()).collect();
-        let trunks = Vec::from_iter(trunks);
-        let tag = self.vlan.and_then(|vlan| u16::try_from(vlan).ok());
-        match self.vlan_mode {
-            Some(mode) => Vlans { mode: Some(mode.as_str()), tag, trunks },
-            // As in the original: the trunk takes precedence, and the tag is not set.
-            None if !trunks.is_empty() => Vlans { mode: Some("trunk"), tag: None, trunks },
-            None => Vlans { mode: tag.map(|_| "access"), tag, trunks },
+    match mode.filter(|_| vlan.is_none()) {
+        Some(mode) => {
+            let expected = format_args!("the native VLAN of vlan_mode {}", mode.as_str());
+            Err(Error::missing("vlan", expected))
         }
+        None => Ok(()),
+    }
+}
+
+/// The VLANs of the port by these keys.
+pub fn plan(vlan: Option<i64>, mode: Option<VlanMode>, trunk: &[Trunk]) -> Vlans {
+    let trunks: BTreeSet<u16> = trunk.iter().flat_map(Trunk::ids).collect();
+    let trunks = Vec::from_iter(trunks);
+    let tag = vlan.and_then(|vlan| u16::try_from(vlan).ok());
+    match mode {
+        Some(mode) => Vlans { mode: Some(mode.as_str()), tag, trunks },
+        // As in the original: the trunk takes precedence, and the tag is not set.
+        None if !trunks.is_empty() => Vlans { mode: Some("trunk"), tag: None, trunks },
+        None => Vlans { mode: tag.map(|_| "access"), tag, trunks },
     }
 }
 
@@ -121,8 +107,9 @@ impl Keys {
 mod tests {
     use super::*;
     use crate::cni::json::Value;
+    use crate::plugins::main::ovs::Conf;
 
-    fn read(keys: &str) -> Result<Keys> {
+    fn read(keys: &str) -> Result<Conf> {
         decode::from_value(&Value::parse(format!("{{{keys}}}").as_bytes()).unwrap())
     }
 
@@ -149,8 +136,8 @@ mod tests {
             ),
         ] {
             let read = read(&keys).unwrap();
-            read.validate().unwrap();
-            assert_eq!(read.plan(), Vlans { mode, tag, trunks }, "{keys}");
+            read.validate_keys().unwrap();
+            assert_eq!(read.vlans(), Vlans { mode, tag, trunks }, "{keys}");
         }
     }
 
@@ -171,9 +158,9 @@ mod tests {
                 "vlan: missing, expected the native VLAN of vlan_mode native-tagged",
             ),
         ] {
-            assert_eq!(read(keys).unwrap().validate().unwrap_err().msg, msg, "{keys}");
+            assert_eq!(read(keys).unwrap().validate_keys().unwrap_err().msg, msg, "{keys}");
         }
-        let place = read(r#""trunk":[{"id":1},{"id":4095}]"#).unwrap().validate().unwrap_err();
+        let place = read(r#""trunk":[{"id":1},{"id":4095}]"#).unwrap().validate_keys().unwrap_err();
         assert_eq!(place.details(), "trunk[1].id: 4095 is out of range, expected 1 to 4094");
         let error = read(r#""vlan_mode":"trunk""#).unwrap_err();
         assert!(error.msg.contains("native-untagged"), "{error}");

@@ -26,24 +26,23 @@ impl Address {
         if text.starts_with("ssl:") {
             return Err(Error::config("socket_file", "this client has no TLS").expecting(FORMS));
         }
-        match text.strip_prefix("tcp:") {
-            Some(place) => tcp(place).map(Address::Tcp).ok_or_else(|| unknown(text)),
-            None => unix(text.strip_prefix("unix:").unwrap_or(text)).ok_or_else(|| unknown(text)),
-        }
+        let address = match text.strip_prefix("tcp:") {
+            Some(place) => {
+                let bare = place.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+                let of_bare = bare.map(|ip| SocketAddr::new(ip, PORT));
+                place.parse().or(of_bare).ok().map(Address::Tcp)
+            }
+            None => {
+                let path = text.strip_prefix("unix:").unwrap_or(text);
+                let is_path = path.starts_with('/') && !path.contains('\0');
+                is_path.then(|| Address::Unix(path.into()))
+            }
+        };
+        address.ok_or_else(|| {
+            let problem = format_args!("{text:?} is no address of OVSDB");
+            Error::config("socket_file", problem).expecting(FORMS)
+        })
     }
-}
-
-fn tcp(place: &str) -> Option<SocketAddr> {
-    let bare = place.trim_start_matches('[').trim_end_matches(']');
-    place.parse().ok().or_else(|| Some(SocketAddr::new(bare.parse::<IpAddr>().ok()?, PORT)))
-}
-
-fn unix(path: &str) -> Option<Address> {
-    (path.starts_with('/') && !path.contains('\0')).then(|| Address::Unix(path.into()))
-}
-
-fn unknown(text: &str) -> Error {
-    Error::config("socket_file", format_args!("{text:?} is no address of OVSDB")).expecting(FORMS)
 }
 
 impl fmt::Display for Address {

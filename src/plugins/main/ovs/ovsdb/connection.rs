@@ -1,7 +1,7 @@
 //! The connection: one request, and the answer to it.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -32,7 +32,12 @@ impl Connection {
         let patience = deadline.limit(PATIENCE);
         let stream = match address {
             Address::Unix(path) => LocalStream::connect(&UnixAddr::new(path)?, patience)?,
-            Address::Tcp(address) => connect_tcp(address, patience)?,
+            Address::Tcp(address) => {
+                // The deadlines of a Unix stream socket are socket options that a TCP socket has as
+                // well.
+                let socket = OwnedFd::from(TcpStream::connect_timeout(address, patience)?);
+                LocalStream::over(socket.into(), patience)
+            }
         };
         Ok(Connection { stream, values: Values::default(), deadline })
     }
@@ -75,10 +80,4 @@ impl Connection {
             }
         }
     }
-}
-
-/// The deadlines of a Unix stream socket are socket options that a TCP socket has as well.
-fn connect_tcp(address: &SocketAddr, patience: Duration) -> io::Result<LocalStream> {
-    let socket = OwnedFd::from(TcpStream::connect_timeout(address, patience)?);
-    Ok(LocalStream::over(socket.into(), patience))
 }

@@ -2,7 +2,7 @@
 
 use super::shape::{array, unexpected};
 use crate::cni::json::Value;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The name of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,9 @@ pub struct Uuid(String);
 impl Uuid {
     /// Decodes `["uuid", "…"]`.
     pub fn of(value: &Value) -> Result<Uuid> {
+        let is_uuid = |text: &str| {
+            text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+        };
         match value.items() {
             [kind, Value::String(uuid)] if kind.as_str() == Some("uuid") && is_uuid(uuid) => {
                 Ok(Uuid(uuid.clone()))
@@ -23,10 +26,6 @@ impl Uuid {
     pub fn to_value(&self) -> Value {
         array([Value::text("uuid"), Value::text(&*self.0)])
     }
-}
-
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// A row that the same transaction inserts.
@@ -49,22 +48,17 @@ pub fn set(members: impl IntoIterator<Item = Value>) -> Value {
 
 /// The pairs of a map of texts.
 pub fn pairs(value: &Value) -> Result<Vec<(&str, &str)>> {
-    let [kind, Value::Array(pairs)] = value.items() else { return Err(no_map(value)) };
-    if kind.as_str() != Some("map") {
-        return Err(no_map(value));
-    }
-    pairs.iter().map(|pair| pair_of(pair).ok_or_else(|| no_map(value))).collect()
-}
-
-fn pair_of(pair: &Value) -> Option<(&str, &str)> {
-    match pair.items() {
-        [key, value] => Some((key.as_str()?, value.as_str()?)),
+    let found = match value.items() {
+        [kind, Value::Array(pairs)] if kind.as_str() == Some("map") => {
+            let texts = pairs.iter().map(|pair| match pair.items() {
+                [key, value] => Some((key.as_str()?, value.as_str()?)),
+                _ => None,
+            });
+            texts.collect()
+        }
         _ => None,
-    }
-}
-
-fn no_map(value: &Value) -> Error {
-    unexpected("a map of texts", value)
+    };
+    found.ok_or_else(|| unexpected("a map of texts", value))
 }
 
 /// Encodes a map of texts.

@@ -17,17 +17,14 @@ pub enum Message {
 /// Sorts a message.
 pub fn of(message: Value) -> Message {
     if message.get("method").and_then(Value::as_str) == Some("echo") {
-        return Message::Echo(pong(&message));
+        let part = |key| message.get(key).cloned().unwrap_or_default();
+        let pong = [("id", part("id")), ("error", Value::Null), ("result", part("params"))];
+        return Message::Echo(Value::object(pong));
     }
     match message.get("id").and_then(Value::as_u64) {
         Some(id) if message.get("method").is_none() => Message::Answer(id, message),
         _ => Message::Other,
     }
-}
-
-fn pong(echo: &Value) -> Value {
-    let part = |key| echo.get(key).cloned().unwrap_or_default();
-    Value::object([("id", part("id")), ("error", Value::Null), ("result", part("params"))])
 }
 
 /// The error for bytes that are no answer of OVSDB.

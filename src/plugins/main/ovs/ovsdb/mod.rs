@@ -36,7 +36,11 @@ pub struct Database {
 impl Database {
     /// Connects. Code 11 where no server listens: it may be starting.
     pub fn connect(address: &Address, deadline: Deadline) -> Result<Database> {
-        let connection = Connection::open(address, deadline).map_err(|e| unreached(address, &e))?;
+        let connection = Connection::open(address, deadline).map_err(|e| {
+            Error::io(format_args!("failed to connect to ovsdb socket {address}: error"), &e)
+                .with_code(Code::TRY_AGAIN)
+                .with_details("is ovsdb-server running, and is this its socket?")
+        })?;
         Ok(Database::of(address.to_string(), connection))
     }
 
@@ -51,11 +55,26 @@ impl Database {
 
     /// Runs the operations as one transaction: all of them or none.
     pub fn transact(&self, operations: Vec<Value>) -> Result<Outcome> {
-        let (id, count) = (self.next_id(), operations.len());
-        let request = request(id, operations);
+        let (id, count) = (self.requests.get() + 1, operations.len());
+        self.requests.set(id);
+        let mut params = vec![Value::text(NAME)];
+        params.extend(operations);
+        let request = Value::object([
+            ("method", Value::text("transact")),
+            ("id", Value::number(id)),
+            ("params", Value::Array(params)),
+        ]);
         let reply = self.connection.borrow_mut().exchange(&request, id);
         let outcome = reply.and_then(|reply| outcome::of(reply, count).map_err(message::malformed));
-        outcome.map_err(|e| unanswered(&self.address, &e))
+        outcome.map_err(|e| {
+            // A server that stops, hangs or restarts may answer the next call; one that sends
+            // something else is no OVSDB.
+            let code = match e.kind() {
+                io::ErrorKind::InvalidData => Code::HOST_PROGRAM,
+                _ => Code::TRY_AGAIN,
+            };
+            Error::io(format_args!("ask OVSDB at {}", self.address), &e).with_code(code)
+        })
     }
 
     /// As [`Database::transact`], but a refusal is an error.
@@ -65,37 +84,6 @@ impl Database {
             Outcome::Refused(refusal) => Err(refusal.into_error("read OVSDB")),
         }
     }
-
-    fn next_id(&self) -> u64 {
-        self.requests.set(self.requests.get() + 1);
-        self.requests.get()
-    }
-}
-
-fn request(id: u64, operations: Vec<Value>) -> Value {
-    let mut params = vec![Value::text(NAME)];
-    params.extend(operations);
-    Value::object([
-        ("method", Value::text("transact")),
-        ("id", Value::number(id)),
-        ("params", Value::Array(params)),
-    ])
-}
-
-fn unreached(address: &Address, error: &io::Error) -> Error {
-    Error::io(format_args!("failed to connect to ovsdb socket {address}: error"), error)
-        .with_code(Code::TRY_AGAIN)
-        .with_details("is ovsdb-server running, and is this its socket?")
-}
-
-/// A server that stops, hangs or restarts may answer the next call; one that sends something else is
-/// no OVSDB.
-fn unanswered(address: &str, error: &io::Error) -> Error {
-    let code = match error.kind() {
-        io::ErrorKind::InvalidData => Code::HOST_PROGRAM,
-        _ => Code::TRY_AGAIN,
-    };
-    Error::io(format_args!("ask OVSDB at {address}"), error).with_code(code)
 }
 
 #[cfg(test)]

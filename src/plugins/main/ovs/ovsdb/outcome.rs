@@ -43,8 +43,15 @@ impl Refusal {
 /// An error of an operation stands in its place, with nulls behind it; an error of the commit stands
 /// behind the results. A server that cannot read the request answers with `error`.
 pub fn of(mut answer: Value, count: usize) -> Result<Outcome, String> {
+    let refused = |error: &Value| {
+        let text = |key| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Outcome::Refused(match error {
+            Value::String(error) => Refusal { error: error.clone(), details: String::new() },
+            _ => Refusal { error: text("error"), details: text("details") },
+        })
+    };
     if let Some(error) = answer.get("error") {
-        return Ok(Outcome::Refused(refusal(error)));
+        return Ok(refused(error));
     }
     let results = match &mut answer {
         Value::Object(members) => members.iter_mut().rev().find(|(key, _)| key == "result"),
@@ -53,19 +60,11 @@ pub fn of(mut answer: Value, count: usize) -> Result<Outcome, String> {
     let Some((_, Value::Array(results))) = results else {
         return Err("there are no results".to_owned());
     };
-    if let Some(refused) = results.iter().find(|result| result.get("error").is_some()) {
-        return Ok(Outcome::Refused(refusal(refused)));
+    if let Some(error) = results.iter().find(|result| result.get("error").is_some()) {
+        return Ok(refused(error));
     }
     match results.len() == count && !results.contains(&Value::Null) {
         true => Ok(Outcome::Done(std::mem::take(results))),
         false => Err(format!("there are {} results of {count} operations", results.len())),
-    }
-}
-
-fn refusal(error: &Value) -> Refusal {
-    let text = |key| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    match error {
-        Value::String(error) => Refusal { error: error.clone(), details: String::new() },
-        _ => Refusal { error: text("error"), details: text("details") },
     }
 }

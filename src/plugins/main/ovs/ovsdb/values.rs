@@ -40,7 +40,12 @@ impl Values {
     /// Whether an object ends with this byte.
     fn ends_with(&mut self, byte: u8) -> Result<bool, String> {
         if self.is_text {
-            self.step_in_text(byte);
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => self.is_text = false,
+                _ => (),
+            }
             return Ok(false);
         }
         match byte {
@@ -52,15 +57,6 @@ impl Values {
             _ => (),
         }
         Ok(self.depth == 0 && byte == b'}')
-    }
-
-    fn step_in_text(&mut self, byte: u8) {
-        match byte {
-            _ if self.is_escaped => self.is_escaped = false,
-            b'\\' => self.is_escaped = true,
-            b'"' => self.is_text = false,
-            _ => (),
-        }
     }
 }
 
