@@ -43,7 +43,11 @@ impl PluginConf for Conf {
     ];
 
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        if cx.config.ipam_type()?.is_empty() { Err(without_ipam()) } else { Ok(()) }
+        if cx.config.ipam_type()?.is_empty() {
+            return Err(Error::missing("ipam.type", "the name of an ipam plugin")
+                .saying("dummy interface requires an IPAM configuration"));
+        }
+        Ok(())
     }
 }
 
@@ -56,7 +60,10 @@ impl Plugin for Dummy {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam(cx, DuplicateDetection::Off)?;
         at.netns()?;
-        Ok(conf.dns.put_into(addressing.attach(at, &plan())?))
+        let spec = LinkSpec::of(LinkKind::Dummy);
+        let (birthplace, accept_ra) = (Birthplace::Container, AcceptRa::default());
+        let plan = Plan { links: LINKS, birthplace, spec, accept_ra };
+        Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
@@ -85,17 +92,6 @@ impl Plugin for Dummy {
     }
 }
 
-fn without_ipam() -> Error {
-    Error::missing("ipam.type", "the name of an ipam plugin")
-        .saying("dummy interface requires an IPAM configuration")
-}
-
 fn compare(on: Target<'_>) -> Result<()> {
     container_link::compare(on, prev_result::require(on.cx), Some(KIND), |_| Ok(()))
-}
-
-fn plan() -> Plan {
-    let spec = LinkSpec::of(LinkKind::Dummy);
-    let accept_ra = AcceptRa::default();
-    Plan { links: LINKS, birthplace: Birthplace::Container, spec, accept_ra }
 }

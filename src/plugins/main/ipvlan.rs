@@ -10,7 +10,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
-use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
+use crate::net::netlink::{IpvlanMode, LinkKind};
 use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -86,10 +86,21 @@ impl Plugin for Ipvlan {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let previous = cx.config.prev_result()?;
-        let addressing = addressing(cx, previous.as_ref())?;
+        let addressing = match &previous {
+            // Without an IPAM plugin, the addresses of the plugin before this one.
+            Some(previous) if !previous.ips.is_empty() && cx.config.ipam_type()?.is_empty() => {
+                Addressing::taken_over(cx, previous.clone(), DuplicateDetection::Shared)
+            }
+            _ => Addressing::by_ipam(cx, DuplicateDetection::Shared)?,
+        };
         at.netns()?;
-        let master = conf.lower_link(conf.master_after(previous.as_ref())?).find(cx, at)?;
-        let plan = conf.plan(&master)?;
+        let lower = conf.lower_link(match &previous {
+            Some(previous) if conf.master.is_empty() => single_name(&previous.interfaces)?,
+            _ => &conf.master,
+        });
+        let kind = LinkKind::Ipvlan(conf.mode);
+        let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
+        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
         Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 
@@ -121,22 +132,20 @@ impl Plugin for Ipvlan {
     }
 }
 
-/// Without an IPAM plugin, the addresses of the plugin before this one.
-fn addressing<'a>(cx: &'a Context<'a>, previous: Option<&AddResult>) -> Result<Addressing<'a>> {
-    match previous {
-        Some(previous) if !previous.ips.is_empty() && cx.config.ipam_type()?.is_empty() => {
-            Ok(Addressing::taken_over(cx, previous.clone(), DuplicateDetection::Shared))
-        }
-        _ => Addressing::by_ipam(cx, DuplicateDetection::Shared),
-    }
-}
-
 impl Conf {
     /// Compares what is in the container.
     fn compare(&self, on: Target<'_>) -> Result<()> {
         container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
             ErrorList::of([
-                verify_mode(link, self.mode),
+                match link.detail {
+                    Some(LinkKind::Ipvlan(mode)) if mode != self.mode => {
+                        Err(Error::check(format!(
+                            "Container IPVlan mode {mode} does not match expected value: {}",
+                            self.mode
+                        )))
+                    }
+                    _ => Ok(()),
+                },
                 self.lower_link(&self.master).verify(on.cx, on.at, link),
                 self.accept_ra.compare(on),
             ])
@@ -146,47 +155,17 @@ impl Conf {
     fn lower_link<'a>(&self, name: &'a str) -> LowerLink<'a> {
         LowerLink::new(name, self.link_in_container)
     }
-
-    /// The name of the master, which may be empty.
-    fn master_after<'a>(&'a self, previous: Option<&'a AddResult>) -> Result<&'a str> {
-        match previous {
-            Some(previous) if self.master.is_empty() => single_name(&previous.interfaces),
-            _ => Ok(&self.master),
-        }
-    }
-
-    fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = self.spec(master)?;
-        let birthplace = self.lower_link(&self.master).place;
-        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
-    }
-
-    fn spec(&self, master: &Link) -> Result<LinkSpec> {
-        lower_link::upper(master, LinkKind::Ipvlan(self.mode), self.mtu)
-    }
 }
 
 /// The name of the only interface.
 fn single_name(interfaces: &[Interface]) -> Result<&str> {
     match interfaces {
         [Interface { name, .. }] if !name.is_empty() => Ok(name),
-        _ => Err(without_single_name(interfaces.len())),
+        _ => {
+            let problem = format!("missing, and prevResult has {} interfaces", interfaces.len());
+            Err(Error::config("master", problem)
+                .expecting("one with a name")
+                .saying("chained master failure. PrevResult lacks a single named interface"))
+        }
     }
-}
-
-fn without_single_name(count: usize) -> Error {
-    Error::config("master", format_args!("missing, and prevResult has {count} interfaces"))
-        .expecting("one with a name")
-        .saying("chained master failure. PrevResult lacks a single named interface")
-}
-
-fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
-    match link.detail {
-        Some(LinkKind::Ipvlan(mode)) if mode != expected => Err(other_mode(mode, expected)),
-        _ => Ok(()),
-    }
-}
-
-fn other_mode(mode: IpvlanMode, expected: IpvlanMode) -> Error {
-    Error::check(format!("Container IPVlan mode {mode} does not match expected value: {expected}"))
 }

@@ -9,10 +9,9 @@ use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Aspect, Code, Error, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Netlink};
-use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::interface;
 use crate::steps::records::{Records, Site};
 
@@ -45,21 +44,46 @@ impl Plugin for Loopback {
 
     fn add(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let previous = cx.config.prev_result()?;
-        let lo = loopback(at.netlink()?)?;
-        loopback_addresses(at, &lo)?; // before any change
-        let ips = transaction(|rb| attach(at, &lo, rb))?;
-        Ok(previous.unwrap_or_else(|| result(at, &lo, ips)))
+        let container = at.netlink()?;
+        let lo = loopback(container)?;
+        addresses_of(container, &lo)?; // before any change
+        let ips = transaction(|rb| {
+            set_up(container, &lo, true)?;
+            if !lo.up {
+                rb.undo("set the loopback interface down", || set_up(container, &lo, false));
+            }
+            let ips = addresses_of(container, &lo)?; // which the kernel adds when it is set up
+            records().write(at, &())?;
+            Ok(ips)
+        })?;
+        Ok(previous.unwrap_or_else(|| {
+            let interface = Interface { name: LO.into(), ..interface::in_container(at, &lo.mac()) };
+            let mut result = AddResult { interfaces: vec![interface], ips, ..AddResult::default() };
+            interface::assign_addresses(&mut result, 0);
+            result
+        }))
     }
 
     fn check(_cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
-        require_up(&loopback(at.netlink()?)?)
+        match loopback(at.netlink()?)?.up {
+            true => Ok(()),
+            false => Err(Error::check("loopback interface is down").about(&Aspect::Interface)),
+        }
     }
 
+    /// CNI_NETNS may lead to another container's namespace by now. There is no record after an ADD of
+    /// the reference or after an earlier DEL; then the namespace counts as the attachment's, unless
+    /// it is another attachment's.
     fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        if let Some(netns) = &at.netns
-            && is_attached_to(netns, at)?
-        {
-            set_down(netns.netlink()?)?;
+        if let Some(netns) = &at.netns {
+            let is_its = match records().find::<()>(&at.key)? {
+                Some(record) => record.is_of(netns)?,
+                None => records().others_in::<()>(Site::of(at, netns))?.is_empty(),
+            };
+            if is_its {
+                let container = netns.netlink()?;
+                set_up(container, &loopback(container)?, false)?;
+            }
         }
         records().remove(&at.key)
     }
@@ -80,36 +104,9 @@ impl Plugin for Loopback {
     }
 }
 
-fn require_up(lo: &Link) -> Result<()> {
-    let down = || Error::check("loopback interface is down").about(&Aspect::Interface);
-    if lo.up { Ok(()) } else { Err(down()) }
-}
-
-/// Sets the interface up; returns its addresses, which the kernel adds then.
-fn attach<'a>(at: &'a Attachment, lo: &'a Link, rb: &mut Rollback<'a>) -> Result<Vec<IpConfig>> {
-    let container = at.netlink()?;
-    set_up(container, lo, true)?;
-    if !lo.up {
-        rb.undo("set the loopback interface down", || set_up(container, lo, false));
-    }
-    let ips = loopback_addresses(at, lo)?;
-    records().write(at, &())?;
-    Ok(ips)
-}
-
 /// The records of which namespace each attachment is in; their content is empty.
 fn records() -> Records {
     Records::of_plugin(Loopback::NAME)
-}
-
-/// Whether the namespace at CNI_NETNS is the attachment's: the path may be another container's by
-/// now. There is no record after an ADD of the reference or after an earlier DEL; then the
-/// namespace counts as the attachment's, unless it is another attachment's.
-fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
-    match records().find::<()>(&at.key)? {
-        Some(record) => record.is_of(netns),
-        None => Ok(records().others_in::<()>(Site::of(at, netns))?.is_empty()),
-    }
 }
 
 fn loopback(container: &Netlink) -> Result<Link> {
@@ -118,41 +115,20 @@ fn loopback(container: &Netlink) -> Result<Link> {
         .ok_or_else(|| Error::kernel("find the loopback interface", Errno::ENODEV))
 }
 
-fn set_down(container: &Netlink) -> Result<()> {
-    set_up(container, &loopback(container)?, false)
+/// The first address of each family. Any address outside the loopback networks means that this `lo`
+/// is not a plain loopback interface.
+fn addresses_of(container: &Netlink, lo: &Link) -> Result<Vec<IpConfig>> {
+    let addresses = container.addresses(lo)?;
+    let nets: Vec<IpNet> = addresses.iter().map(|address| address.net).collect();
+    if let Some(other) = nets.iter().find(|net| !net.addr().is_loopback()) {
+        let address = other.addr().to_string();
+        let msg = format!("loopback interface found with non-loopback address {address:?}");
+        return Err(Error::new(Code::CONFLICT, msg));
+    }
+    let first_of = |family| nets.iter().copied().find(|net| Family::of_net(*net) == family);
+    Ok(Family::ALL.into_iter().filter_map(first_of).map(IpConfig::new).collect())
 }
 
 fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
     container.change_link(lo, &LinkChange { up: Some(up), ..LinkChange::default() })
-}
-
-/// The first address of each family. Any address outside the loopback networks means that this `lo`
-/// is not a plain loopback interface.
-fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
-    let addresses = at.netlink()?.addresses(lo)?;
-    let nets: Vec<IpNet> = addresses.iter().map(|address| address.net).collect();
-    match nets.iter().find(|net| !net.addr().is_loopback()) {
-        Some(other) => Err(not_a_loopback(*other)),
-        None => Ok(Family::ALL.into_iter().filter_map(|family| first_of(family, &nets)).collect()),
-    }
-}
-
-fn first_of(family: Family, nets: &[IpNet]) -> Option<IpConfig> {
-    let mut nets = nets.iter().copied();
-    nets.find(|net| Family::of_net(*net) == family).map(IpConfig::new)
-}
-
-fn not_a_loopback(net: IpNet) -> Error {
-    let address = net.addr().to_string();
-    Error::new(
-        Code::CONFLICT,
-        format!("loopback interface found with non-loopback address {address:?}"),
-    )
-}
-
-fn result(at: &Attachment, lo: &Link, ips: Vec<IpConfig>) -> AddResult {
-    let interface = Interface { name: LO.into(), ..interface::in_container(at, &lo.mac()) };
-    let mut result = AddResult { interfaces: vec![interface], ips, ..AddResult::default() };
-    interface::assign_addresses(&mut result, 0);
-    result
 }

@@ -89,7 +89,12 @@ impl Plugin for Macvlan {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         at.netns()?;
-        let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
+        let lower = conf.lower_link();
+        let broadcast_queue = Some(conf.bcqueuelen).filter(|length| *length != 0);
+        let kind = LinkKind::Macvlan { mode: conf.mode, broadcast_queue };
+        let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
+        let spec = LinkSpec { mac: conf.mac.clone(), ..spec };
+        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
         Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 
@@ -124,64 +129,41 @@ impl Conf {
     fn compare(&self, on: Target<'_>) -> Result<()> {
         container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
             ErrorList::of([
-                verify_mode(link, self.mode),
-                verify_queue(link, self.bcqueuelen),
+                self.verify_kind(link),
                 self.lower_link().verify(on.cx, on.at, link),
                 self.accept_ra.compare(on),
             ])
         })
     }
 
+    /// Compares mode and queue. A kernel without the queue's setting passes over what ADD asks for.
+    fn verify_kind(&self, link: &Link) -> Result<()> {
+        let Some(LinkKind::Macvlan { mode, broadcast_queue }) = link.detail else { return Ok(()) };
+        let mut found = ErrorList::default();
+        let mut differs = |what: &str, value: String, expected: String| {
+            found.push::<()>(Err(Error::check(format!(
+                "container macvlan {what} {value} does not match expected value: {expected}"
+            ))));
+        };
+        let length = self.bcqueuelen;
+        if mode != self.mode {
+            differs("mode", mode.to_string(), self.mode.to_string());
+        }
+        match broadcast_queue {
+            Some(found) if length != 0 && found != length => {
+                differs("bcqueuelen", found.to_string(), length.to_string());
+            }
+            None if length != 0 => {
+                let problem = format!("this kernel has no bcqueuelen, expected {length}");
+                let error = Error::check(problem).with_details("Linux has it since 5.11");
+                found.push::<()>(Err(error));
+            }
+            _ => (),
+        }
+        found.finish()
+    }
+
     fn lower_link(&self) -> LowerLink<'_> {
         LowerLink::new(&self.master, self.link_in_container)
-    }
-
-    fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = self.spec(master)?;
-        let birthplace = self.lower_link().place;
-        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
-    }
-
-    fn spec(&self, master: &Link) -> Result<LinkSpec> {
-        let spec = lower_link::upper(master, self.kind(), self.mtu)?;
-        Ok(LinkSpec { mac: self.mac.clone(), ..spec })
-    }
-
-    fn kind(&self) -> LinkKind {
-        let broadcast_queue = Some(self.bcqueuelen).filter(|length| *length != 0);
-        LinkKind::Macvlan { mode: self.mode, broadcast_queue }
-    }
-}
-
-fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
-    match link.detail {
-        Some(LinkKind::Macvlan { mode, .. }) if mode != expected => Err(other_mode(mode, expected)),
-        _ => Ok(()),
-    }
-}
-
-fn other_mode(mode: MacvlanMode, expected: MacvlanMode) -> Error {
-    Error::check(format!("container macvlan mode {mode} does not match expected value: {expected}"))
-}
-
-fn verify_queue(link: &Link, expected: u32) -> Result<()> {
-    match link.detail {
-        Some(LinkKind::Macvlan { broadcast_queue, .. })
-            if expected != 0 && broadcast_queue != Some(expected) =>
-        {
-            Err(other_queue(broadcast_queue, expected))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A kernel without the setting passes over what ADD asks for.
-fn other_queue(queue: Option<u32>, expected: u32) -> Error {
-    match queue {
-        Some(length) => Error::check(format!(
-            "container macvlan bcqueuelen {length} does not match expected value: {expected}"
-        )),
-        None => Error::check(format!("this kernel has no bcqueuelen, expected {expected}"))
-            .with_details("Linux has it since 5.11"),
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::{Link, LinkKind, LinkSpec};
+use crate::net::netlink::LinkKind;
 use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -19,6 +19,7 @@ use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::vlan_trunk::VLAN_MAX;
 use crate::steps::{link_kind, prev_result, veth};
 
 /// The kernel's name for this kind of link.
@@ -27,8 +28,6 @@ const KIND: &str = "vlan";
 const LINKS: PluginLinks = PluginLinks { plugin: "vlan", kind: KIND };
 /// What the key of an attachment leads to, in the order of removal.
 const OWNS: &[&dyn Owned] = &[&Leases, &LINKS];
-/// The greatest VLAN id; 4095 is reserved.
-const VLAN_MAX: i64 = 4094;
 
 /// The plugin.
 pub struct Vlan;
@@ -59,9 +58,16 @@ impl PluginConf for Conf {
 
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
-            return Err(missing_master());
+            return Err(Error::missing("master", "the name of the link to make the VLAN on")
+                .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
         }
-        validate_id(self.vlan_id)
+        let id = self.vlan_id;
+        if !(0..=VLAN_MAX).contains(&id) {
+            return Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX).saying(format_args!(
+                "invalid VLAN ID {id} (must be between 0 and 4095 inclusive)"
+            )));
+        }
+        Ok(())
     }
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
@@ -82,9 +88,19 @@ impl Plugin for Vlan {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam(cx, DuplicateDetection::Shared)?;
         at.netns()?;
-        let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
+        let lower = conf.lower_link();
+        let kind = LinkKind::Vlan(conf.id());
+        let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
+        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
         let result = transaction(|rb| {
-            let link = plan.create(cx, at, rb).map_err(|e| conf.if_taken(e))?;
+            let link = plan.create(cx, at, rb).map_err(|e| match e.is_exists() {
+                // A link has each VLAN once, across all containers.
+                true => e.with_code(Code::CONFLICT).with_details(format_args!(
+                    "vlanId: {} of {:?} is taken by another interface",
+                    conf.vlan_id, conf.master
+                )),
+                false => e,
+            })?;
             addressing.set_up(at, &link, rb)
         })?;
         Ok(conf.dns.put_into(result))
@@ -117,30 +133,27 @@ impl Plugin for Vlan {
     }
 }
 
-fn missing_master() -> Error {
-    Error::missing("master", "the name of the link to make the VLAN on").saying(
-        "\"master\" field is required. It specifies the host interface name to create the VLAN for",
-    )
-}
-
-fn validate_id(id: i64) -> Result<()> {
-    if (0..=VLAN_MAX).contains(&id) {
-        return Ok(());
-    }
-    Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX)
-        .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")))
-}
-
 impl Conf {
     /// Compares what is in the container.
     fn compare(&self, on: Target<'_>) -> Result<()> {
         container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
-            ErrorList::of([
-                self.verify_id(link),
-                self.verify_mtu(link),
-                self.lower_link().verify(on.cx, on.at, link),
-                self.accept_ra.compare(on),
-            ])
+            let (name, mtu, wanted) = (&link.name, link.mtu, self.vlan_id);
+            let mut found = ErrorList::default();
+            if let Some(LinkKind::Vlan(id)) = link.detail
+                && id != self.id()
+            {
+                let problem = format!("interface {name:?} has VLAN {id}, expected {wanted}");
+                found.push::<()>(Err(Error::check(problem)));
+            }
+            if self.mtu != 0 && i64::from(mtu) != self.mtu {
+                found.push::<()>(Err(Error::check(format!(
+                    "Error: Tuning configured MTU of {name} is {}, current value is {mtu}",
+                    self.mtu
+                ))));
+            }
+            found.push(self.lower_link().verify(on.cx, on.at, link));
+            found.push(self.accept_ra.compare(on));
+            found.finish()
         })
     }
 
@@ -150,52 +163,5 @@ impl Conf {
 
     fn id(&self) -> u16 {
         u16::try_from(self.vlan_id).unwrap_or_default()
-    }
-
-    fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = self.spec(master)?;
-        let birthplace = self.lower_link().place;
-        Ok(Plan { links: LINKS, birthplace, spec, accept_ra: self.accept_ra })
-    }
-
-    fn spec(&self, master: &Link) -> Result<LinkSpec> {
-        lower_link::upper(master, LinkKind::Vlan(self.id()), self.mtu)
-    }
-
-    /// Explains that the VLAN exists: a link has each VLAN once, across all containers.
-    fn if_taken(&self, error: Error) -> Error {
-        if !error.is_exists() {
-            return error;
-        }
-        let Conf { vlan_id, master, .. } = self;
-        error.with_code(Code::CONFLICT).with_details(format_args!(
-            "vlanId: {vlan_id} of {master:?} is taken by another interface"
-        ))
-    }
-
-    fn verify_id(&self, link: &Link) -> Result<()> {
-        match link.detail {
-            Some(LinkKind::Vlan(id)) if id != self.id() => Err(self.other_id(link, id)),
-            _ => Ok(()),
-        }
-    }
-
-    fn other_id(&self, link: &Link, id: u16) -> Error {
-        let expected = self.vlan_id;
-        Error::check(format!("interface {:?} has VLAN {id}, expected {expected}", link.name))
-    }
-
-    fn verify_mtu(&self, link: &Link) -> Result<()> {
-        if self.mtu == 0 || i64::from(link.mtu) == self.mtu {
-            return Ok(());
-        }
-        Err(self.other_mtu(link))
-    }
-
-    fn other_mtu(&self, link: &Link) -> Error {
-        Error::check(format!(
-            "Error: Tuning configured MTU of {} is {}, current value is {}",
-            link.name, self.mtu, link.mtu
-        ))
     }
 }

@@ -2,11 +2,10 @@
 //! program (see /proc/[pid]/attr/exec in proc(5)), so this binary executes itself to create the
 //! interface.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -30,74 +29,50 @@ const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
 /// Creates the tap in the namespace of this thread. The context stays set for every program that
 /// the thread executes, and the thread ends soon.
 pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
-    set_next_context(context).map_err(|e| refused(context, &e))?;
-    let again = execute_again(spec);
-    let output =
-        again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
-    if output.status.success() { Ok(()) } else { Err(uncreated(&output.stderr, context)) }
-}
-
-fn uncreated(stderr: &[u8], context: &str) -> Error {
-    let reason = String::from_utf8_lossy(stderr);
-    Error::new(Code::KERNEL, reason.trim_end())
-        .with_details(format_args!("in SELinux context {context:?}"))
-}
-
-fn set_next_context(context: &str) -> io::Result<()> {
-    if !fs::exists(SELINUX).unwrap_or(false) {
-        return Err(io::Error::other("the host runs no SELinux"));
-    }
-    fs::write(NEXT_CONTEXT, context)
-}
-
-fn refused(context: &str, error: &io::Error) -> Error {
-    Error::config("selinuxContext", format_args!("{context:?} is refused: {error}"))
-        .with_details("expected a context of this host's policy; without SELinux there is none")
-}
-
-fn execute_again(spec: &TapSpec) -> io::Result<Output> {
-    Command::new("/proc/self/exe")
+    let set = match fs::exists(SELINUX).unwrap_or(false) {
+        true => fs::write(NEXT_CONTEXT, context),
+        false => Err(io::Error::other("the host runs no SELinux")),
+    };
+    set.map_err(|e| {
+        Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))
+            .with_details("expected a context of this host's policy; without SELinux there is none")
+    })?;
+    let output = Command::new("/proc/self/exe")
         .arg0("cni-multi")
-        .args(arguments(spec))
+        .args([NAME.to_owned(), format!("--name={}", spec.name)])
+        .args(spec.owner.map(|owner| format!("--owner={owner}")))
+        .args(spec.group.map(|group| format!("--group={group}")))
+        .args(spec.multi_queue.then_some("--multi-queue"))
         .stdin(Stdio::null())
         .output()
-}
-
-fn arguments(spec: &TapSpec) -> Vec<OsString> {
-    let mut arguments = vec![NAME.to_owned(), format!("--name={}", spec.name)];
-    arguments.extend(spec.owner.map(|owner| format!("--owner={owner}")));
-    arguments.extend(spec.group.map(|group| format!("--group={group}")));
-    arguments.extend(spec.multi_queue.then(|| "--multi-queue".to_owned()));
-    arguments.into_iter().map(OsString::from).collect()
+        .map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(Code::KERNEL, reason.trim_end())
+        .with_details(format_args!("in SELinux context {context:?}")))
 }
 
 /// The command line of [`create_tap`]'s second execution.
 fn command() -> clap::Command {
+    let id = |name| Arg::new(name).long(name).value_parser(clap::value_parser!(u32));
     clap::Command::new(NAME)
         .hide(true)
         .arg(Arg::new("name").long("name").required(true))
-        .arg(id("owner"))
-        .arg(id("group"))
+        .args([id("owner"), id("group")])
         .arg(Arg::new("multi-queue").long("multi-queue").action(ArgAction::SetTrue))
-}
-
-fn id(name: &'static str) -> Arg {
-    Arg::new(name).long(name).value_parser(clap::value_parser!(u32))
-}
-
-/// The tap that the [`arguments`] describe.
-fn spec_of(matches: &ArgMatches) -> TapSpec {
-    TapSpec {
-        name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
-        owner: matches.get_one("owner").copied(),
-        group: matches.get_one("group").copied(),
-        multi_queue: matches.get_flag("multi-queue"),
-    }
 }
 
 /// The second execution: creates the tap. Returns the exit status and prints the reason to stderr.
 fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
-    match tuntap::create_tap(&spec_of(matches)) {
+    let spec = TapSpec {
+        name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
+        owner: matches.get_one("owner").copied(),
+        group: matches.get_one("group").copied(),
+        multi_queue: matches.get_flag("multi-queue"),
+    };
+    match tuntap::create_tap(&spec) {
         Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(io.stderr, "{error}"); // the status reports it too

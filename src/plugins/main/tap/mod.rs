@@ -118,55 +118,44 @@ impl Plugin for Tap {
 /// Creates the interface in the container with the name in CNI_IFNAME and the configured
 /// properties.
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
-    let bridge = conf.find_bridge(at.netlink()?)?;
-    let link = create_bare(conf, at, rb)?;
-    conf.equip(at, &link, bridge)?;
-    at.netlink()?.link(at.ifname()) // with its address
-}
-
-fn create_bare<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
+    let container = at.netlink()?;
+    let bridge = conf.find_bridge(container)?;
     container_link::require_free_name(at)?;
     LINKS.forget(at)?;
-    let spec = conf.wanted(at.ifname());
-    at.run(|| conf.create_tap(&spec))?;
-    container_link::own(at, LINKS, at.ifname().to_owned(), rb)
-}
-
-fn not_a_bridge(name: &str, link: &Link) -> Error {
-    Error::config("bridge", format_args!("{name:?} is a {}", link.kind_text()))
-        .expecting("a bridge")
-}
-
-fn not_a_port(link: &Link, bridge: &Link) -> Error {
-    Error::check(format!("interface {:?} is not a port of bridge {:?}", link.name, bridge.name))
-}
-
-fn not_in_container(name: &str) -> Error {
-    Error::config("bridge", format_args!("{name:?} is not a link of the container"))
-        .expecting("the name of a bridge there")
+    let Conf { multi_queue, owner, group, .. } = *conf;
+    let spec = TapSpec { name: at.ifname().to_owned(), owner, group, multi_queue };
+    at.run(|| match conf.selinux_context.as_str() {
+        "" => tuntap::create_tap(&spec),
+        context => labelled::create_tap(&spec, context),
+    })?;
+    let link = container_link::own(at, LINKS, at.ifname().to_owned(), rb)?;
+    // The properties that an ioctl cannot set.
+    let change = LinkChange {
+        mtu: Some(conf.mtu).filter(|mtu| *mtu != 0),
+        master: bridge.map(|bridge| bridge.index),
+        mac: conf.mac.clone(),
+        ..LinkChange::default()
+    };
+    if change != LinkChange::default() {
+        container.change_link(&link, &change)?;
+    }
+    container.link(at.ifname()) // with its address
 }
 
 impl Conf {
     /// Compares what is in the container.
     fn compare(&self, on: Target<'_>) -> Result<()> {
-        let result = prev_result::require(on.cx);
-        container_link::compare(on, result, Some(KIND), |link| self.verify_bridge(on.at, link))
-    }
-
-    fn create_tap(&self, spec: &TapSpec) -> Result<()> {
-        match self.selinux_context.as_str() {
-            "" => tuntap::create_tap(spec),
-            context => labelled::create_tap(spec, context),
-        }
-    }
-
-    fn wanted(&self, ifname: &str) -> TapSpec {
-        TapSpec {
-            name: ifname.to_owned(),
-            owner: self.owner,
-            group: self.group,
-            multi_queue: self.multi_queue,
-        }
+        container_link::compare(on, prev_result::require(on.cx), Some(KIND), |link| {
+            let bridge = self.find_bridge(on.at.netlink()?);
+            match bridge.map_err(|e| e.with_code(Code::CHECK_FAILED))? {
+                Some(bridge) if link.master != Some(bridge.index) => {
+                    let (name, bridge) = (&link.name, &bridge.name);
+                    let problem = format!("interface {name:?} is not a port of bridge {bridge:?}");
+                    Err(Error::check(problem))
+                }
+                _ => Ok(()),
+            }
+        })
     }
 
     /// The bridge in the container, if one is configured.
@@ -177,36 +166,15 @@ impl Conf {
         let name = &self.bridge;
         match container.find_link(name)? {
             Some(link) if link.kind == "bridge" => Ok(Some(link)),
-            Some(link) => Err(not_a_bridge(name, &link)),
-            None => Err(not_in_container(name)),
-        }
-    }
-
-    /// Sets the properties that an ioctl cannot set.
-    fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
-        let change = self.properties(bridge);
-        if change == LinkChange::default() {
-            Ok(())
-        } else {
-            at.netlink()?.change_link(link, &change)
-        }
-    }
-
-    fn properties(&self, bridge: Option<Link>) -> LinkChange<'static> {
-        LinkChange {
-            mtu: Some(self.mtu).filter(|mtu| *mtu != 0),
-            master: bridge.map(|bridge| bridge.index),
-            mac: self.mac.clone(),
-            ..LinkChange::default()
-        }
-    }
-
-    fn verify_bridge(&self, at: &Attachment, link: &Link) -> Result<()> {
-        let bridge =
-            self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        match bridge.filter(|bridge| link.master != Some(bridge.index)) {
-            Some(bridge) => Err(not_a_port(link, &bridge)),
-            None => Ok(()),
+            Some(link) => {
+                Err(Error::config("bridge", format_args!("{name:?} is a {}", link.kind_text()))
+                    .expecting("a bridge"))
+            }
+            None => Err(Error::config(
+                "bridge",
+                format_args!("{name:?} is not a link of the container"),
+            )
+            .expecting("the name of a bridge there")),
         }
     }
 }
