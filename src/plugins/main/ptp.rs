@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, IpConfig};
+use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{AddressOptions, Link, Route, Scope};
 use crate::plugin::owned::{self, Owned, Removal};
@@ -82,7 +82,13 @@ impl Plugin for Ptp {
         at.netns()?;
         transaction(|rb| {
             let mut result = ipam.add(at, rb)?;
-            require_gateways(&result)?;
+            // All traffic goes through the host's end, which gets the gateways' addresses.
+            if let Some(ip) = result.ips.iter().find(|ip| ip.gateway.is_none()) {
+                let msg = format!("address {} has no gateway", ip.address);
+                return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(
+                    "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
+                ));
+            }
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
             let [host, inside] =
                 [interface::on_host(&pair.host), interface::in_container(at, &pair.mac)];
@@ -172,40 +178,20 @@ impl Conf {
     }
 }
 
-/// Requires a gateway for each address: all traffic goes through the host's end, which gets the
-/// gateways' addresses.
-fn require_gateways(result: &AddResult) -> Result<()> {
-    let Some(ip) = result.ips.iter().find(|ip| ip.gateway.is_none()) else { return Ok(()) };
-    Err(Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address))
-        .with_details(
-            "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
-        ))
-}
-
 /// The wiring of the container: its gateway is on the link, and the rest of its subnet is reached
 /// through the gateway, because two containers of one subnet are not on one link.
 fn through_gateways(result: &AddResult) -> Wiring {
-    let routes_first = result.ips.iter().flat_map(routes_through_gateway).collect();
-    Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first }
-}
-
-fn routes_through_gateway(ip: &IpConfig) -> Vec<Route> {
-    let Some(gateway) = ip.gateway else { return vec![] };
-    let source = Some(ip.address.addr());
-    let to_gateway = Route { scope: Scope::LINK, source, ..Route::to(gateway.into()) };
-    match subnet_behind(gateway, ip) {
-        Some(subnet) => {
-            vec![to_gateway, Route { gateway: Some(gateway), source, ..Route::to(subnet) }]
+    let mut routes_first = vec![];
+    for ip in &result.ips {
+        let Some(gateway) = ip.gateway else { continue };
+        let (source, subnet) = (Some(ip.address.addr()), ip.address.trunc());
+        routes_first.push(Route { scope: Scope::LINK, source, ..Route::to(gateway.into()) });
+        // A subnet that is one address, or the gateway alone, has no rest.
+        if subnet.prefix_len() < subnet.max_prefix_len() && subnet != IpNet::from(gateway) {
+            routes_first.push(Route { gateway: Some(gateway), source, ..Route::to(subnet) });
         }
-        None => vec![to_gateway],
     }
-}
-
-/// The subnet of the address, unless it consists of one address or is the gateway alone.
-fn subnet_behind(gateway: IpAddr, ip: &IpConfig) -> Option<IpNet> {
-    let subnet = ip.address.trunc();
-    let is_single = subnet.prefix_len() == subnet.max_prefix_len();
-    Some(subnet).filter(|subnet| !is_single && *subnet != IpNet::from(gateway))
+    Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first }
 }
 
 /// The host's end of the pair, up.
