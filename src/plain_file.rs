@@ -146,6 +146,11 @@ pub fn make_private_directory(path: &Path) -> io::Result<()> {
         make_directories(parent, 0o755)?;
     }
     make_directories(path, 0o700)?;
+    require_directory(path)
+}
+
+/// Fails unless it is a directory, and no link to one.
+pub fn require_directory(path: &Path) -> io::Result<()> {
     let is_directory = std::fs::symlink_metadata(path)?.is_dir();
     if is_directory { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -36,11 +35,6 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// The site of an attachment that is made.
-    pub fn of_new(at: &'a Attachment) -> Result<Site<'a>> {
-        Ok(Site { key: &at.key, netns: at.netns()? })
-    }
-
     /// The site of an attachment that is removed.
     pub fn of(at: &'a Detachment, netns: &'a Netns) -> Site<'a> {
         Site { key: &at.key, netns }
@@ -62,20 +56,6 @@ struct Document<T> {
     /// The namespace that CNI_NETNS led to.
     namespace: NetnsId,
     kept: T,
-}
-
-impl<T> Document<T> {
-    fn of(at: &Attachment, kept: T) -> Result<Document<T>> {
-        let Key { network, container_id, ifname } = &at.key;
-        Ok(Document {
-            network: network.to_string(),
-            container_id: container_id.to_string(),
-            ifname: ifname.to_string(),
-            netns: at.netns_path.clone(),
-            namespace: at.netns()?.id()?,
-            kept,
-        })
-    }
 }
 
 /// A record with the attachment that it names.
@@ -101,9 +81,7 @@ impl<T> Found<T> {
         let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
         Ok(self.is_of(&netns)?.then_some(netns))
     }
-}
 
-impl<T> Found<T> {
     /// Describes the record as something that GC removes.
     pub fn as_stale(&self) -> Stale {
         Stale {
@@ -128,12 +106,21 @@ impl Records {
 
     /// Keeps something for the attachment, in place of the attachment's earlier record.
     pub fn write<T: Serialize>(&self, at: &Attachment, kept: &T) -> Result<()> {
-        self.put(&at.key, &json::plain_text(&Document::of(at, kept)?))
-    }
-
-    fn put(&self, key: &Key, text: &str) -> Result<()> {
-        let path = self.path(key);
-        self.replace(&path, text.as_bytes()).map_err(|e| failed("write", &path, &e))
+        let Key { network, container_id, ifname } = &at.key;
+        let document = Document {
+            network: network.to_string(),
+            container_id: container_id.to_string(),
+            ifname: ifname.to_string(),
+            netns: at.netns_path.clone(),
+            namespace: at.netns()?.id()?,
+            kept,
+        };
+        let text = json::plain_text(&document);
+        let path = self.path(&at.key);
+        plain_file::make_directories(&self.0, 0o755)
+            .and_then(|()| plain_file::require_directory(&self.0)) // not a link to foreign files
+            .and_then(|()| plain_file::put(&path, text.as_bytes()))
+            .map_err(Error::at_path("write", &path))
     }
 
     /// Keeps something for the attachment, unless it has a record.
@@ -148,20 +135,6 @@ impl Records {
         }
     }
 
-    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        self.ensure_dir()?;
-        plain_file::put(path, text)
-    }
-
-    fn ensure_dir(&self) -> io::Result<()> {
-        plain_file::make_directories(&self.0, 0o755)?;
-        if fs::symlink_metadata(&self.0)?.is_dir() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::NotADirectory.into()) // a link to foreign files
-        }
-    }
-
     /// What is kept for the attachment. A file that cannot be parsed counts as absent.
     pub fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>> {
         Ok(self.find(key)?.map(|found| found.kept))
@@ -170,10 +143,8 @@ impl Records {
     /// The record of the attachment. A file that cannot be parsed counts as absent.
     pub fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>> {
         let path = self.path(key);
-        match plain_file::read(&path, LIMIT) {
-            Ok(text) => Ok(understood(&text)),
-            Err(e) => absent("read", &path, &e),
-        }
+        let text = plain_file::read_if_any(&path, LIMIT).map_err(Error::at_path("read", &path))?;
+        Ok(text.and_then(|text| understood(&text)))
     }
 
     /// The records of all attachments.
@@ -184,10 +155,7 @@ impl Records {
     /// Removes the attachment's record.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        match plain_file::take(&path) {
-            Err(e) if is_nowhere(&e) => Ok(()),
-            taken => taken.map_err(|e| failed("remove", &path, &e)),
-        }
+        plain_file::take(&path).map_err(Error::at_path("remove", &path))
     }
 
     /// The records of this network's attachments that are not valid.
@@ -213,7 +181,9 @@ impl Records {
 
     /// The records of other attachments in this namespace.
     pub fn others_in<T: DeserializeOwned>(&self, site: Site<'_>) -> Result<Vec<Found<T>>> {
-        let paths = self.paths_of_others(site.key)?;
+        let own = self.path(site.key);
+        let mut paths = self.paths("", RECORD)?;
+        paths.retain(|path| *path != own);
         if paths.is_empty() {
             return Ok(vec![]);
         }
@@ -222,36 +192,23 @@ impl Records {
         paths.iter().filter_map(|path| found_if(path, is_there)).collect()
     }
 
-    fn paths_of_others(&self, key: &Key) -> Result<Vec<PathBuf>> {
-        let own = self.path(key);
-        let mut paths = self.paths("", RECORD)?;
-        paths.retain(|path| *path != own);
-        Ok(paths)
-    }
-
     /// When the record was written; None without a record.
     pub fn written(&self, key: &Key) -> Result<Option<SystemTime>> {
         let path = self.path(key);
         match fs::metadata(&path).and_then(|file| file.modified()) {
-            Ok(time) => Ok(Some(time)),
-            Err(e) => absent("look at", &path, &e),
+            Err(e) if plain_file::is_nowhere(&e) => Ok(None),
+            time => time.map(Some).map_err(Error::at_path("look at", &path)),
         }
     }
 
     /// The files whose names have this prefix and extension.
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
-        let mut paths = match fs::read_dir(&self.0) {
-            Ok(entries) => self.list(entries)?,
-            Err(e) if is_nowhere(&e) => vec![],
-            Err(e) => return Err(failed("open", &self.0, &e)),
-        };
-        paths.retain(|path| has_prefix(path, prefix) && has_extension(path, ending));
+        let mut paths = plain_file::entries(&self.0).map_err(Error::at_path("open", &self.0))?;
+        paths.retain(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(prefix) && path.extension().is_some_and(|of| of == ending)
+        });
         Ok(paths)
-    }
-
-    fn list(&self, entries: fs::ReadDir) -> Result<Vec<PathBuf>> {
-        let listed: io::Result<_> = entries.map(|entry| Ok(entry?.path())).collect();
-        listed.map_err(|e| failed("list", &self.0, &e))
     }
 
     /// Removes the records of this network's attachments that are not valid: for GC of a plugin
@@ -263,14 +220,14 @@ impl Records {
     ) -> Result<()> {
         let mut errors = ErrorList::default();
         for found in self.each_stale::<T>(network, valid)? {
-            errors.push(found.and_then(|found| self.forget(&found, valid)));
+            errors.push(
+                found.and_then(|found| {
+                    valid.remove(|| found.as_stale(), || self.remove(&found.key))
+                }),
+            );
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
-    }
-
-    fn forget<T>(&self, found: &Found<T>, valid: &ValidAttachments) -> Result<()> {
-        valid.remove(|| found.as_stale(), || self.remove(&found.key))
     }
 
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and
@@ -287,7 +244,11 @@ impl Records {
         torn.extend(self.paths(&prefix, plain_file::DRAFT)?);
         torn.retain(|path| !valid.contains_identity(&identity_in(path)));
         for path in torn {
-            errors.push(valid.remove(|| as_torn(&path), || remove_torn(&path)));
+            let what = format!("torn record {}", path.display());
+            let holder = Holder::of_comment(&identity_in(&path));
+            let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
+            let remove = || plain_file::remove(&path).map_err(Error::at_path("remove", &path));
+            errors.push(valid.remove(stale, remove));
         }
         errors.finish()
     }
@@ -302,54 +263,20 @@ fn identity_in(path: &Path) -> Cow<'_, str> {
     path.file_stem().unwrap_or_default().to_string_lossy()
 }
 
-fn remove_torn(path: &Path) -> Result<()> {
-    plain_file::remove(path).map_err(|e| failed("remove", path, &e))
-}
-
-fn has_prefix(path: &Path, prefix: &str) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-}
-
-fn has_extension(path: &Path, wanted: &str) -> bool {
-    path.extension().is_some_and(|extension| extension == wanted)
-}
-
-/// Describes what a crash has left as something that GC removes.
-fn as_torn(path: &Path) -> Stale {
-    Stale {
-        what: format!("torn record {}", path.display()),
-        holder: Holder::of_comment(&identity_in(path)),
-        is_torn: true,
-        ..Stale::default()
-    }
-}
-
-fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::io(format_args!("{what} {}", path.display()), error)
-}
-
-/// None if the file does not exist, or else the error.
-fn absent<T>(what: &str, path: &Path, error: &io::Error) -> Result<Option<T>> {
-    if is_nowhere(error) { Ok(None) } else { Err(failed(what, path, error)) }
-}
-
 /// The prefix of the names of a network's files.
 fn prefix_of(network: &NetworkName) -> String {
     format!("{}-", hex(&Key::network_hash(network)))
 }
 
-/// Whether there can be no record: the directory is missing, or its name belongs to something else.
-fn is_nowhere(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
 /// The record in a file. A file that has disappeared meanwhile, is not a regular file or cannot be
 /// parsed has none; an error means that the file may be readable later.
 fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
-    match plain_file::read(path, LIMIT) {
-        Ok(text) => Ok(understood(&text)),
-        Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-        Err(e) => Err(failed("read", path, &e)),
+    match plain_file::read_if_any(path, LIMIT) {
+        Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(None),
+        text => {
+            let text = text.map_err(Error::at_path("read", path))?;
+            Ok(text.and_then(|text| understood(&text)))
+        }
     }
 }
 
