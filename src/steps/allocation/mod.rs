@@ -66,11 +66,7 @@ pub fn held_by_attachment(store: &impl Store, owner: &Owner) -> Result<Vec<IpAdd
 
 /// Releases addresses: tries all of them, and reports the failures at the end.
 pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for ip in ips {
-        errors.push(store.release(*ip));
-    }
-    errors.finish()
+    ErrorList::of(ips.iter().map(|ip| store.release(*ip)))
 }
 
 /// What an attachment needs.
@@ -90,43 +86,32 @@ pub fn allocate(
     store: &mut impl Store,
     rb: &mut Rollback<'_>,
 ) -> Result<Vec<IpConfig>> {
-    let mut requested = without_repeats(need.requested);
+    let mut requested: Vec<IpAddr> = vec![];
+    for ip in need.requested {
+        if !requested.contains(ip) {
+            requested.push(*ip);
+        }
+    }
     let mut ips = vec![];
     for (number, set) in need.sets.iter().enumerate() {
         let source = Source { set, number, owner: need.owner };
-        let wanted = take_wanted(&mut requested, set);
-        let reserved = source.reserve(wanted, store)?;
-        store.release_on_failure(reserved.ip, rb);
+        let place = requested.iter().position(|ip| set.contains(*ip));
+        let wanted = place.map(|place| requested.remove(place));
+        let ip = source
+            .reserve(wanted, store)
+            .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
+        store.release_on_failure(ip, rb);
         // Not undone: the round robin continues after an address even if it was held only for a
         // moment.
-        store.set_last_reserved(number, reserved.ip)?;
-        ips.push(reserved.into_config());
+        store.set_last_reserved(number, ip)?;
+        let range = range_of(set, ip)?;
+        let (address, gateway) = (range.with_prefix(ip), Some(range.gateway));
+        ips.push(IpConfig { interface: None, address, gateway });
     }
-    require_none_left(&requested)?;
-    Ok(ips)
-}
-
-/// Removes the first requested address that the set contains.
-fn take_wanted(requested: &mut Vec<IpAddr>, set: &RangeSet) -> Option<IpAddr> {
-    let place = requested.iter().position(|ip| set.contains(*ip))?;
-    Some(requested.remove(place))
-}
-
-fn without_repeats(ips: &[IpAddr]) -> Vec<IpAddr> {
-    let mut once = vec![];
-    for ip in ips {
-        if !once.contains(ip) {
-            once.push(*ip);
-        }
-    }
-    once
-}
-
-fn require_none_left(requested: &[IpAddr]) -> Result<()> {
     if requested.is_empty() {
-        return Ok(());
+        return Ok(ips);
     }
-    let list = joined(requested, " ");
+    let list = joined(&requested, " ");
     Err(unavailable(format!("failed to allocate all requested IPs: {list}")).with_details(
         "each range set gives one address, and these are in none or were not the first in theirs",
     ))
@@ -142,22 +127,6 @@ fn unavailable(msg: String) -> Error {
     Error::new(Code::ADDRESS_UNAVAILABLE, msg)
 }
 
-/// An address that is reserved now, and its range.
-struct Reserved<'a> {
-    ip: IpAddr,
-    range: &'a Range,
-}
-
-impl Reserved<'_> {
-    fn into_config(self) -> IpConfig {
-        IpConfig {
-            interface: None,
-            address: self.range.with_prefix(self.ip),
-            gateway: Some(self.range.gateway),
-        }
-    }
-}
-
 /// A range set that gives an attachment an address.
 struct Source<'a> {
     set: &'a RangeSet,
@@ -165,63 +134,37 @@ struct Source<'a> {
     owner: &'a Owner,
 }
 
-impl<'a> Source<'a> {
-    /// Reserves the address `wanted`, or the next free one.
-    fn reserve(&self, wanted: Option<IpAddr>, store: &mut impl Store) -> Result<Reserved<'a>> {
-        let reserved = match wanted {
-            Some(ip) => self.reserve_requested(ip, store),
-            None => self.reserve_next(store),
+impl Source<'_> {
+    /// Reserves the address `wanted`, or the next free one. The reference does not check for a wanted
+    /// one whether the attachment already has an address of the set, and allocates a second one.
+    fn reserve(&self, wanted: Option<IpAddr>, store: &mut impl Store) -> Result<IpAddr> {
+        let (set, owner) = (self.set, self.owner);
+        let Some(ip) = wanted else {
+            self.refuse_second(store)?;
+            let candidates = store.candidates(set, store.last_reserved(self.number));
+            let free = first_free(candidates, &mut Reserving { source: self, store })?;
+            return free.ok_or_else(|| unavailable(full_set(set)));
         };
-        let number = self.number;
-        reserved.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))
-    }
-
-    /// Reserves a requested address of the set. The reference does not check whether the attachment
-    /// already has an address of the set, and allocates a second one.
-    fn reserve_requested(&self, ip: IpAddr, store: &mut impl Store) -> Result<Reserved<'a>> {
-        let set = self.set;
-        let range = range_of(set, ip)?;
-        require_no_gateway(ip, range)?;
+        if ip == range_of(set, ip)?.gateway {
+            return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));
+        }
         self.refuse_second(store)?;
-        if store.reserve(ip, self.owner)? {
-            return Ok(Reserved { ip, range });
+        if store.reserve(ip, owner)? {
+            return Ok(ip);
         }
         Err(unavailable(format!("requested IP address {ip} is not available in range set {set}")))
     }
 
-    fn reserve_next(&self, store: &mut impl Store) -> Result<Reserved<'a>> {
-        self.refuse_second(store)?;
-        let set = self.set;
-        let ip = self.next_free(store)?.ok_or_else(|| exhausted(set))?;
-        Ok(Reserved { ip, range: range_of(set, ip)? })
-    }
-
-    /// Reserves the next free address, if there is one.
-    fn next_free(&self, store: &mut impl Store) -> Result<Option<IpAddr>> {
-        let candidates = store.candidates(self.set, store.last_reserved(self.number));
-        first_free(candidates, &mut Reserving { source: self, store })
-    }
-
-    /// Refuses a second ADD of one attachment, which is an error by the specification.
+    /// Refuses a second ADD of one attachment, which is an error by the specification. Addresses count
+    /// that old plugins noted for its container.
     fn refuse_second(&self, store: &impl Store) -> Result<()> {
-        let mut held = self.held(store)?.into_iter();
-        let second = held.find(|ip| self.set.contains(*ip));
-        second.map_or(Ok(()), |ip| Err(duplicate(ip, self.owner)))
-    }
-
-    /// The addresses of the attachment, and those that old plugins noted for its container.
-    fn held(&self, store: &impl Store) -> Result<Vec<IpAddr>> {
         let mut held = store.held_by(self.owner)?;
         held.extend(store.held_by(&self.owner.without_ifname())?);
-        Ok(held)
+        let Some(ip) = held.iter().find(|ip| self.set.contains(**ip)) else { return Ok(()) };
+        let id = &self.owner.container_id;
+        let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+        Err(Error::new(Code::CONFLICT, msg))
     }
-}
-
-fn require_no_gateway(ip: IpAddr, range: &Range) -> Result<()> {
-    if ip == range.gateway {
-        return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));
-    }
-    Ok(())
 }
 
 struct Reserving<'a, S> {
@@ -241,16 +184,6 @@ impl<S: Store> Pool for Reserving<'_, S> {
 
 fn range_of(set: &RangeSet, ip: IpAddr) -> Result<&Range> {
     set.range_of(ip).ok_or_else(|| Error::new(Code::BUG, format!("{ip} is not in range set {set}")))
-}
-
-fn duplicate(ip: IpAddr, owner: &Owner) -> Error {
-    let id = &owner.container_id;
-    let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
-    Error::new(Code::CONFLICT, msg)
-}
-
-fn exhausted(set: &RangeSet) -> Error {
-    unavailable(full_set(set))
 }
 
 /// The reference's sentence for a set without a free address.

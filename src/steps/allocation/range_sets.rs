@@ -22,34 +22,25 @@ impl Sets {
     pub fn add(&mut self, at: String, set: Result<RangeSet>) -> Result<()> {
         let number = self.0.len();
         let set = set.map_err(|e| e.context(format_args!("invalid range set {number}")))?;
-        match self.0.iter().position(|(_, other)| other.overlaps(&set)) {
-            Some(other) => return Err(self.overlap(other, &at, &set)),
-            None => self.0.push((at, set)),
+        let mut others = self.0.iter().enumerate();
+        if let Some((other, (other_at, other_set))) = others.find(|(_, (_, of))| of.overlaps(&set))
+        {
+            let problem = format_args!("{set} overlaps with {other_set} of {other_at}");
+            return Err(Error::config(at, problem)
+                .saying(format_args!("range set {other} overlaps with {number}")));
         }
+        self.0.push((at, set));
         Ok(())
-    }
-
-    /// The error for a set with addresses of the set number `other`.
-    fn overlap(&self, other: usize, at: &str, set: &RangeSet) -> Error {
-        let number = self.0.len();
-        let (other_at, other_set) = &self.0[other];
-        let problem = format_args!("{set} overlaps with {other_set} of {other_at}");
-        let error = Error::config(at, problem);
-        error.saying(format_args!("range set {other} overlaps with {number}"))
     }
 
     /// The sets, at least one.
     pub fn into_sets(self) -> Result<Vec<RangeSet>> {
         if self.0.is_empty() {
-            return Err(no_ranges());
+            return Err(Error::config("ipam.ranges", "there is none")
+                .expecting("at least one set with a range with a subnet")
+                .supplied_by("ipRanges")
+                .saying("no IP ranges specified"));
         }
         Ok(self.0.into_iter().map(|(_, set)| set).collect())
     }
-}
-
-fn no_ranges() -> Error {
-    Error::config("ipam.ranges", "there is none")
-        .expecting("at least one set with a range with a subnet")
-        .supplied_by("ipRanges")
-        .saying("no IP ranges specified")
 }

@@ -54,57 +54,55 @@ pub struct Range {
 }
 
 impl Range {
-    /// Checks a range and fills in its defaults. `at` is its path in the configuration.
+    /// Checks a range and fills in its defaults. `at` is its path in the configuration. The sentences
+    /// are the reference's.
     pub fn new(conf: &RangeConf, at: &str) -> Result<Range> {
-        let range = Range::with_defaults(conf, checked_subnet(conf, at)?);
-        range.require_in_subnet(at)?;
-        range.require_order(conf, at)?;
-        Ok(range)
-    }
-
-    fn with_defaults(conf: &RangeConf, subnet: IpNet) -> Range {
-        let second = address(subnet.addr(), number(subnet.addr()) + 1);
-        Range {
-            subnet,
-            start: conf.range_start.unwrap_or(second),
-            end: conf.range_end.unwrap_or_else(|| default_end(subnet)),
-            gateway: conf.gateway.unwrap_or(second),
+        let subnet = conf.subnet.ok_or_else(|| {
+            Error::missing(format_args!("{at}.subnet"), "a subnet as in 10.1.0.0/16")
+                .saying("IP <nil> not v4 nor v6")
+        })?;
+        let (length, network) = (subnet.prefix_len(), subnet.network());
+        if length > subnet.max_prefix_len() - 2 {
+            return Err(invalid(at, "subnet", format!("{subnet} is too small"))
+                .expecting("at least 4 addresses")
+                .saying(format_args!("Network {subnet} too small to allocate from")));
         }
-    }
-
-    fn require_in_subnet(&self, at: &str) -> Result<()> {
-        let subnet = self.subnet;
-        for (key, name, value) in
-            [("rangeStart", "RangeStart", self.start), ("rangeEnd", "RangeEnd", self.end)]
+        if subnet.addr() != network {
+            return Err(invalid(at, "subnet", format!("{subnet} has host bits set"))
+                .expecting(format_args!("{}", subnet.trunc()))
+                .saying(format_args!(
+                    "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
+                )));
+        }
+        let second = address(network, number(network) + 1);
+        let last = subnet.broadcast();
+        let usual_end = match last {
+            IpAddr::V4(_) => address(last, number(last) - 1),
+            IpAddr::V6(_) => last, // IPv6 has no broadcast address; ipnet uses the name for the last one
+        };
+        let start = conf.range_start.unwrap_or(second);
+        let end = conf.range_end.unwrap_or(usual_end);
+        for (key, name, ip) in [("rangeStart", "RangeStart", start), ("rangeEnd", "RangeEnd", end)]
         {
-            if !subnet.contains(&value) {
-                return Err(invalid(at, key, format!("{value} is outside subnet {subnet}"))
-                    .saying(format_args!("{name} {value} not in network {subnet}")));
+            if !subnet.contains(&ip) {
+                return Err(invalid(at, key, format!("{ip} is outside subnet {subnet}"))
+                    .saying(format_args!("{name} {ip} not in network {subnet}")));
             }
         }
-        Ok(())
-    }
-
-    fn require_order(&self, conf: &RangeConf, at: &str) -> Result<()> {
-        if self.start > self.end { Err(self.wrong_order(conf, at)) } else { Ok(()) }
-    }
-
-    fn wrong_order(&self, conf: &RangeConf, at: &str) -> Error {
-        let Range { start, end, .. } = self;
-        if conf.range_end.is_none() {
-            return invalid(at, "rangeStart", format!("{start} is after the last address {end}"));
+        if start > end && conf.range_end.is_none() {
+            let problem = format!("{start} is after the last address {end}");
+            return Err(invalid(at, "rangeStart", problem));
         }
-        invalid(at, "rangeEnd", format!("{end} is before the first address {start}"))
-            .saying(self.sentence_of_order(conf))
-    }
-
-    /// The reference's error message for an end before the start.
-    fn sentence_of_order(&self, conf: &RangeConf) -> String {
-        let Range { subnet, start, end, .. } = self;
-        match conf.range_start {
-            Some(_) => format!("RangeStart {start} not in network {subnet}"),
-            None => format!("RangeEnd {end} not in network {subnet}"),
+        if start > end {
+            let problem = format!("{end} is before the first address {start}");
+            let (name, ip) = match conf.range_start {
+                Some(_) => ("RangeStart", start),
+                None => ("RangeEnd", end),
+            };
+            return Err(invalid(at, "rangeEnd", problem)
+                .saying(format_args!("{name} {ip} not in network {subnet}")));
         }
+        Ok(Range { subnet, start, end, gateway: conf.gateway.unwrap_or(second) })
     }
 
     /// Whether the address is in the range.
@@ -132,22 +130,6 @@ impl Range {
         Family::of(self.start)
     }
 
-    /// Requires the family of the first range of its set.
-    fn require_family_of(&self, first: &Range, at: &str) -> Result<()> {
-        if self.family() == first.family() {
-            return Ok(());
-        }
-        let problem = format!("{} and {} are of two families", first.subnet, self.subnet);
-        Err(Error::config(at, problem).saying("mixed address families"))
-    }
-
-    /// Refuses addresses that are in another range too.
-    fn require_apart_from(&self, others: &[Range], at: &str) -> Result<()> {
-        let Some(other) = others.iter().find(|other| other.overlaps(self)) else { return Ok(()) };
-        let error = Error::config(at, format_args!("{self} overlaps with {other}"));
-        Err(error.saying(format_args!("subnets {other} and {self} overlap")))
-    }
-
     /// The address with the subnet's prefix length, as results contain it.
     pub fn with_prefix(&self, ip: IpAddr) -> IpNet {
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or(self.subnet) // of one family, so the length is in bounds
@@ -160,55 +142,9 @@ impl fmt::Display for Range {
     }
 }
 
-/// The subnet of a range, if addresses can be allocated from it.
-fn checked_subnet(conf: &RangeConf, at: &str) -> Result<IpNet> {
-    let subnet = conf.subnet.ok_or_else(|| no_subnet(at))?;
-    require_room(subnet, at)?;
-    require_no_host_bits(subnet, at)?;
-    Ok(subnet)
-}
-
-fn no_subnet(at: &str) -> Error {
-    Error::missing(format_args!("{at}.subnet"), "a subnet as in 10.1.0.0/16")
-        .saying("IP <nil> not v4 nor v6")
-}
-
-fn require_room(subnet: IpNet, at: &str) -> Result<()> {
-    let longest = subnet.max_prefix_len() - 2;
-    if subnet.prefix_len() > longest { Err(too_small(subnet, at)) } else { Ok(()) }
-}
-
-fn too_small(subnet: IpNet, at: &str) -> Error {
-    invalid(at, "subnet", format!("{subnet} is too small"))
-        .expecting("at least 4 addresses")
-        .saying(format_args!("Network {subnet} too small to allocate from"))
-}
-
-fn require_no_host_bits(subnet: IpNet, at: &str) -> Result<()> {
-    let length = subnet.prefix_len();
-    let network = subnet.network();
-    if subnet.addr() == network {
-        return Ok(());
-    }
-    let sentence = format_args!(
-        "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
-    );
-    Err(invalid(at, "subnet", format!("{subnet} has host bits set"))
-        .expecting(format_args!("{}", subnet.trunc()))
-        .saying(sentence))
-}
-
 /// The error for a key of the range at the path `at`.
 fn invalid(at: &str, key: &str, problem: String) -> Error {
     Error::config(format_args!("{at}.{key}"), problem)
-}
-
-fn default_end(subnet: IpNet) -> IpAddr {
-    let last = subnet.broadcast();
-    match last {
-        IpAddr::V4(_) => address(last, number(last) - 1),
-        IpAddr::V6(_) => last, // IPv6 has no broadcast address; ipnet uses the name for the last one
-    }
 }
 
 /// An address as a number.
@@ -241,11 +177,21 @@ impl RangeSet {
 
     /// A set of checked ranges.
     pub fn of(ranges: Vec<Range>, at: &str) -> Result<RangeSet> {
-        let first = ranges.first().ok_or_else(|| empty_set(at))?;
+        let Some(first) = ranges.first() else {
+            return Err(Error::config(at, "empty")
+                .expecting("at least one range with a subnet")
+                .saying("empty range set"));
+        };
         for (i, range) in ranges.iter().enumerate() {
             let at = format!("{at}[{i}]");
-            range.require_family_of(first, &at)?;
-            range.require_apart_from(&ranges[..i], &at)?;
+            if range.family() != first.family() {
+                let problem = format!("{} and {} are of two families", first.subnet, range.subnet);
+                return Err(Error::config(at, problem).saying("mixed address families"));
+            }
+            if let Some(other) = ranges[..i].iter().find(|other| other.overlaps(range)) {
+                return Err(Error::config(at, format_args!("{range} overlaps with {other}"))
+                    .saying(format_args!("subnets {other} and {range} overlap")));
+            }
         }
         Ok(RangeSet(ranges))
     }
@@ -278,19 +224,12 @@ impl RangeSet {
     /// Every address that may be allocated, once, in the order of the round robin: from the one
     /// after `last`, or from the first if `last` is not in the set. Gateways are skipped.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
-        let place = last.and_then(|ip| self.place_of(ip));
+        let place = last.and_then(|ip| {
+            let range = self.0.iter().position(|range| range.contains(ip))?;
+            Some(Place { range, number: number(ip) })
+        });
         Candidates { ranges: &self.0, place, first: None, done: false }
     }
-
-    fn place_of(&self, ip: IpAddr) -> Option<Place> {
-        let range = self.0.iter().position(|range| range.contains(ip))?;
-        Some(Place { range, number: number(ip) })
-    }
-}
-
-fn empty_set(at: &str) -> Error {
-    let error = Error::config(at, "empty").expecting("at least one range with a subnet");
-    error.saying("empty range set")
 }
 
 impl fmt::Display for RangeSet {
@@ -315,39 +254,24 @@ struct Place {
 }
 
 impl Candidates<'_> {
-    /// Moves to the next place; None once all have been visited.
+    /// Moves to the next place, that is the first of the next range after the last of a range, in a
+    /// circle; None once all have been visited.
     fn advance(&mut self) -> Option<Place> {
         if self.done {
             return None;
         }
-        let place = self.next_place();
+        let start_of = |range: usize| Place { range, number: number(self.ranges[range].start) };
+        let place = match self.place {
+            None => start_of(0),
+            Some(place) if place.number == number(self.ranges[place.range].end) => {
+                start_of((place.range + 1) % self.ranges.len())
+            }
+            Some(Place { range, number }) => Place { range, number: number + 1 },
+        };
         self.place = Some(place);
         self.done = self.first == Some(place);
         self.first.get_or_insert(place);
         Some(place).filter(|_| !self.done)
-    }
-
-    /// The place after the current one; the first of the next range follows the last of a range, in
-    /// a circle.
-    fn next_place(&self) -> Place {
-        match self.place {
-            None => self.start_of(0),
-            Some(place) if place.number == number(self.ranges[place.range].end) => {
-                self.start_of((place.range + 1) % self.ranges.len())
-            }
-            Some(Place { range, number }) => Place { range, number: number + 1 },
-        }
-    }
-
-    fn start_of(&self, range: usize) -> Place {
-        Place { range, number: number(self.ranges[range].start) }
-    }
-
-    /// The address of a place, unless it is a gateway.
-    fn address_at(&self, place: Place) -> Option<IpAddr> {
-        let range = &self.ranges[place.range];
-        let ip = address(range.start, place.number);
-        (ip != range.gateway).then_some(ip)
     }
 }
 
@@ -356,7 +280,9 @@ impl Iterator for Candidates<'_> {
 
     fn next(&mut self) -> Option<IpAddr> {
         while let Some(place) = self.advance() {
-            if let Some(ip) = self.address_at(place) {
+            let range = &self.ranges[place.range];
+            let ip = address(range.start, place.number);
+            if ip != range.gateway {
                 return Some(ip);
             }
         }

@@ -1,6 +1,5 @@
 //! Addresses that the runtime or the user requests, in place of the next free ones.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
@@ -43,8 +42,17 @@ pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
 /// As [`addresses`], for a plugin that knows these keys of CNI_ARGS as well.
 pub fn addresses_beside(cx: &Context<'_>, keys: &[&str]) -> Result<Vec<IpAddr>> {
     let document: Document = cx.config.decode()?;
-    let known = [&["IP"], keys].concat();
-    let mut ips: Vec<IpAddr> = requested_in_args(cx.args, &known)?.into_iter().collect();
+    let args = Args::parse(cx.args, &[&["IP"], keys].concat())?;
+    let mut ips = vec![];
+    if let Some(text) = args.get("IP").filter(|text| !text.is_empty()) {
+        ips.push(parse_requested(text).ok_or_else(|| {
+            let pair = format!("IP={text}");
+            let msg = format!(
+                "CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}"
+            );
+            Error::new(Code::INVALID_ENVIRONMENT, msg)
+        })?);
+    }
     document.args.cni.read("args.cni.ips", &mut ips)?;
     document.runtime_config.read("runtimeConfig.ips", &mut ips)?;
     Ok(ips)
@@ -54,28 +62,14 @@ impl Requested {
     /// Appends the addresses to `ips`. `at` is their path in the configuration.
     fn read(&self, at: &str, ips: &mut Vec<IpAddr>) -> Result<()> {
         for (i, text) in self.ips.iter().enumerate() {
-            let ip = parse_requested(text);
-            ips.push(ip.ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?);
+            ips.push(parse_requested(text).ok_or_else(|| {
+                let problem = format_args!("{text:?} is not an IP address");
+                Error::config(format_args!("{at}[{i}]"), problem)
+                    .saying(format_args!("invalid IP address {text}"))
+            })?);
         }
         Ok(())
     }
-}
-
-fn no_address(path: impl fmt::Display, text: &str) -> Error {
-    Error::config(path, format_args!("{text:?} is not an IP address"))
-        .saying(format_args!("invalid IP address {text}"))
-}
-
-fn requested_in_args(args: &str, known: &[&str]) -> Result<Option<IpAddr>> {
-    let args = Args::parse(args, known)?;
-    let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
-    parse_requested(text).map(Some).ok_or_else(|| no_address_in_args(text))
-}
-
-fn no_address_in_args(text: &str) -> Error {
-    let pair = format!("IP={text}");
-    let msg = format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
-    Error::new(Code::INVALID_ENVIRONMENT, msg)
 }
 
 /// An address with or without a prefix length, which is dropped.

@@ -15,33 +15,26 @@ pub fn held(place: &Place, key: &Key, plugin: &str) -> Result<Vec<IpAddr>> {
     let owner = Owner::of(key);
     let store = FileStore::open(place, &owner)?;
     let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
-    if held.is_empty() { Err(nothing_held(plugin, key)) } else { Ok(held) }
+    if !held.is_empty() {
+        return Ok(held);
+    }
+    let Key { network, container_id, ifname } = key;
+    let msg = format!("{plugin}: Failed to find address added by container {container_id}");
+    let (network, ifname) = (network.as_str(), ifname.as_str());
+    let details = format!("no address of network {network:?} is held for its {ifname:?}");
+    Err(Error::check(msg).with_details(details).about(&Aspect::Lease))
 }
 
-fn nothing_held(plugin: &str, key: &Key) -> Error {
-    let msg = format!("{plugin}: Failed to find address added by container {}", key.container_id);
-    let details = format!(
-        "no address of network {:?} is held for its {:?}",
-        key.network.as_str(),
-        key.ifname.as_str()
-    );
-    Error::check(msg).with_details(details).about(&Aspect::Lease)
-}
-
-/// Verifies that the container holds the addresses of its result.
+/// Verifies that the container holds the addresses of its result. An address of another plugin, or of
+/// a range that is no longer configured, is not ours to verify.
 pub fn verify(result: &AddResult, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
-    result.ips.iter().try_for_each(|ip| verify_held(ip.address.addr(), sets, held))
-}
-
-/// Verifies that the container holds the address. An address of another plugin, or of a range that
-/// is no longer configured, is not ours to verify.
-fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
-    let is_ours = sets.iter().any(|set| set.contains(ip));
-    if held.contains(&ip) || !is_ours { Ok(()) } else { Err(not_held(ip, held)) }
-}
-
-fn not_held(ip: IpAddr, held: &[IpAddr]) -> Error {
-    Error::check(format!("address {ip} of prevResult is not held by this container"))
-        .with_details(format_args!("it holds {}", joined(held, ", ")))
-        .about(&Aspect::Lease)
+    for ip in result.ips.iter().map(|ip| ip.address.addr()) {
+        if !held.contains(&ip) && sets.iter().any(|set| set.contains(ip)) {
+            let problem = format!("address {ip} of prevResult is not held by this container");
+            return Err(Error::check(problem)
+                .with_details(format_args!("it holds {}", joined(held, ", ")))
+                .about(&Aspect::Lease));
+        }
+    }
+    Ok(())
 }

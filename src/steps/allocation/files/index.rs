@@ -75,32 +75,25 @@ impl Index {
         else {
             return false;
         };
-        ours.is_dir() && modified(&ours) == modified(&theirs) && self.is_of_boot(ours.mtime())
-    }
-
-    /// Whether these are the seconds of a seal of this boot.
-    fn is_of_boot(&self, seconds: i64) -> bool {
-        u64::try_from(seconds) == Ok(self.seal_of_boot())
+        let modified = |of: &fs::Metadata| (of.mtime(), of.mtime_nsec());
+        let is_of_boot = u64::try_from(ours.mtime()) == Ok(self.seal_of_boot());
+        ours.is_dir() && modified(&ours) == modified(&theirs) && is_of_boot
     }
 
     /// Declares that the index has exactly the leases of the network's directory.
     pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
-        let seal = self.new_seal();
-        set_modified(network_dir, &seal)?;
-        set_modified(&self.dir, &seal)
-    }
-
-    fn new_seal(&self) -> TimeSpec {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let state = now.map_or(0, |now| now.subsec_nanos());
-        TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state))
+        let seal = TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state));
+        set_modified(network_dir, &seal)?;
+        set_modified(&self.dir, &seal)
     }
 
     /// The leases in a bucket, including those of other containers. None where the file cannot be
     /// understood.
     pub fn read(&self, bucket: Bucket) -> Option<Vec<Lease>> {
         match plain_file::read(&self.path(bucket), LIMIT) {
-            Ok(bytes) => parse(&bytes),
+            Ok(bytes) => std::str::from_utf8(&bytes).ok()?.lines().map(parse).collect(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Some(vec![]),
             Err(_) => None,
         }
@@ -132,40 +125,29 @@ impl Index {
 
     /// Rebuilds the whole index.
     pub fn rebuild(&self, leases: &[Lease]) -> io::Result<()> {
-        self.clear()?;
-        for (bucket, leases) in by_bucket(leases) {
-            self.write(bucket, leases)?;
-        }
-        Ok(())
-    }
-
-    /// Leaves an empty directory.
-    fn clear(&self) -> io::Result<()> {
         self.prepare()?;
         fs::remove_dir_all(&self.dir)?;
-        self.prepare()
+        self.prepare()?;
+        let mut buckets: BTreeMap<Bucket, Vec<&Lease>> = BTreeMap::new();
+        for lease in leases {
+            let bucket = Bucket::of(&lease.owner.container_id);
+            buckets.entry(bucket).or_default().push(lease);
+        }
+        buckets.into_iter().try_for_each(|(bucket, leases)| self.write(bucket, leases))
     }
 
+    /// The seal's seconds: an even number (some file systems store time in steps of two seconds)
+    /// between 1973 and 2001. Neither a correct clock nor one that starts at 1970 returns it.
     fn seal_of_boot(&self) -> u64 {
-        *self.seal_of_boot.get_or_init(seal_of_boot)
+        *self.seal_of_boot.get_or_init(|| {
+            let hash = u64::from_le_bytes(hash8(&boot_id()));
+            100_000_000 + 2 * (hash % 450_000_000)
+        })
     }
 
     fn path(&self, bucket: Bucket) -> PathBuf {
         self.dir.join(format!("{:02x}", bucket.0))
     }
-}
-
-fn modified(metadata: &fs::Metadata) -> (i64, i64) {
-    (metadata.mtime(), metadata.mtime_nsec())
-}
-
-fn by_bucket(leases: &[Lease]) -> BTreeMap<Bucket, Vec<&Lease>> {
-    let mut buckets: BTreeMap<Bucket, Vec<&Lease>> = BTreeMap::new();
-    for lease in leases {
-        let bucket = Bucket::of(&lease.owner.container_id);
-        buckets.entry(bucket).or_default().push(lease);
-    }
-    buckets
 }
 
 fn set_modified(dir: &Path, time: &TimeSpec) -> io::Result<()> {
@@ -186,11 +168,13 @@ fn create_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The seal's seconds: an even number (some file systems store time in steps of two seconds)
-/// between 1973 and 2001. Neither a correct clock nor one that starts at 1970 returns it.
-fn seal_of_boot() -> u64 {
-    let hash = u64::from_le_bytes(hash8(&boot_id()));
-    100_000_000 + 2 * (hash % 450_000_000)
+fn parse(line: &str) -> Option<Lease> {
+    let mut words = line.split(' ');
+    let ip = words.next()?.parse().ok()?;
+    let container_id = words.next()?.to_owned();
+    let ifname = words.next().map(str::to_owned);
+    let owner = Owner { container_id, ifname };
+    words.next().is_none().then_some(Lease { ip, owner })
 }
 
 fn to_line(lease: &Lease) -> String {
@@ -199,20 +183,6 @@ fn to_line(lease: &Lease) -> String {
         Some(ifname) => format!("{ip} {container_id} {ifname}\n"),
         None => format!("{ip} {container_id}\n"),
     }
-}
-
-fn parse(bytes: &[u8]) -> Option<Vec<Lease>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    text.lines().map(parse_line).collect()
-}
-
-fn parse_line(line: &str) -> Option<Lease> {
-    let mut words = line.split(' ');
-    let ip = words.next()?.parse().ok()?;
-    let container_id = words.next()?.to_owned();
-    let ifname = words.next().map(str::to_owned);
-    let owner = Owner { container_id, ifname };
-    words.next().is_none().then_some(Lease { ip, owner })
 }
 
 #[cfg(test)]
@@ -309,7 +279,7 @@ mod tests {
     fn a_seal_of_another_boot_does_not_count() {
         let scratch = Scratch::new();
         let (dir, index) = sealed(&scratch, &[]);
-        let other = UNIX_EPOCH + Duration::from_secs(seal_of_boot() + 2);
+        let other = UNIX_EPOCH + Duration::from_secs(index.seal_of_boot() + 2);
         for dir in [&dir, &index.dir] {
             fs::File::open(dir).unwrap().set_modified(other).unwrap();
         }

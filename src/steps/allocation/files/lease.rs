@@ -36,34 +36,23 @@ pub enum Content {
 
 impl Content {
     fn parse(bytes: &[u8]) -> Content {
-        std::str::from_utf8(bytes).map_or(Content::Foreign, Content::of_text)
-    }
-
-    fn of_text(text: &str) -> Content {
-        match text.trim_matches(is_blank) {
-            "" => Content::Torn,
-            text => parse_owner(text).map_or(Content::Foreign, Content::Owned),
+        let is_blank = |c: char| c.is_whitespace() || c == '\0';
+        let Ok(text) = std::str::from_utf8(bytes) else { return Content::Foreign };
+        let text = text.trim_matches(is_blank);
+        if text.is_empty() {
+            return Content::Torn;
         }
+        let (container_id, ifname) = match text.split_once("\r\n") {
+            Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
+            None => (text, None),
+        };
+        // The kernel accepts control characters in a link's name.
+        if container_id.contains(is_blank) || ifname.is_some_and(|name| name.contains(is_blank)) {
+            return Content::Foreign;
+        }
+        let ifname = ifname.map(str::to_owned);
+        Content::Owned(Owner { container_id: container_id.to_owned(), ifname })
     }
-}
-
-/// The owner that the text of a lease names, if these can be names.
-fn parse_owner(text: &str) -> Option<Owner> {
-    let (container_id, ifname) = match text.split_once("\r\n") {
-        Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
-        None => (text, None),
-    };
-    (is_name(container_id) && ifname.is_none_or(is_name))
-        .then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned) })
-}
-
-/// The kernel accepts control characters in a link's name.
-fn is_name(text: &str) -> bool {
-    !text.contains(is_blank)
-}
-
-fn is_blank(c: char) -> bool {
-    c.is_whitespace() || c == '\0'
 }
 
 /// The path of the lease of `ip` in the network's directory.
@@ -93,15 +82,16 @@ pub fn is_current(dir: &Path, lease: &Lease) -> Result<bool> {
 pub fn addresses(dir: &Path) -> io::Result<Vec<IpAddr>> {
     let mut found = vec![];
     for entry in fs::read_dir(dir)? {
-        found.extend(address_of(&entry?.file_name()));
+        let name = entry?.file_name();
+        // Other spellings of an address are not names of leases.
+        if let Some(name) = name.to_str()
+            && let Ok(ip) = name.parse::<IpAddr>()
+            && ip.to_string() == name
+        {
+            found.push(ip);
+        }
     }
     Ok(found)
-}
-
-fn address_of(name: &std::ffi::OsStr) -> Option<IpAddr> {
-    let name = name.to_str()?;
-    let ip: IpAddr = name.parse().ok()?;
-    (ip.to_string() == name).then_some(ip) // other spellings of an address are not names of leases
 }
 
 /// The address of the last reservation from a range set.

@@ -5,9 +5,10 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use super::Place;
 use super::lease::{self, Content};
-use super::{Place, is_missing};
 use crate::error::{Error, Result};
+use crate::plain_file;
 use crate::steps::allocation::owner::Owner;
 
 /// A file that takes an address.
@@ -28,25 +29,21 @@ impl Place {
             return Ok(vec![]);
         }
         let mut ips = match lease::addresses(self.dir()) {
-            Err(e) if is_missing(&e) => vec![],
+            Err(e) if plain_file::is_nowhere(&e) => vec![],
             ips => ips.map_err(Error::at_path("open", self.dir()))?,
         };
         ips.sort_unstable();
         let mut all = vec![];
         for ip in ips {
-            all.extend(self.listed(ip)?);
+            let owner = match lease::read(self.dir(), ip)? {
+                None | Some(Content::Torn) => continue,
+                Some(Content::Owned(owner)) => Some(owner),
+                Some(Content::Foreign) => None,
+            };
+            let metadata = fs::symlink_metadata(lease::path(self.dir(), ip)).ok();
+            let since = metadata.and_then(|metadata| metadata.modified().ok());
+            all.push(Listed { ip, owner, since });
         }
         Ok(all)
-    }
-
-    fn listed(&self, ip: IpAddr) -> Result<Option<Listed>> {
-        let owner = match lease::read(self.dir(), ip)? {
-            None | Some(Content::Torn) => return Ok(None),
-            Some(Content::Owned(owner)) => Some(owner),
-            Some(Content::Foreign) => None,
-        };
-        let metadata = fs::symlink_metadata(lease::path(self.dir(), ip)).ok();
-        let since = metadata.and_then(|metadata| metadata.modified().ok());
-        Ok(Some(Listed { ip, owner, since }))
     }
 }

@@ -19,35 +19,23 @@ impl Lock {
     /// Waits for the lock of the directory `dir`, which must exist; code 11 on timeout. The file is
     /// never removed: unlinking it would let two processes hold two locks.
     pub fn take(dir: &Path, deadline: Deadline) -> Result<Lock> {
-        let path = dir.join("lock");
+        let path = &dir.join("lock");
+        let failed = |e| Error::io(format_args!("lock {path:?}"), &e);
         loop {
-            let file = open_locked(&path, deadline)?;
+            let file = plain_file::open_lock(path).map_err(failed)?;
+            let patience = Patience::of_operation(deadline);
+            let file = file_lock::take(file, path, Mode::Exclusive, patience)?;
+            let metadata = file.metadata().map_err(failed)?;
+            if !metadata.is_file() {
+                return Err(failed(io::Error::other("not a regular file")));
+            }
             // Another process may have removed the directory while we waited; a lock on an unlinked
             // file protects nothing.
-            if is_linked(&file, &path)? {
+            if metadata.nlink() > 0 {
                 return Ok(Lock { _file: file });
             }
         }
     }
-}
-
-fn open_locked(path: &Path, deadline: Deadline) -> Result<File> {
-    let file = plain_file::open_lock(path).map_err(|e| failed(path, &e))?;
-    file_lock::take(file, path, Mode::Exclusive, Patience::of_operation(deadline))
-}
-
-/// Whether the file still has a name. Fails if it is not a regular file.
-fn is_linked(file: &File, path: &Path) -> Result<bool> {
-    let metadata = file.metadata().map_err(|e| failed(path, &e))?;
-    if metadata.is_file() {
-        Ok(metadata.nlink() > 0)
-    } else {
-        Err(failed(path, &io::Error::other("not a regular file")))
-    }
-}
-
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::io(format_args!("lock {path:?}"), error)
 }
 
 #[cfg(test)]

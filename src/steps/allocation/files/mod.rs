@@ -67,12 +67,6 @@ impl Place {
         self.is_of_boot && boot::has_passed(&self.dir)
     }
 
-    /// Removes the leases of an earlier boot.
-    fn begin_boot(&self) -> Result<()> {
-        let remove = |ip| plain_file::remove(&lease::path(&self.dir, ip));
-        boot::begin(&self.dir, remove).map_err(Error::at_path("begin a boot in", &self.dir))
-    }
-
     /// The network's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -81,10 +75,18 @@ impl Place {
     /// Fails with code 50 if a lease could not be created here, as far as that can be determined
     /// without creating one.
     pub fn require_usable(&self) -> Result<()> {
-        for dir in self.dir.ancestors().map(or_current) {
-            if exists(dir)? {
-                return require_writable(dir);
-            }
+        for dir in self.dir.ancestors() {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            let what = format!("use directory {dir:?} for leases");
+            let unusable = |e: Errno| Error::system(Code::NOT_AVAILABLE, what.clone(), e as i32);
+            return match fs::metadata(dir) {
+                Ok(metadata) if metadata.is_dir() => {
+                    access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(unusable)
+                }
+                Ok(_) => Err(unusable(Errno::ENOTDIR)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue, // ADD creates it
+                Err(e) => Err(Error::io(&what, &e).with_code(Code::NOT_AVAILABLE)),
+            };
         }
         Ok(())
     }
@@ -115,74 +117,23 @@ impl Place {
         if self.has_passed() {
             return Ok(None);
         }
-        match lease::addresses(&self.dir) {
-            Ok(ips) => self.leases_of(ips).map(Some),
-            Err(e) if is_missing(&e) => Ok(None),
-            Err(e) => Err(Error::io(format_args!("open {}", self.dir.display()), &e)),
-        }
-    }
-
-    fn leases_of(&self, ips: Vec<IpAddr>) -> Result<Vec<Lease>> {
+        let ips = match lease::addresses(&self.dir) {
+            Err(e) if plain_file::is_nowhere(&e) => return Ok(None),
+            ips => ips.map_err(Error::at_path("open", &self.dir))?,
+        };
         let mut leases = vec![];
         for ip in ips {
             if let Some(Content::Owned(owner)) = lease::read(&self.dir, ip)? {
                 leases.push(Lease { ip, owner });
             }
         }
-        Ok(leases)
+        Ok(Some(leases))
     }
 
     /// Locks the directory, which must exist.
     pub fn lock(&self) -> Result<Lock> {
         Lock::take(&self.dir, self.deadline)
     }
-
-    /// Locks the directory; creates it if it is missing.
-    fn create_locked(&self) -> Result<Lock> {
-        match self.lock() {
-            Err(e) if e.is_errno(Errno::ENOENT) => {
-                create_dir(&self.dir)?;
-                self.lock()
-            }
-            other => other,
-        }
-    }
-
-    fn index(&self) -> Index {
-        Index::new(&self.data_dir, &self.network)
-    }
-}
-
-/// The directory of a path; the current one if the path is empty.
-fn or_current(dir: &Path) -> &Path {
-    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
-}
-
-/// Whether the error is that there is no such directory.
-fn is_missing(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-/// Whether the directory exists. Fails if it is something else, or cannot be looked at.
-fn exists(dir: &Path) -> Result<bool> {
-    match fs::metadata(dir) {
-        Ok(metadata) if metadata.is_dir() => Ok(true),
-        Ok(_) => Err(unusable(dir, Errno::ENOTDIR)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false), // ADD creates it
-        Err(e) => Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE)),
-    }
-}
-
-fn require_writable(dir: &Path) -> Result<()> {
-    access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| unusable(dir, errno))
-}
-
-fn unusable(dir: &Path, errno: Errno) -> Error {
-    Error::system(Code::NOT_AVAILABLE, unusable_text(dir), errno as i32)
-}
-
-fn unusable_text(dir: &Path) -> String {
-    format!("use directory {dir:?} for leases")
 }
 
 /// A network's leases, locked. Dropping it brings the index up to date, whatever happened, and then
@@ -215,26 +166,20 @@ impl FileStore {
     /// Locks a network's leases to change those of a container; creates the directory if it is
     /// missing.
     pub fn create(place: &Place, owner: &Owner) -> Result<FileStore> {
-        FileStore::read(place, Some(place.create_locked()?), Some(&owner.container_id))
+        FileStore::create_for(place, Some(&owner.container_id))
     }
 
     /// Locks a network's leases to read those of a container; None where there is no directory.
     pub fn open(place: &Place, owner: &Owner) -> Result<Option<FileStore>> {
-        FileStore::open_existing(place, Some(&owner.container_id))
+        FileStore::open_for(place, Some(&owner.container_id))
     }
 
     /// Locks a network's leases to read all of them; None where there is no directory.
     pub fn open_whole(place: &Place) -> Result<Option<FileStore>> {
-        FileStore::open_existing(place, None)
+        FileStore::open_for(place, None)
     }
 
-    /// Locks a network's leases to change those of any container; creates the directory if it is
-    /// missing.
-    pub fn create_whole(place: &Place) -> Result<FileStore> {
-        FileStore::read(place, Some(place.create_locked()?), None)
-    }
-
-    fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
+    fn open_for(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
         let lock = match place.lock() {
             Ok(lock) => Some(lock),
             Err(e) if e.is_errno(Errno::ENOENT) || e.is_errno(Errno::ENOTDIR) => return Ok(None),
@@ -244,26 +189,45 @@ impl FileStore {
         FileStore::read(place, lock, container_id).map(Some)
     }
 
+    /// Locks a network's leases to change those of any container; creates the directory if it is
+    /// missing.
+    pub fn create_whole(place: &Place) -> Result<FileStore> {
+        FileStore::create_for(place, None)
+    }
+
+    fn create_for(place: &Place, container_id: Option<&str>) -> Result<FileStore> {
+        let lock = match place.lock() {
+            Err(e) if e.is_errno(Errno::ENOENT) => {
+                let dir = &place.dir;
+                plain_file::make_directories(dir, 0o755)
+                    .map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))?;
+                place.lock()?
+            }
+            lock => lock?,
+        };
+        FileStore::read(place, Some(lock), container_id)
+    }
+
     /// Reads the container's leases from the index; if that is stale, or no container is given,
     /// reads all leases from the files.
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
-        let index = place.index();
-        let indexed = container_id.and_then(|id| Reading::of_index(&index, &place.dir, id));
+        let dir = place.dir.clone();
+        let index = Index::new(&place.data_dir, &place.network);
+        let indexed = container_id.and_then(|id| indexed(&index, &dir, id));
         // A sealed index is of this boot.
         if place.is_of_boot && indexed.is_none() && lock.is_some() {
-            place.begin_boot()?;
+            let remove = |ip| plain_file::remove(&lease::path(&dir, ip));
+            boot::begin(&dir, remove).map_err(Error::at_path("begin a boot in", &dir))?;
         }
-        let reading = indexed.map_or_else(|| Reading::scan(&place.dir), Ok)?;
-        Ok(FileStore {
-            dir: place.dir.clone(),
-            index,
-            scope: reading.scope,
-            leases: reading.leases,
-            draft: None,
-            changed: matches!(reading.scope, Scope::Network),
-            unread: reading.unread,
-            _lock: lock,
-        })
+        let (scope, leases, unread) = match indexed {
+            Some((bucket, leases)) => (Scope::Bucket(bucket), leases, None),
+            None => {
+                let (leases, unread) = scan(&dir)?;
+                (Scope::Network, leases, unread)
+            }
+        };
+        let changed = matches!(scope, Scope::Network);
+        Ok(FileStore { dir, index, scope, leases, draft: None, changed, unread, _lock: lock })
     }
 
     /// Fails if a lease could not be read.
@@ -295,18 +259,14 @@ impl FileStore {
 
     fn draft(&mut self, owner: &Owner) -> io::Result<&Path> {
         if self.draft.is_none() {
-            self.draft = Some(self.write_draft(owner)?);
+            if matches!(self.scope, Scope::Network) {
+                self.index.prepare()?;
+            }
+            let path = self.index.draft("lease");
+            plain_file::create_anew(&path, lease::to_text(owner).as_bytes())?;
+            self.draft = Some(path);
         }
         self.draft.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-    }
-
-    fn write_draft(&self, owner: &Owner) -> io::Result<PathBuf> {
-        if matches!(self.scope, Scope::Network) {
-            self.index.prepare()?;
-        }
-        let path = self.index.draft("lease");
-        plain_file::create_anew(&path, lease::to_text(owner).as_bytes())?;
-        Ok(path)
     }
 
     fn remove_draft(&mut self) -> io::Result<()> {
@@ -324,18 +284,6 @@ impl FileStore {
     pub fn forget_what_is_gone(&mut self) {
         let dir = &self.dir;
         self.leases.retain(|lease| has_file(dir, lease.ip));
-    }
-
-    fn lease_path(&self, ip: IpAddr) -> PathBuf {
-        lease::path(&self.dir, ip)
-    }
-
-    fn update_index(&self) -> io::Result<()> {
-        match self.scope {
-            Scope::Bucket(bucket) => self.index.write(bucket, &self.leases)?,
-            Scope::Network => self.index.rebuild(&self.leases)?,
-        }
-        self.index.seal(&self.dir)
     }
 }
 
@@ -355,7 +303,7 @@ impl Store for FileStore {
     }
 
     fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
-        let path = self.lease_path(ip);
+        let path = lease::path(&self.dir, ip);
         match self.create_lease(&path, owner) {
             Ok(()) => {
                 self.leases.push(Lease { ip, owner: owner.clone() });
@@ -367,13 +315,13 @@ impl Store for FileStore {
     }
 
     fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>) {
-        let path = self.lease_path(ip);
+        let path = lease::path(&self.dir, ip);
         rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
     }
 
     fn release(&mut self, ip: IpAddr) -> Result<()> {
         self.changed = true;
-        remove_lease(&self.lease_path(ip))?;
+        remove_lease(&lease::path(&self.dir, ip))?;
         self.leases.retain(|lease| lease.ip != ip);
         Ok(())
     }
@@ -398,17 +346,14 @@ impl Drop for FileStore {
             return; // without a seal the next call rebuilds the index and its directory
         }
         if self.changed && self.unread.is_none() {
-            let _ = self.update_index(); // the next call rebuilds an index without a seal
+            let updated = match self.scope {
+                Scope::Bucket(bucket) => self.index.write(bucket, &self.leases),
+                Scope::Network => self.index.rebuild(&self.leases),
+            };
+            // The next call rebuilds an index without a seal.
+            let _ = updated.and_then(|()| self.index.seal(&self.dir));
         }
     }
-}
-
-/// Whether the files of the container's leases agree with the index. A file that was overwritten in
-/// place has another owner, while the directory's time is unchanged.
-fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
-    let container_id = container_id.trim();
-    let mut held = leases.iter().filter(|lease| lease.owner.container_id == container_id);
-    held.all(|lease| matches!(lease::is_current(dir, lease), Ok(true)))
 }
 
 /// Whether the address has a file, of whatever kind.
@@ -421,60 +366,38 @@ fn remove_lease(path: &Path) -> Result<()> {
     plain_file::remove(path).map_err(|e| Error::io(format_args!("remove lease {path:?}"), &e))
 }
 
-fn create_dir(dir: &Path) -> Result<()> {
-    plain_file::make_directories(dir, 0o755)
-        .map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
-}
-
 fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
     lease::addresses(dir).map_err(|e| Error::io(format_args!("read directory {dir:?}"), &e))
 }
 
-/// Leases that were read.
-struct Reading {
-    scope: Scope,
-    leases: Vec<Lease>,
-    /// The error of the first file that could not be read.
-    unread: Option<Error>,
+/// Reads the leases in the container's bucket; None if the index is stale, or disagrees with the
+/// files of the container's leases. A file that was overwritten in place has another owner, while the
+/// directory's time is unchanged.
+fn indexed(index: &Index, dir: &Path, container_id: &str) -> Option<(Bucket, Vec<Lease>)> {
+    if !index.is_sealed(dir) {
+        return None;
+    }
+    let bucket = Bucket::of(container_id);
+    let leases = index.read(bucket)?;
+    let mut held = leases.iter().filter(|lease| lease.owner.container_id == container_id.trim());
+    let are_current = held.all(|lease| matches!(lease::is_current(dir, lease), Ok(true)));
+    are_current.then_some((bucket, leases))
 }
 
-impl Reading {
-    /// Reads the leases in the container's bucket; None if the index is stale.
-    fn of_index(index: &Index, dir: &Path, container_id: &str) -> Option<Reading> {
-        if !index.is_sealed(dir) {
-            return None;
-        }
-        let bucket = Bucket::of(container_id);
-        let leases = index.read(bucket)?;
-        are_as_indexed(dir, &leases, container_id).then_some(Reading {
-            scope: Scope::Bucket(bucket),
-            leases,
-            unread: None,
-        })
-    }
-
-    /// Reads every lease. An unreadable file does not prevent reading the others.
-    fn scan(dir: &Path) -> Result<Reading> {
-        let mut reading = Reading { scope: Scope::Network, leases: vec![], unread: None };
-        for ip in addresses(dir)? {
-            match lease::read(dir, ip) {
-                Ok(Some(content)) => reading.take(dir, ip, content),
-                Ok(None) => (),
-                Err(e) => reading.unread = reading.unread.or(Some(e)),
-            }
-        }
-        Ok(reading)
-    }
-
-    /// Adds a lease. Removes a torn one: a writer holds the lock, so no torn file is still being
-    /// written.
-    fn take(&mut self, dir: &Path, ip: IpAddr, content: Content) {
-        match content {
-            Content::Owned(owner) => self.leases.push(Lease { ip, owner }),
-            Content::Torn => {
+/// Reads every lease. An unreadable file does not prevent reading the others: the first such error is
+/// returned beside them. Removes torn leases: the caller holds the lock, so no torn file is still
+/// being written.
+fn scan(dir: &Path) -> Result<(Vec<Lease>, Option<Error>)> {
+    let (mut leases, mut unread) = (vec![], None);
+    for ip in addresses(dir)? {
+        match lease::read(dir, ip) {
+            Ok(Some(Content::Owned(owner))) => leases.push(Lease { ip, owner }),
+            Ok(Some(Content::Torn)) => {
                 let _ = fs::remove_file(lease::path(dir, ip)); // it stays taken, and the next scan tries again
             }
-            Content::Foreign => (),
+            Ok(Some(Content::Foreign) | None) => (),
+            Err(e) => unread = unread.or(Some(e)),
         }
     }
+    Ok((leases, unread))
 }

@@ -10,7 +10,7 @@ use super::{FileStore, Place};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plugin::leases::{Holding, Holdings, Incoming, RangeUse};
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::allocation::Store as _;
 use crate::steps::allocation::owner::{Lease, Owner};
 use crate::steps::allocation::ranges::{Range, RangeSet};
@@ -18,8 +18,17 @@ use crate::steps::allocation::ranges::{Range, RangeSet};
 /// The leases at a place, and how many addresses of each range they take.
 pub fn holdings(place: &Place, sets: &[RangeSet]) -> Result<Holdings> {
     let listed = place.list()?;
-    let ranges = sets.iter().flat_map(RangeSet::ranges);
-    let ranges = ranges.map(|range| range_use(range, &listed)).collect();
+    let range_use = |range: &Range| {
+        let held = listed.iter().filter(|listed| range.allocates(listed.ip)).count() as u64;
+        RangeUse { range: range.to_string(), held, size: range.size() }
+    };
+    let ranges = sets.iter().flat_map(RangeSet::ranges).map(range_use).collect();
+    let holding = |Listed { ip, owner, since }: Listed| {
+        let (container_id, ifname) =
+            owner.map(|owner| (owner.container_id, owner.ifname)).unwrap_or_default();
+        let (ifname, netns_path) = (ifname.unwrap_or_default(), String::new());
+        Holding { address: ip, container_id, ifname, since, netns_path }
+    };
     Ok(Holdings { held: listed.into_iter().map(holding).collect(), ranges })
 }
 
@@ -77,25 +86,17 @@ pub fn import(
     let written = transaction(|rb| {
         for (number, lease) in missing.iter().enumerate() {
             (incoming.tell)(number, missing.len());
-            write(&mut store, lease, place, rb)?;
+            if !store.insert(lease)? {
+                // A program without the lock was quicker.
+                let dir = place.dir().display();
+                return Err(Error::new(Code::CONFLICT, format!("{} appeared in {dir}", lease.ip)));
+            }
+            store.release_on_failure(lease.ip, rb);
         }
         then()
     });
     written.inspect_err(|_| store.forget_what_is_gone())?;
     Ok(missing.len())
-}
-
-fn range_use(range: &Range, listed: &[Listed]) -> RangeUse {
-    let held = listed.iter().filter(|listed| range.allocates(listed.ip)).count() as u64;
-    RangeUse { range: range.to_string(), held, size: range.size() }
-}
-
-fn holding(listed: Listed) -> Holding {
-    let Listed { ip, owner, since } = listed;
-    let (container_id, ifname) =
-        owner.map(|owner| (owner.container_id, owner.ifname)).unwrap_or_default();
-    let ifname = ifname.unwrap_or_default();
-    Holding { address: ip, container_id, ifname, since, netns_path: String::new() }
 }
 
 fn owner(held: &Holding) -> Owner {
@@ -104,16 +105,18 @@ fn owner(held: &Holding) -> Owner {
 }
 
 fn require_in_ranges(leases: &[Holding], sets: &[RangeSet]) -> Result<()> {
-    let may_be_held =
-        |ip: IpAddr| sets.iter().flat_map(RangeSet::ranges).any(|range| range.allocates(ip));
-    let outside = leases.iter().filter(|lease| !may_be_held(lease.address));
-    refuse(outside.map(|lease| not_in_ranges(lease.address, sets)).collect())
-}
-
-fn not_in_ranges(ip: IpAddr, sets: &[RangeSet]) -> Error {
-    let sets: Vec<String> = sets.iter().map(RangeSet::to_string).collect();
-    Error::new(Code::CONFLICT, format!("{ip} is not in the ranges of the network"))
-        .with_details(format_args!("they are {}", sets.join(", ")))
+    let mut problems = vec![];
+    for ip in leases.iter().map(|lease| lease.address) {
+        if !sets.iter().flat_map(RangeSet::ranges).any(|range| range.allocates(ip)) {
+            let sets: Vec<String> = sets.iter().map(RangeSet::to_string).collect();
+            let msg = format!("{ip} is not in the ranges of the network");
+            problems.push(
+                Error::new(Code::CONFLICT, msg)
+                    .with_details(format_args!("they are {}", sets.join(", "))),
+            );
+        }
+    }
+    refuse(problems)
 }
 
 /// The leases whose addresses are free here.
@@ -126,16 +129,15 @@ fn missing(leases: &[Holding], listed: Vec<Listed>) -> Result<Vec<Lease>> {
         match here.get(&lease.address) {
             None => missing.push(wanted),
             Some(Some(owner)) if *owner == wanted.owner => (),
-            Some(owner) => problems.push(conflict(&wanted, owner.as_ref())),
+            Some(owner) => {
+                let here = owner.as_ref().map_or("something else", |owner| &owner.container_id);
+                let Lease { ip, owner: Owner { container_id: there, .. } } = wanted;
+                let msg = format!("{ip} is held by {here} here, and by {there} there");
+                problems.push(Error::new(Code::CONFLICT, msg));
+            }
         }
     }
     refuse(problems).map(|()| missing)
-}
-
-fn conflict(wanted: &Lease, owner: Option<&Owner>) -> Error {
-    let here = owner.map_or("something else", |owner| &owner.container_id);
-    let Lease { ip, owner: Owner { container_id, .. } } = wanted;
-    Error::new(Code::CONFLICT, format!("{ip} is held by {here} here, and by {container_id} there"))
 }
 
 /// Fails with the first problem, and the number of the others.
@@ -146,14 +148,4 @@ fn refuse(problems: Vec<Error>) -> Result<()> {
         Some(first) if others == 0 => Err(first),
         Some(first) => Err(first.with_details(format_args!("{others} more are refused"))),
     }
-}
-
-fn write(store: &mut FileStore, lease: &Lease, place: &Place, rb: &mut Rollback<'_>) -> Result<()> {
-    if !store.insert(lease)? {
-        // A program without the lock was quicker.
-        let dir = place.dir().display();
-        return Err(Error::new(Code::CONFLICT, format!("{} appeared in {dir}", lease.ip)));
-    }
-    store.release_on_failure(lease.ip, rb);
-    Ok(())
 }

@@ -20,55 +20,36 @@ pub fn of_attachment(place: &Place, owner: &Owner) -> Result<()> {
 
 /// Releases the leases of attachments that are not valid, or reports them.
 pub fn of_invalid(place: &Place, valid: &ValidAttachments) -> Result<()> {
-    if valid.is_look() { look(place, valid) } else { release_stale(place, valid) }
-}
-
-/// Reports the leases that GC would release.
-fn look(place: &Place, valid: &ValidAttachments) -> Result<()> {
+    // A lease without an interface name stays while any attachment of its container is valid.
+    let is_stale = |lease: &&Lease| match &lease.owner.ifname {
+        Some(ifname) => !valid.contains(&lease.owner.container_id, ifname),
+        None => !valid.contains_container(&lease.owner.container_id),
+    };
     let mut errors = ErrorList::default();
-    for lease in stale_leases(&place.leases()?.unwrap_or_default(), valid) {
-        errors.push(valid.remove(|| stale(&lease), || Ok(())));
+    if valid.is_look() {
+        for lease in place.leases()?.unwrap_or_default().iter().filter(is_stale) {
+            errors.push(valid.remove(|| stale(lease), || Ok(())));
+        }
+        return errors.finish();
     }
-    errors.finish()
-}
-
-fn release_stale(place: &Place, valid: &ValidAttachments) -> Result<()> {
     // Reading all leases also removes the torn ones.
     let Some(mut store) = FileStore::open_whole(place)? else { return Ok(()) };
-    let mut errors = ErrorList::default();
-    for lease in stale_leases(store.leases(), valid) {
+    let leases: Vec<Lease> = store.leases().iter().filter(is_stale).cloned().collect();
+    for lease in leases {
         errors.push(valid.remove(|| stale(&lease), || store.release(lease.ip)));
     }
     errors.push(store.require_all_read());
     errors.finish()
 }
 
-fn stale_leases(leases: &[Lease], valid: &ValidAttachments) -> Vec<Lease> {
-    leases.iter().filter(|lease| !is_valid(&lease.owner, valid)).cloned().collect()
-}
-
 /// Describes a lease for GC.
 fn stale(lease: &Lease) -> Stale {
-    Stale {
-        what: format!("lease {}", lease.ip),
-        holder: holder_of(&lease.owner),
-        addresses: vec![lease.ip],
-        ..Stale::default()
+    let Owner { container_id: id, ifname } = &lease.owner;
+    let mut holder = Holder::of_container(id);
+    if let Some(ifname) = ifname {
+        holder.hash = Some(attachment_hash(id, ifname));
+        holder.ifname.clone_from(ifname);
     }
-}
-
-fn holder_of(owner: &Owner) -> Holder {
-    let id = &owner.container_id;
-    let Some(ifname) = &owner.ifname else { return Holder::of_container(id) };
-    let hash = Some(attachment_hash(id, ifname));
-    Holder { hash, ifname: ifname.clone(), ..Holder::of_container(id) }
-}
-
-/// Whether the lease has a valid owner. A lease without an interface name stays while any
-/// attachment of its container is valid.
-fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
-    match &owner.ifname {
-        Some(ifname) => valid.contains(&owner.container_id, ifname),
-        None => valid.contains_container(&owner.container_id),
-    }
+    let what = format!("lease {}", lease.ip);
+    Stale { what, holder, addresses: vec![lease.ip], ..Stale::default() }
 }

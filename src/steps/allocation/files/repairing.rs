@@ -1,7 +1,5 @@
 //! Leases that are written again: their attachments live, and their files are gone.
 
-use std::net::IpAddr;
-
 use super::lease::{self, Content};
 use super::{FileStore, Place};
 use crate::cni::result::AddResult;
@@ -17,34 +15,28 @@ pub fn leases_of(result: &AddResult, sets: &[RangeSet], owner: &Owner) -> Vec<Le
     of_ranges.map(|ip| Lease { ip, owner: owner.clone() }).collect()
 }
 
-/// Writes the leases that are missing; tries all of them.
+/// Writes the leases that are missing; tries all of them. An address that has another owner by now is
+/// an error.
 pub fn repair(place: &Place, leases: &[Lease], repairs: &Repairs) -> Result<()> {
-    ErrorList::of(leases.iter().map(|lease| repair_lease(place, lease, repairs)))
-}
-
-/// Writes a lease again that is missing; fails if the address has another owner by now.
-fn repair_lease(place: &Place, lease: &Lease, repairs: &Repairs) -> Result<()> {
-    match lease::read(place.dir(), lease.ip)? {
-        Some(Content::Owned(owner)) if is_same(&owner, &lease.owner) => Ok(()),
-        Some(Content::Owned(owner)) => Err(held_by(lease.ip, &owner.container_id)),
-        Some(Content::Foreign) => Err(held_by(lease.ip, "another program")),
-        Some(Content::Torn) | None => {
-            repairs.make(format_args!("lease {} again", lease.ip), || write_lease(place, lease))
+    ErrorList::of(leases.iter().map(|lease| {
+        let Lease { ip, owner } = lease;
+        let held_by = |other: &str| {
+            let msg = format!("{ip} is leased to {other} by now");
+            Err(Error::new(Code::CONFLICT, msg).with_details(
+                "two containers have the address: detach one of them, and attach it again",
+            ))
+        };
+        match lease::read(place.dir(), *ip)? {
+            // Old plugins wrote it without the interface.
+            Some(Content::Owned(found)) if [owner, &owner.without_ifname()].contains(&&found) => {
+                Ok(())
+            }
+            Some(Content::Owned(found)) => held_by(&found.container_id),
+            Some(Content::Foreign) => held_by("another program"),
+            Some(Content::Torn) | None => repairs.make(format_args!("lease {ip} again"), || {
+                let mut store = FileStore::create(place, owner)?;
+                if store.insert(lease)? { Ok(()) } else { held_by("another container") }
+            }),
         }
-    }
-}
-
-/// Whether it is the owner, also as old plugins wrote it, without the interface.
-fn is_same(found: &Owner, owner: &Owner) -> bool {
-    *found == *owner || *found == owner.without_ifname()
-}
-
-fn write_lease(place: &Place, lease: &Lease) -> Result<()> {
-    let mut store = FileStore::create(place, &lease.owner)?;
-    if store.insert(lease)? { Ok(()) } else { Err(held_by(lease.ip, "another container")) }
-}
-
-fn held_by(ip: IpAddr, owner: &str) -> Error {
-    Error::new(Code::CONFLICT, format!("{ip} is leased to {owner} by now"))
-        .with_details("two containers have the address: detach one of them, and attach it again")
+    }))
 }
