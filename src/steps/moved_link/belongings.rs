@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, Links};
+use super::passage::rename;
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
@@ -58,12 +59,13 @@ pub struct Belongings {
 impl Belongings {
     /// Reads the state of a link, in its own namespace.
     pub fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
+        let kept = host.keep_addresses(link)?;
         Ok(Belongings {
             device: link.name.clone(),
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
-            addresses: kept_addresses(host, link)?,
+            addresses: kept.iter().map(|address| address.as_text().to_owned()).collect(),
             txqlen: link.txqlen,
             promisc: link.promisc,
             allmulti: link.allmulti,
@@ -72,72 +74,57 @@ impl Belongings {
         })
     }
 
-    /// Restores the state of a link that is back on the host.
+    /// Restores the state of a link that is back on the host, all that can be restored. The host's own
+    /// configuration may have added some of it.
     pub fn restore(&self, host: &Netlink, link: &Link) -> Result<()> {
-        let restored = self.restore_all(host, link);
-        if restored.as_ref().is_err_and(|error| error.may_pass()) {
-            return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
-        }
-        restored.and(self.restore_alias(host, link))
-    }
-
-    fn restore_alias(&self, host: &Netlink, link: &Link) -> Result<()> {
-        let change = LinkChange { alias: Some(&self.alias), ..LinkChange::default() };
-        host.change_link(link, &change)
-    }
-
-    /// Restores all that can be restored.
-    fn restore_all(&self, host: &Netlink, link: &Link) -> Result<()> {
         let mut errors = ErrorList::default();
-        let change = self.missing_on(link);
-        if change != LinkChange::default() {
-            errors.push(host.change_link(link, &change));
-        }
-        self.restore_names(host, link, &mut errors);
-        if self.up {
-            errors.push(host.set_up(link));
-        }
-        self.restore_addresses(host, link, &mut errors);
-        errors.finish()
-    }
-
-    fn restore_names(&self, host: &Netlink, link: &Link, errors: &mut ErrorList) {
-        for name in &self.alternative_names {
-            if !link.alternative_names.contains(name) {
-                errors.push(unless_there(host.add_alternative_name(link, name)));
-            }
-        }
-    }
-
-    fn restore_addresses(&self, host: &Netlink, link: &Link, errors: &mut ErrorList) {
-        for text in &self.addresses {
-            let address = KeptAddress::from_text(text);
-            errors.push(unless_there(host.restore_address(link, &address)));
-        }
-    }
-
-    /// The change that makes the link what it was, except for being up.
-    fn missing_on(&self, link: &Link) -> LinkChange<'static> {
-        LinkChange {
+        let unless_there = |added: Result<()>| match added {
+            Err(e) if e.is_exists() => Ok(()),
+            added => added,
+        };
+        let change = LinkChange {
             mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
             mtu: Some(self.mtu).filter(|mtu| *mtu != link.mtu),
             txqlen: Some(self.txqlen).filter(|txqlen| *txqlen != link.txqlen),
             promisc: Some(self.promisc).filter(|promisc| *promisc != link.promisc),
             allmulti: Some(self.allmulti).filter(|allmulti| *allmulti != link.allmulti),
             ..LinkChange::default()
+        };
+        if change != LinkChange::default() {
+            errors.push(host.change_link(link, &change));
         }
+        let lacks = |name: &&String| !link.alternative_names.contains(name);
+        for name in self.alternative_names.iter().filter(lacks) {
+            errors.push(unless_there(host.add_alternative_name(link, name)));
+        }
+        if self.up {
+            errors.push(host.set_up(link));
+        }
+        for text in &self.addresses {
+            let address = KeptAddress::from_text(text);
+            errors.push(unless_there(host.restore_address(link, &address)));
+        }
+        let restored = errors.finish();
+        if restored.as_ref().is_err_and(|error| error.may_pass()) {
+            return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
+        }
+        let change = LinkChange { alias: Some(&self.alias), ..LinkChange::default() };
+        restored.and(host.change_link(link, &change))
     }
-}
 
-fn kept_addresses(host: &Netlink, link: &Link) -> Result<Vec<String>> {
-    let kept = host.keep_addresses(link)?;
-    Ok(kept.iter().map(|address| address.as_text().to_owned()).collect())
-}
-
-/// Succeeds if the host's own configuration has already added it.
-fn unless_there(added: Result<()>) -> Result<()> {
-    match added {
-        Err(e) if e.is_exists() => Ok(()),
-        added => added,
+    /// Restores name and state of a device on the host, if it lacks them: its namespace was deleted,
+    /// or the DEL that moved it was killed. Returns the link with its name. A device that the
+    /// reference's DEL moved back and an operator has reconfigured since does not count.
+    pub(super) fn settle_unfinished(&self, host: &Netlink, device: Link) -> Result<Link> {
+        let name = &self.device;
+        let is_as_it_came = device.alias == *name || device.name != *name;
+        if !is_as_it_came && (device.up || !host.keep_addresses(&device)?.is_empty()) {
+            return Ok(device);
+        }
+        if device.name != *name {
+            rename(host, &device, name)?;
+        }
+        self.restore(host, &host.link(name)?)?;
+        host.link(name)
     }
 }

@@ -7,11 +7,9 @@ use super::belongings::Belongings;
 use super::identity::{Identity, Links};
 use super::loans;
 use super::passage::{bring, unmoved};
-use super::settling::settle_unfinished;
 use crate::cni::attachment::Key;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 
 /// How long the kernel may take to return hardware after its namespace is deleted.
@@ -52,96 +50,62 @@ impl Homecoming<'_> {
     /// Returns the device from the container, or finishes its return if it is on the host already.
     /// Fails if it may be elsewhere.
     pub fn run(&self) -> Result<()> {
+        let RecordedAt { plugin, key, netns_path, name_inside } = self.at;
+        let Belongings { device, mac, .. } = self.kept;
         if let Some(netns) = self.netns
-            && let Some(link) = Links::of_netns(netns)?.find(self.identity, &self.kept.device)?
+            && let Some(link) = Links::of_netns(netns)?.find(self.identity, device)?
         {
-            if self.has_moved_on_to(netns)? {
+            // Where a namespace has no cookie, it may have succeeded that of this attachment, and the
+            // device may have come to a container there with a later one.
+            if netns.may_be_a_successor()? && loans::has_later(self.identity, plugin, key)? {
                 return Ok(());
             }
             let device = bring(self.host, netns, &link, self.kept, self.identity)?;
             return self.kept.restore(self.host.netlink(), &device);
         }
-        match self.await_return()? {
-            Some(link) => settle_unfinished(self.host.netlink(), link, self.kept).map(drop),
-            None => self.require_gone(),
-        }
-    }
-
-    /// Whether it came to a container in this namespace with a later attachment. Where a namespace
-    /// has no cookie, it may have succeeded that of this attachment.
-    fn has_moved_on_to(&self, netns: &Netns) -> Result<bool> {
-        Ok(netns.may_be_a_successor()?
-            && loans::has_later(self.identity, self.at.plugin, self.at.key)?)
-    }
-
-    /// The device if it is already on the host: the kernel returned it when the container's
-    /// namespace was deleted, or a DEL that was killed moved it. Waits for hardware of a namespace
-    /// that was just deleted.
-    fn await_return(&self) -> Result<Option<Link>> {
+        // The kernel returned it when the container's namespace was deleted, or a DEL that was killed
+        // moved it. Waits for hardware of a namespace that was just deleted.
+        let is_coming = self.netns.is_none() && self.identity.returns_by_itself();
         let end = self.deadline.of_wait(RETURN_PATIENCE);
-        loop {
-            let device = self.host.find(self.identity, &self.kept.device)?;
-            let may_come = self.is_coming() && Instant::now() < end;
-            if device.is_some() || !may_come || self.is_known_to_be_gone()? {
-                return Ok(device);
+        let is_gone = loop {
+            if let Some(link) = self.host.find(self.identity, device)? {
+                return self.kept.settle_unfinished(self.host.netlink(), link).map(drop);
+            }
+            let is_gone = self.is_known_to_be_gone()?;
+            if is_gone || !is_coming || Instant::now() >= end {
+                break is_gone;
             }
             thread::sleep(RETURN_PAUSE);
-        }
-    }
-
-    /// Whether the kernel gives the device to the host by itself, now that its namespace is gone.
-    fn is_coming(&self) -> bool {
-        self.netns.is_none() && self.identity.returns_by_itself()
+        };
+        // It is neither in its namespace nor on the host: it certainly does not exist any more, or was
+        // deleted with the namespace, or else may be elsewhere.
+        let Some(netns) = self.netns.filter(|_| !is_gone) else {
+            if is_gone || !is_coming {
+                return Ok(());
+            }
+            let error = unmoved(Code::TRY_AGAIN, device, "it is not there yet");
+            return Err(error.with_details(format_args!(
+                "netns {netns_path:?} is gone, and the kernel gives its device with address {mac} to the host when no process uses it any more; \
+                 repeat then; its record stays in /run/cni/{plugin}"
+            )));
+        };
+        let instead = match netns.netlink()?.find_link(name_inside)? {
+            Some(other) => {
+                format!("{name_inside:?} there is another link, with address {}", other.mac())
+            }
+            None => format!("no link there is named {name_inside:?}"),
+        };
+        let kind = self.identity.kind();
+        let msg = format!("failed to find {name_inside:?} in containerNS: Link not found");
+        Err(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
+            "the {kind} {device:?} with address {mac} went into netns {netns_path:?} and is neither there nor on the host; {instead}; \
+             move it back into that namespace, or delete the namespace, and repeat; its record stays in /run/cni/{plugin}"
+        )))
     }
 
     /// Whether the device is gone, or has moved to another attachment since.
     fn is_known_to_be_gone(&self) -> Result<bool> {
-        let has_moved_on = loans::has_another(self.identity, self.at.plugin, self.at.key)?;
-        Ok(has_moved_on || self.host.prove_gone(self.identity)?)
-    }
-
-    /// For a device that is neither in its namespace nor on the host: fails unless the device
-    /// certainly does not exist any more, or was deleted with the namespace.
-    fn require_gone(&self) -> Result<()> {
-        match self.netns {
-            _ if self.is_known_to_be_gone()? => Ok(()),
-            Some(netns) => Err(missing_inside(self.at, self.kept, netns, self.identity.kind())?),
-            None if self.is_coming() => Err(self.not_yet_back()),
-            None => Ok(()),
-        }
-    }
-
-    fn not_yet_back(&self) -> Error {
-        let RecordedAt { plugin, netns_path, .. } = self.at;
-        let Belongings { device, mac, .. } = self.kept;
-        unmoved(Code::TRY_AGAIN, device, "it is not there yet").with_details(format_args!(
-            "netns {netns_path:?} is gone, and the kernel gives its device with address {mac} to the host when no process uses it any more; \
-             repeat then; its record stays in /run/cni/{plugin}"
-        ))
-    }
-}
-
-/// The error for a device that is neither in its namespace nor on the host.
-fn missing_inside(
-    at: RecordedAt<'_>,
-    kept: &Belongings,
-    netns: &Netns,
-    kind: &str,
-) -> Result<Error> {
-    let RecordedAt { plugin, netns_path, name_inside, .. } = at;
-    let Belongings { device, mac, .. } = kept;
-    let instead = describe_substitute(name_inside, netns.netlink()?.find_link(name_inside)?);
-    let msg = format!("failed to find {name_inside:?} in containerNS: Link not found");
-    Ok(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
-        "the {kind} {device:?} with address {mac} went into netns {netns_path:?} and is neither there nor on the host; {instead}; \
-         move it back into that namespace, or delete the namespace, and repeat; its record stays in /run/cni/{plugin}"
-    )))
-}
-
-/// Describes the link in the device's place.
-fn describe_substitute(ifname: &str, link: Option<Link>) -> String {
-    match link {
-        Some(link) => format!("{ifname:?} there is another link, with address {}", link.mac()),
-        None => format!("no link there is named {ifname:?}"),
+        let others = loans::others_of(self.identity, self.at.plugin, self.at.key)?;
+        Ok(!others.is_empty() || self.host.prove_gone(self.identity)?)
     }
 }

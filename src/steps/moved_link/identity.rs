@@ -57,18 +57,6 @@ impl Identity {
         (&self.kind, &self.permanent_mac, self.other_end)
     }
 
-    /// Whether the attributes do not tell it from another device of its kind.
-    fn is_only_a_kind(&self) -> bool {
-        self.permanent_mac.is_empty() && self.other_end.is_none()
-    }
-
-    /// Whether both are links of one port of the hardware.
-    fn is_of_same_port(&self, other: &Identity) -> bool {
-        !self.permanent_mac.is_empty()
-            && self.permanent_mac == other.permanent_mac
-            && self.port == other.port
-    }
-
     /// Whether the kernel returns it to the host when its namespace is deleted; other devices are
     /// deleted with the namespace (`default_device_exit_net` of net/core/dev.c).
     pub fn returns_by_itself(&self) -> bool {
@@ -79,11 +67,6 @@ impl Identity {
     pub fn kind(&self) -> &str {
         if self.kind.is_empty() { "device" } else { &self.kind }
     }
-}
-
-fn moved(link: &Link) -> Error {
-    let msg = format!("look at link {:?}: it moved or got another name", link.name);
-    Error::new(Code::TRY_AGAIN, msg)
 }
 
 /// The links of one namespace, found by identity.
@@ -114,69 +97,54 @@ impl<'a> Links<'a> {
         let Some(sysfs) = &self.sysfs else { return Ok(Identity::new(link, None)) };
         match sysfs.link(&link.name)? {
             Some(found) if found.index == link.index => Ok(Identity::new(link, Some(found))),
-            _ => Err(moved(link)),
+            _ => {
+                let msg = format!("look at link {:?}: it moved or got another name", link.name);
+                Err(Error::new(Code::TRY_AGAIN, msg))
+            }
         }
     }
 
     /// The link with this identity, if it is in this namespace. If the identity is only a kind, the
     /// alias has to match too.
     pub fn find(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
-        match (&self.sysfs, identity.inode) {
-            (Some(sysfs), Some(inode)) => self.find_by_inode(sysfs, inode),
-            _ => self.find_by_attributes(identity, alias),
+        if let (Some(sysfs), Some(inode)) = (&self.sysfs, identity.inode) {
+            let Some(found) = sysfs.link_of_inode(inode)? else { return Ok(None) };
+            return self.netlink.find_link_by_index(found.index);
         }
-    }
-
-    fn find_by_inode(&self, sysfs: &Sysfs, inode: u64) -> Result<Option<Link>> {
-        match sysfs.link_of_inode(inode)? {
-            Some(found) => self.netlink.find_link_by_index(found.index),
-            None => Ok(None),
-        }
-    }
-
-    fn find_by_attributes(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
-        let mut links = self.netlink.links()?;
-        links.retain(|link| Identity::new(link, None).attributes() == identity.attributes());
-        if identity.is_only_a_kind() {
-            links.retain(|link| link.alias == alias);
-        }
-        Ok(links.into_iter().next())
+        let is_only_a_kind = identity.permanent_mac.is_empty() && identity.other_end.is_none();
+        let is_it = |link: &Link| {
+            Identity::new(link, None).attributes() == identity.attributes()
+                && (!is_only_a_kind || link.alias == alias)
+        };
+        Ok(self.netlink.links()?.into_iter().find(is_it))
     }
 
     /// For the host's links: whether the device certainly does not exist any more.
     pub fn prove_gone(&self, identity: &Identity) -> Result<bool> {
-        let Some(hardware) = &identity.hardware else { return self.prove_other_end_gone(identity) };
+        let Some(hardware) = &identity.hardware else {
+            // A veth is deleted with its other end, a macvlan with its lower link.
+            return match identity.other_end.filter(|_| !identity.other_end_is_elsewhere) {
+                Some(index) => Ok(self.netlink.find_link_by_index(index)?.is_none()),
+                None => Ok(false),
+            };
+        };
         let Some(sysfs) = &self.sysfs else { return Ok(false) };
-        match sysfs.links_of_hardware(hardware)? {
-            None => Ok(true), // it was removed from the machine
-            Some(names) => self.is_any_a_successor(&names, identity, sysfs),
-        }
-    }
-
-    /// For a device without hardware: a veth is deleted with its other end, a macvlan with its
-    /// lower link.
-    fn prove_other_end_gone(&self, identity: &Identity) -> Result<bool> {
-        match identity.other_end.filter(|_| !identity.other_end_is_elsewhere) {
-            Some(index) => Ok(self.netlink.find_link_by_index(index)?.is_none()),
-            None => Ok(false),
-        }
-    }
-
-    /// Whether the driver has since created one of these links for the same port.
-    fn is_any_a_successor(&self, names: &[String], of: &Identity, sysfs: &Sysfs) -> Result<bool> {
-        for name in names {
-            match self.identity_of(name, sysfs)? {
-                Some(now) if now.is_of_same_port(of) => return Ok(!now.is_same_as(of)),
-                _ => (),
+        let Some(names) = sysfs.links_of_hardware(hardware)? else {
+            return Ok(true); // it was removed from the machine
+        };
+        // The driver may have created another link for the same port since.
+        for name in &names {
+            let Some(link) = self.netlink.find_link(name)? else { continue };
+            let Some(found) = sysfs.link(name)? else { continue };
+            let now = Identity::new(&link, Some(found));
+            let is_of_same_port = !now.permanent_mac.is_empty()
+                && now.permanent_mac == identity.permanent_mac
+                && now.port == identity.port;
+            if is_of_same_port {
+                return Ok(!now.is_same_as(identity));
             }
         }
         Ok(false)
-    }
-
-    fn identity_of(&self, name: &str, sysfs: &Sysfs) -> Result<Option<Identity>> {
-        let link = self.netlink.find_link(name)?;
-        let found = sysfs.link(name)?;
-        Ok(link.zip(found).map(|(link, found)| Identity::new(&link, Some(found))))
     }
 }
 

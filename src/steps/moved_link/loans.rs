@@ -3,7 +3,6 @@
 
 use super::belongings::Lent;
 use super::identity::Identity;
-use super::settling::settle_unfinished;
 use crate::cni::attachment::Key;
 use crate::cni::decode;
 use crate::cni::json::Value;
@@ -13,7 +12,7 @@ use crate::steps::link_record::{LENDERS, lent_by};
 use crate::steps::records::{Found, Records};
 
 /// A record that has this device, with the plugin that wrote it.
-struct Loan {
+pub(super) struct Loan {
     plugin: &'static str,
     found: Found<Value>,
     /// How many devices the record has.
@@ -21,39 +20,26 @@ struct Loan {
     kept: Lent,
 }
 
-impl Loan {
-    fn is_of(&self, plugin: &str, key: &Key) -> bool {
-        self.plugin == plugin && self.found.key == *key
-    }
-}
-
 /// The records of this device.
 fn loans_of(identity: &Identity) -> Result<Vec<Loan>> {
     let mut loans = vec![];
     for plugin in LENDERS {
-        let records = Records::of_plugin(plugin).all::<Value>()?;
-        loans.extend(records.into_iter().filter_map(|found| loan_of(identity, plugin, found)));
+        for found in Records::of_plugin(plugin).all::<Value>()? {
+            let lent = lent_by(&found.kept);
+            let mut all = lent.iter().filter_map(|device| decode::from_value::<Lent>(device).ok());
+            if let Some(kept) = all.find(|kept| kept.identity.is_same_as(identity)) {
+                loans.push(Loan { plugin, devices: lent.len(), found, kept });
+            }
+        }
     }
     Ok(loans)
 }
 
-fn loan_of(identity: &Identity, plugin: &'static str, found: Found<Value>) -> Option<Loan> {
-    let lent = lent_by(&found.kept);
-    let mut all = lent.iter().filter_map(|device| decode::from_value::<Lent>(device).ok());
-    let kept = all.find(|kept| kept.identity.is_same_as(identity))?;
-    Some(Loan { plugin, devices: lent.len(), found, kept })
-}
-
 /// The records of this device, except that of the attachment by this plugin.
-fn others_of(identity: &Identity, plugin: &str, key: &Key) -> Result<Vec<Loan>> {
+pub(super) fn others_of(identity: &Identity, plugin: &str, key: &Key) -> Result<Vec<Loan>> {
     let mut loans = loans_of(identity)?;
-    loans.retain(|loan| !loan.is_of(plugin, key));
+    loans.retain(|loan| loan.plugin != plugin || loan.found.key != *key);
     Ok(loans)
-}
-
-/// Whether another attachment than this one of the plugin has the device, by its record.
-pub(super) fn has_another(identity: &Identity, plugin: &str, key: &Key) -> Result<bool> {
-    Ok(!others_of(identity, plugin, key)?.is_empty())
 }
 
 /// Whether an attachment that was made after this one has the device, by its record.
@@ -75,9 +61,8 @@ pub fn is_recorded(identity: &Identity) -> Result<bool> {
 /// Restores the state of a device that came back to the host without a DEL of its attachment, or by
 /// a DEL that was killed.
 pub fn settle_returned(host: &Netlink, device: Link, identity: &Identity) -> Result<Link> {
-    loans_of(identity)?
-        .iter()
-        .try_fold(device, |device, loan| settle_unfinished(host, device, &loan.kept.state))
+    let loans = loans_of(identity)?;
+    loans.iter().try_fold(device, |device, loan| loan.kept.state.settle_unfinished(host, device))
 }
 
 /// Removes the records that other attachments have of a device which this one got. A record of

@@ -9,7 +9,6 @@ mod homecoming;
 mod identity;
 mod loans;
 mod passage;
-mod settling;
 
 pub use self::belongings::{Belongings, Lent};
 pub use self::homecoming::{Homecoming, RecordedAt};

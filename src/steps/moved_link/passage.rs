@@ -81,56 +81,45 @@ pub fn bring_unrecorded(
 fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: &Naming<'_>) -> Result<Link> {
     refuse_taken_name(host.netlink(), link, naming.name)?;
     let container = netns.netlink()?;
-    delete_uppers(container, link)?;
-    let here = Netns::current()?;
-    move_without_altnames(container, link, &naming.in_netns(&here))?;
-    host.netlink().link(naming.name)
-}
-
-fn move_without_altnames(container: &Netlink, link: &Link, change: &LinkChange<'_>) -> Result<()> {
-    for _ in 1..MOVE_TRIES {
-        drop_alternative_names(container, link)?;
-        match container.change_link(link, change) {
-            Err(e) if e.is_exists() => (), // the container has just added a conflicting name
-            moved => return moved,
+    // The links on top of the device would continue to send and receive through it on the host.
+    for upper in container.links()? {
+        if upper.lower == Some(link.index)
+            && !upper.lower_is_elsewhere()
+            && UPPER_KINDS.contains(&upper.kind.as_str())
+        {
+            link_record::delete_link(container, upper.index)?;
         }
     }
-    drop_alternative_names(container, link)?;
-    container.change_link(link, change)
+    let here = Netns::current()?;
+    let change = naming.in_netns(&here);
+    for tries_left in (0..MOVE_TRIES).rev() {
+        drop_alternative_names(container, link)?;
+        match container.change_link(link, &change) {
+            // The container has just added a conflicting name.
+            Err(e) if e.is_exists() && tries_left > 0 => (),
+            moved => {
+                moved?;
+                break;
+            }
+        }
+    }
+    host.netlink().link(naming.name)
 }
 
 /// Fails if the host has another link with the device's name.
 fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(other) if other.index != link.index || other.name != link.name => {
-            Err(name_taken(link, name))
+            let why = format_args!("the host has another link named {name:?}");
+            Err(unmoved(Code::CONFLICT, &link.name, why)
+                .with_details("it stays in the container; rename the other link"))
         }
         _ => Ok(()),
     }
 }
 
-fn name_taken(link: &Link, name: &str) -> Error {
-    let why = format_args!("the host has another link named {name:?}");
-    unmoved(Code::CONFLICT, &link.name, why)
-        .with_details("it stays in the container; rename the other link")
-}
-
 pub(super) fn unmoved(code: Code, name: &str, why: impl fmt::Display) -> Error {
     Error::new(code, format!("move {name:?} back to the host: {why}"))
-}
-
-/// Deletes the links on top of the device: they would continue to send and receive through it on
-/// the host.
-fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
-    let links = container.links()?;
-    let mut uppers = links.iter().filter(|upper| is_on(upper, link));
-    uppers.try_for_each(|upper| link_record::delete_link(container, upper.index))
-}
-
-fn is_on(upper: &Link, lower: &Link) -> bool {
-    upper.lower == Some(lower.index)
-        && !upper.lower_is_elsewhere()
-        && UPPER_KINDS.contains(&upper.kind.as_str())
 }
 
 /// Removes altnames: they could prevent the move or come along to the host. The altnames that the
