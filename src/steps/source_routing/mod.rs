@@ -9,7 +9,7 @@
 
 mod hints;
 mod parts;
-mod tables;
+
 mod wishes;
 
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::parts::{Plan, Present, Table};
 pub use self::parts::{check, repair};
-use self::tables::{FIRST_TABLE, Tables};
+
 pub use self::wishes::Wishes;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
@@ -32,7 +32,10 @@ use crate::rollback::Rollback;
 use crate::steps::kept_routes;
 use crate::steps::records::{Records, Site};
 use crate::steps::route_changes::is_link_local;
-use crate::steps::routing_table::Used;
+use crate::steps::routing_table::{self, Used};
+
+/// Where the search for a free table begins, as in the reference.
+const FIRST_TABLE: u32 = 100;
 
 /// What ADDs made, for DEL.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -85,11 +88,20 @@ pub fn create<'a>(
         let mut used = Used::find(container, &rules)?;
         let ids = ips.iter().map(|_| used.take_free(FIRST_TABLE));
         let ids = ids.collect::<Result<Vec<u32>>>()?;
-        leaving = routes_in_main(container, &link, &ips)?;
+        leaving = container.routes_through(&link)?;
+        let is_of_any = |route: &RouteEntry| ips.iter().any(|ip| is_same_family(ip, route));
+        leaving.retain(|route| route.is_in_main() && is_of_any(route));
+        RouteEntry::sort_by_dependence(&mut leaving);
         for (ip, id) in ips.iter().zip(ids) {
-            let mut own = copies(&leaving, ip, &ips);
-            own.retain(|route| !wishes.replaces(route, ip));
-            let routes = own.iter().map(|route| route.in_table(id)).collect();
+            // The address's own routes, and those that belong to no address. (The reference drops the
+            // latter unless they are on the link.)
+            let is_its = |route: &&RouteEntry| {
+                is_same_family(ip, route)
+                    && (belongs(route, ip) || !ips.iter().any(|other| belongs(route, other)))
+                    && !wishes.replaces(route, ip)
+            };
+            let own = leaving.iter().filter(is_its);
+            let routes = own.map(|route| route.in_table(id)).collect();
             tables.push(Table { id, ip, routes });
         }
         if wishes.source_hints {
@@ -113,15 +125,6 @@ pub fn create<'a>(
 
 fn has_rule(rules: &[Rule], (source, table): &(IpAddr, u32)) -> bool {
     rules.iter().any(|rule| rule.source == Some(*source) && rule.table == *table)
-}
-
-/// The link's routes in the main table, of the families of the addresses.
-fn routes_in_main(container: &Netlink, link: &Link, ips: &[&IpConfig]) -> Result<Vec<RouteEntry>> {
-    let mut routes = container.routes_through(link)?;
-    let is_of_any = |route: &RouteEntry| ips.iter().any(|ip| is_same_family(ip, route));
-    routes.retain(|route| route.is_in_main() && is_of_any(route));
-    RouteEntry::sort_by_dependence(&mut routes);
-    Ok(routes)
 }
 
 /// Refuses rules that exist for one of the addresses, or only those that lead to the configured
@@ -168,16 +171,6 @@ fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Re
 
 fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
     Family::of_net(ip.address) == Family::of_net(route.dst)
-}
-
-/// The routes for the table of one address: its own, and those that belong to no address. (The
-/// reference drops the latter unless they are on the link.)
-fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
-    let is_its = |route: &&RouteEntry| {
-        is_same_family(ip, route)
-            && (belongs(route, ip) || !ips.iter().any(|other| belongs(route, other)))
-    };
-    routes.iter().filter(is_its).cloned().collect()
 }
 
 /// Whether a route belongs to the address's subnet, or to no subnet in particular.
@@ -271,16 +264,38 @@ impl Leftover {
     }
 
     /// What the reference made: rules for these addresses that carry no signature, and tables that
-    /// belong to the addresses.
+    /// belong to the addresses. Such a rule leads to the configured table, or to one without routes
+    /// of another interface.
     fn of_reference(
         container: &Netlink,
         link: Option<Link>,
         ips: &[IpAddr],
         configured: Option<u32>,
     ) -> Result<Leftover> {
-        let tables = Tables::find(container, link.as_ref(), configured)?;
-        let rules = tables.rules_of_reference(&container.rules()?, ips);
-        let tables = tables.made_for(&rules);
+        let (mut own, mut all) = (vec![], vec![]);
+        if configured.is_none() {
+            own = link.as_ref().map_or(Ok(vec![]), |link| container.routes_through(link))?;
+            all = container.routes()?;
+        }
+        let may_be_its = |table: u32| match configured {
+            Some(configured) => table == configured,
+            None => {
+                let of_link = own.iter().filter(|route| route.table == table).count();
+                let of_all = all.iter().filter(|route| route.table == table).count();
+                table >= FIRST_TABLE && table != routing_table::MAIN && of_all == of_link
+            }
+        };
+        let mut rules: Vec<(IpAddr, u32)> = vec![];
+        for rule in container.rules()? {
+            if let Some(source) = rule.source.filter(|source| ips.contains(source))
+                && !rule.is_signed
+                && may_be_its(rule.table)
+            {
+                rules.push((source, rule.table));
+            }
+        }
+        let tables = rules.iter().map(|(_, table)| *table).filter(|_| configured.is_none());
+        let tables = tables.collect();
         Ok(Leftover { made: Made { rules, tables, ..Made::default() }, link })
     }
 }
