@@ -1,6 +1,5 @@
 //! Addresses and routes of the container's interface.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -12,9 +11,7 @@ use crate::cni::result::{self, AddResult, IpConfig};
 use crate::deadline::Deadline;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::netlink::{
-    Address, AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch,
-};
+use crate::net::netlink::{AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
@@ -47,14 +44,6 @@ impl DuplicateDetection {
             DuplicateDetection::Enhanced => &[("enhanced_dad", "1"), ("accept_dad", "1")],
         }
     }
-
-    /// Writes the settings. They are optional: a container is attached even if the kernel lacks
-    /// IPv6 or one of them.
-    fn configure(self, ifname: &str) {
-        for (setting, value) in self.settings() {
-            let _ = Sysctl::ipv6_conf(ifname, setting).write(value);
-        }
-    }
 }
 
 /// How the interface is connected to its subnet.
@@ -76,15 +65,6 @@ impl Wiring {
 
     fn detects(&self) -> bool {
         self.detection != DuplicateDetection::Off
-    }
-
-    /// Watches duplicate address detection, if there will be any.
-    fn watch(&self, at: &Attachment, result: &AddResult) -> Result<Option<Watch>> {
-        if self.detects() && has_v6(result) {
-            at.run(Watch::ipv6_addresses).map(Some)
-        } else {
-            Ok(None)
-        }
     }
 }
 
@@ -159,22 +139,38 @@ pub fn configure(
     wiring: &Wiring,
 ) -> Result<()> {
     let routes = planned_routes(result)?;
-    prepare(at, result, wiring.detection)?;
+    let ifname = at.ifname();
+    let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    // Before the first address and before the link is up.
+    at.run(|| {
+        for (setting, value) in wiring.detection.settings() {
+            // Optional: a container is attached even if the kernel lacks IPv6 or one of them.
+            let _ = Sysctl::ipv6_conf(ifname, setting).write(value);
+        }
+        let _ = Sysctl::ipv4_conf(ifname, "arp_notify").write("1"); // neighbours learn a reused address at once
+        if has_v6 {
+            enable_ipv6("lo")?;
+            enable_ipv6(ifname)?;
+            // The container's own tools may set the link down and up again; its address must survive
+            // that.
+            Sysctl::ipv6_conf(ifname, "keep_addr_on_down").ensure("1")?;
+        }
+        Ok(())
+    })?;
     let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
+    let link = container.link(ifname)?;
     let interface = Interface { config: cx.config, container, link, result, wiring };
-    let watch = wiring.watch(at, result)?;
+    let is_probed = wiring.detects() && has_v6;
+    let watch = is_probed.then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     result.ips.iter().try_for_each(|ip| interface.add_address(ip.address))?;
-    interface.set_up()?;
+    container
+        .set_up(&interface.link)
+        .map_err(|e| e.worded(format_args!("failed to set {ifname:?} UP")))?;
     if let Some(watch) = watch {
         settle(container, &interface.link, &watch, cx.deadline())?;
     }
     // The result's routes may depend on the wiring's.
     wiring.routes_first.iter().chain(&routes).try_for_each(|route| interface.add_route(route))
-}
-
-fn has_v6(result: &AddResult) -> bool {
-    result.ips.iter().any(|ip| ip.address.addr().is_ipv6())
 }
 
 /// An interface, and what it is given.
@@ -204,36 +200,27 @@ impl Interface<'_> {
         })
     }
 
-    fn set_up(&self) -> Result<()> {
-        let done = self.container.set_up(&self.link);
-        done.map_err(|e| e.worded(format_args!("failed to set {:?} UP", self.link.name)))
-    }
-
+    /// Adds a route. A failure is in the reference's words, which know no route with several gateways.
     fn add_route(&self, route: &Route) -> Result<()> {
-        match self.container.add_route(&self.link, route) {
-            Err(e) if e.is_unreachable() => Err(self.unreachable(e, route)),
-            added => added.map_err(|e| e.worded(self.adding_route(route))),
-        }
-    }
-
-    /// The reference's words for a route that cannot be added. It knows no route with several gateways.
-    fn adding_route(&self, route: &Route) -> String {
-        let gateways: Vec<String> = route.gateways().map(|gateway| gateway.to_string()).collect();
-        let via = if gateways.is_empty() { "<nil>".to_owned() } else { gateways.join(", ") };
-        format!(
-            "failed to add route '{} via {via} dev {} metric {} (Scope: {}, Table: {})'",
-            route.dst,
-            self.link.name,
-            route.priority.unwrap_or_default(),
-            route.scope,
-            route.table.unwrap_or_default(),
-        )
+        self.container.add_route(&self.link, route).map_err(|e| {
+            let gateways: Vec<String> = route.gateways().map(|ip| ip.to_string()).collect();
+            let via = if gateways.is_empty() { "<nil>".to_owned() } else { gateways.join(", ") };
+            let is_unreachable = e.is_unreachable();
+            let error = e.worded(format_args!(
+                "failed to add route '{} via {via} dev {} metric {} (Scope: {}, Table: {})'",
+                route.dst,
+                self.link.name,
+                route.priority.unwrap_or_default(),
+                route.scope,
+                route.table.unwrap_or_default(),
+            ));
+            if is_unreachable { self.unreachable(error, route) } else { error }
+        })
     }
 
     /// Explains a route that the kernel refused because its gateway is outside the subnet. Our IPAM
     /// plugins accept such a gateway, as the reference's do, because another route may lead to it.
     fn unreachable(&self, error: Error, route: &Route) -> Error {
-        let error = error.worded(self.adding_route(route));
         let is_outside =
             |gateway: &IpAddr| !self.result.ips.iter().any(|ip| ip.address.contains(gateway));
         let Some(gateway) = route.gateways().find(is_outside) else { return error };
@@ -254,23 +241,6 @@ impl Interface<'_> {
     }
 }
 
-/// Writes the settings that must be in place before the first address and before the link is up.
-fn prepare(at: &Attachment, result: &AddResult, detection: DuplicateDetection) -> Result<()> {
-    let ifname = at.ifname();
-    at.run(|| {
-        detection.configure(ifname);
-        let _ = Sysctl::ipv4_conf(ifname, "arp_notify").write("1"); // neighbours learn a reused address at once
-        if has_v6(result) { prepare_ipv6(ifname) } else { Ok(()) }
-    })
-}
-
-fn prepare_ipv6(ifname: &str) -> Result<()> {
-    enable_ipv6("lo")?;
-    enable_ipv6(ifname)?;
-    // The container's own tools may set the link down and up again; its address must survive that.
-    Sysctl::ipv6_conf(ifname, "keep_addr_on_down").ensure("1")
-}
-
 /// Enables IPv6 on the interface: container runtimes disable it in new namespaces, and a request
 /// for an IPv6 address needs it.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
@@ -283,56 +253,37 @@ pub fn enable_ipv6(ifname: &str) -> Result<()> {
 /// Waits for duplicate address detection of the link's tentative addresses, if it has any.
 pub fn settle_if_tentative(at: &Attachment, link: &Link, deadline: Deadline) -> Result<()> {
     let container = at.netlink()?;
-    if is_any_tentative(&container.addresses(link)?) {
-        settle(container, link, &at.run(Watch::ipv6_addresses)?, deadline)
-    } else {
-        Ok(())
+    if container.addresses(link)?.iter().any(|address| address.tentative) {
+        settle(container, link, &at.run(Watch::ipv6_addresses)?, deadline)?;
     }
+    Ok(())
 }
 
-fn is_any_tentative(addresses: &[Address]) -> bool {
-    addresses.iter().any(|address| address.tentative)
-}
-
-/// Waits for duplicate address detection.
+/// Waits for duplicate address detection. Fails for an address that another machine has, and for one
+/// that is not settled in time on a link with a carrier: without one, nothing is sent or received.
 fn settle(container: &Netlink, link: &Link, watch: &Watch, deadline: Deadline) -> Result<()> {
+    let name = &link.name;
+    let failed = |e: Error| e.context(format_args!("failed to settle addresses for {name:?}"));
     let limit = deadline.limit(DAD_PATIENCE);
     let end = Instant::now() + limit;
-    while has_tentative(container, link)? {
+    loop {
+        let addresses = container.addresses(link)?;
+        if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
+            return Err(failed(duplicate(Code::CONFLICT, link, taken.net)));
+        }
+        if !addresses.iter().any(|address| address.tentative) {
+            return Ok(());
+        }
         if !watch.until(end)? {
-            return refuse_tentative(container, link, limit);
+            break;
         }
     }
-    Ok(())
-}
-
-/// Fails for a link that has a carrier: without one, nothing is sent or received.
-fn refuse_tentative(container: &Netlink, link: &Link, waited: Duration) -> Result<()> {
-    if container.link(&link.name)?.is_operational() {
-        return Err(still_tentative(link, waited));
+    if !container.link(name)?.is_operational() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// Whether the link has an address that may not be used yet. Fails for one that another machine
-/// has.
-fn has_tentative(container: &Netlink, link: &Link) -> Result<bool> {
-    let addresses = container.addresses(link)?;
-    match addresses.iter().find(|address| address.dad_failed) {
-        Some(taken) => Err(unsettled(link, duplicate(Code::CONFLICT, link, taken.net))),
-        None => Ok(is_any_tentative(&addresses)),
-    }
-}
-
-fn unsettled(link: &Link, error: Error) -> Error {
-    error.context(format_args!("failed to settle addresses for {:?}", link.name))
-}
-
-fn still_tentative(link: &Link, waited: Duration) -> Error {
-    let name = &link.name;
-    let seconds = waited.as_secs();
+    let seconds = limit.as_secs();
     let msg = format!("link {name} still has tentative addresses after {seconds} seconds");
-    unsettled(link, Error::new(Code::TRY_AGAIN, msg))
+    Err(failed(Error::new(Code::TRY_AGAIN, msg)))
 }
 
 fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
@@ -358,17 +309,26 @@ pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Ro
         return Err(Error::config(format_args!("{path}.dst"), problem)
             .expecting(format_args!("{}", route.dst.trunc())));
     }
-    require_family(path, route)?;
+    let paths = (0..route.gws.len()).map(|index| format!("{path}.gws[{index}]"));
+    let named = route.gw.map(|gateway| (format!("{path}.gw"), gateway));
+    for (path, gateway) in named.into_iter().chain(paths.zip(route.gws.iter().copied())) {
+        if !is_same_family(gateway, route.dst) {
+            let problem = format_args!("it is not of the family of {}", route.dst);
+            return Err(Error::config(path, problem)
+                .saying("gateway, source, and destination ip are not the same IP family"));
+        }
+    }
     let mut hops = route.next_hops();
     let gateway = match hops.len() {
         0 => gateways.iter().copied().find(|gateway| is_same_family(*gateway, route.dst)),
         1 => hops.pop(),
         _ => None,
     };
+    let scope = route.scope.unwrap_or(Scope::UNIVERSE.0.into());
     Ok(Route {
         gateway,
         hops,
-        scope: scope_of(path, route.scope)?,
+        scope: Scope(within(path, "scope", scope, u8::MAX.into())?),
         table: number(path, "table", route.table.unwrap_or_default())?,
         priority: number(path, "priority", route.priority)?,
         mtu: number(path, "mtu", route.mtu)?,
@@ -377,47 +337,18 @@ pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Ro
     })
 }
 
-/// Requires the route's gateways to be of its family.
-fn require_family(path: &str, route: &result::Route) -> Result<()> {
-    let is_other = |gateway: &IpAddr| !is_same_family(*gateway, route.dst);
-    if route.gw.is_some_and(|gateway| is_other(&gateway)) {
-        return Err(of_other_family(format_args!("{path}.gw"), route.dst));
-    }
-    match route.gws.iter().position(is_other) {
-        Some(index) => Err(of_other_family(format_args!("{path}.gws[{index}]"), route.dst)),
-        None => Ok(()),
-    }
-}
-
 fn is_same_family(gateway: IpAddr, dst: IpNet) -> bool {
     Family::of(gateway) == Family::of_net(dst)
 }
 
-fn of_other_family(path: impl fmt::Display, dst: IpNet) -> Error {
-    Error::config(path, format_args!("it is not of the family of {dst}"))
-        .saying("gateway, source, and destination ip are not the same IP family")
-}
-
-/// The scope; [`Scope::UNIVERSE`] if the route has none.
-fn scope_of(path: &str, scope: Option<i64>) -> Result<Scope> {
-    let Some(scope) = scope else { return Ok(Scope::UNIVERSE) };
-    match u8::try_from(scope) {
-        Ok(number) => Ok(Scope(number)),
-        Err(_) => Err(out_of_range(path, "scope", scope, u8::MAX.into())),
-    }
-}
-
 /// A number of a route; 0 leaves it to the kernel.
 fn number(path: &str, field: &str, value: i64) -> Result<Option<u32>> {
-    match u32::try_from(value) {
-        Ok(0) => Ok(None),
-        Ok(number) => Ok(Some(number)),
-        Err(_) => Err(out_of_range(path, field, value, u32::MAX.into())),
-    }
+    Ok(Some(within(path, field, value, u32::MAX.into())?).filter(|number| *number != 0))
 }
 
-fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
-    Error::out_of_range(format_args!("{path}.{field}"), value, 0..=most)
+fn within<T: TryFrom<i64>>(path: &str, field: &str, value: i64, most: i64) -> Result<T> {
+    let path = format_args!("{path}.{field}");
+    T::try_from(value).map_err(|_| Error::out_of_range(path, value, 0..=most))
 }
 
 /// Compares the addresses and routes in prevResult with those of the kernel.
@@ -434,22 +365,20 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     }
     // An address that names no interface is of this one.
     let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|of| of == index as i64);
-    for ip in result.ips.iter().filter(is_own) {
-        found.push(verify_address(&present, link, ip.address));
+    for wanted in result.ips.iter().filter(is_own).map(|ip| ip.address) {
+        match present.iter().find(|address| address.net == wanted) {
+            Some(address) if address.dad_failed => {
+                found.push::<()>(Err(duplicate(Code::CHECK_FAILED, link, wanted)));
+            }
+            Some(_) => (),
+            None => {
+                let what = format!("Failed to match addr {wanted} on interface {}", link.name);
+                found.push::<()>(Err(Error::check(what).about(&Aspect::Address(wanted))));
+            }
+        }
     }
     found.push(verify_routes(container, &result.routes));
     found.finish()
-}
-
-fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()> {
-    match present.iter().find(|address| address.net == wanted) {
-        Some(found) if found.dad_failed => Err(duplicate(Code::CHECK_FAILED, link, wanted)),
-        Some(_) => Ok(()),
-        None => {
-            let what = format!("Failed to match addr {wanted} on interface {}", link.name);
-            Err(Error::check(what).about(&Aspect::Address(wanted)))
-        }
-    }
 }
 
 /// Compares the routes of a result with those of the kernel.
@@ -458,6 +387,15 @@ pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()
         return Ok(());
     }
     let present = container.routes()?;
+    // Through the wanted gateways, if any, and in the table, if one is wanted. The gateway of a
+    // default route counts only among several.
+    let is_route = |found: &FoundRoute, wanted: &result::Route| {
+        let hops = wanted.next_hops();
+        let is_through = (wanted.dst.prefix_len() == 0 && hops.len() < 2)
+            || hops.iter().all(|gateway| found.gateways.contains(gateway));
+        let is_in = |table| table == 0 || i64::from(found.table) == table;
+        found.dst == wanted.dst.trunc() && is_through && wanted.table.is_none_or(is_in)
+    };
     let is_there = |route: &&result::Route| present.iter().any(|found| is_route(found, route));
     let missing = wanted.iter().filter(|route| !is_there(route));
     ErrorList::of(missing.map(|route| Err(missing_route(route.dst, &route.next_hops()))))
@@ -468,16 +406,6 @@ pub fn missing_route(dst: IpNet, gateways: &[IpAddr]) -> Error {
     let via: String = gateways.iter().map(|gateway| format!(" via {gateway}")).collect();
     Error::check(format!("Expected Route {dst}{via} not found in routing table"))
         .about(&Aspect::Route(dst))
-}
-
-/// Whether the route leads through the wanted gateways, if any, and is in the table, if one is wanted.
-/// The gateway of a default route counts only among several.
-fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {
-    let hops = wanted.next_hops();
-    let is_through = (wanted.dst.prefix_len() == 0 && hops.len() < 2)
-        || hops.iter().all(|gateway| found.gateways.contains(gateway));
-    let is_in = |table| table == 0 || i64::from(found.table) == table;
-    found.dst == wanted.dst.trunc() && is_through && wanted.table.is_none_or(is_in)
 }
 
 #[cfg(test)]

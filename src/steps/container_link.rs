@@ -54,44 +54,29 @@ impl Plan {
     ) -> Result<Link> {
         require_free_name(at)?;
         self.links.forget(at)?;
-        let born_as = match self.birthplace {
-            Birthplace::Host => self.create_from_host(cx.host()?, at)?,
-            Birthplace::Container => self.create_inside(at)?,
+        let container = at.netlink()?;
+        let (from, name, netns) = match self.birthplace {
+            Birthplace::Container => (container, at.ifname().to_owned(), None),
+            Birthplace::Host => {
+                let site = Site { key: &at.key, netns: at.netns()? };
+                let leftover = self.links.find_leftover(site)?; // of an earlier ADD
+                link_record::delete_if_any(container, leftover)?;
+                (cx.host()?, link_record::temporary_name(&at.key), Some(at.netns()?.fd()))
+            }
         };
-        let link = own(at, self.links, born_as, rb)?;
+        from.create_link(&name, netns, &self.spec).map_err(|e| {
+            // The kernel often refuses a link because of what is already on its lower link.
+            let error = e.worded(format_args!("failed to create {}", self.spec.kind.name()));
+            match self.spec.lower.map(|index| from.find_link_by_index(index)) {
+                Some(Ok(Some(lower))) => {
+                    error.with_details(format_args!("on link {:?}", lower.name))
+                }
+                _ => error,
+            }
+        })?;
+        let link = own(at, self.links, name, rb)?;
         self.accept_ra.make(Target { cx, at }, rb)?;
         Ok(link)
-    }
-
-    /// Creates the link with a temporary name, in place of one that an earlier ADD has left.
-    fn create_from_host(&self, host: &Netlink, at: &Attachment) -> Result<String> {
-        self.delete_leftover(at)?;
-        let born_as = link_record::passing_name(&at.key);
-        let created = host.create_link(&born_as, Some(at.netns()?.fd()), &self.spec);
-        created.map_err(|e| self.explain(host, e))?;
-        Ok(born_as)
-    }
-
-    fn delete_leftover(&self, at: &Attachment) -> Result<()> {
-        let leftover = self.links.find_leftover(Site::of_new(at)?)?;
-        link_record::delete_if_any(at.netlink()?, leftover)
-    }
-
-    fn create_inside(&self, at: &Attachment) -> Result<String> {
-        let container = at.netlink()?;
-        let created = container.create_link(at.ifname(), None, &self.spec);
-        created.map_err(|e| self.explain(container, e))?;
-        Ok(at.ifname().to_owned())
-    }
-
-    /// Adds the lower link's name to the error: the kernel often refuses a link because of what is
-    /// already on its lower link.
-    fn explain(&self, netlink: &Netlink, error: Error) -> Error {
-        let error = error.worded(format_args!("failed to create {}", self.spec.kind.name()));
-        match self.spec.lower.map(|index| netlink.find_link_by_index(index)) {
-            Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
-            _ => error,
-        }
     }
 }
 
@@ -103,37 +88,22 @@ pub fn own<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
     let container = at.netlink()?;
-    let index = undo_creation(container, born_as.clone(), rb);
+    // The undo deletes by ifindex once that is known, and by name before.
+    let index = Rc::new(Cell::new(None));
+    let (known, name) = (Rc::clone(&index), born_as.clone());
+    rb.undo(format_args!("delete link {born_as:?}"), move || match known.get() {
+        Some(index) => link_record::delete_link(container, index),
+        None => container.delete_link_by_name(&name),
+    });
     let born = container.link(&born_as)?;
     index.set(Some(born.index));
-    let owned = name_and_sign(container, born, at)?;
-    links.remember(at, &owned, rb)?;
-    Ok(owned)
-}
-
-fn name_and_sign(container: &Netlink, born: Link, at: &Attachment) -> Result<Link> {
     let name = Some(at.ifname()).filter(|name| *name != born.name);
     let alias = link_alias::of(&at.key);
     let change = LinkChange { name, alias: Some(&alias), ..LinkChange::default() };
     container.change_link(&born, &change)?;
-    Ok(Link { name: at.ifname().to_owned(), alias, ..born })
-}
-
-/// Registers the undo of a link that was just created. It deletes by ifindex once the caller has
-/// put that into the returned cell, and by name before.
-fn undo_creation<'a>(
-    container: &'a Netlink,
-    born_as: String,
-    rb: &mut Rollback<'a>,
-) -> Rc<Cell<Option<u32>>> {
-    let index = Rc::new(Cell::new(None));
-    let known = Rc::clone(&index);
-    let what = format!("delete link {born_as:?}");
-    rb.undo(what, move || match known.get() {
-        Some(index) => link_record::delete_link(container, index),
-        None => container.delete_link_by_name(&born_as),
-    });
-    index
+    let owned = Link { name: at.ifname().to_owned(), alias, ..born };
+    links.remember(at, &owned, rb)?;
+    Ok(owned)
 }
 
 /// Requires CNI_IFNAME to be a free name that a new interface of the container can have; called
@@ -145,32 +115,24 @@ pub fn require_free_name(at: &Attachment) -> Result<()> {
 
 /// Refuses a name that is a pattern: the kernel would choose a name for it.
 pub fn refuse_pattern(at: &Attachment) -> Result<()> {
-    if at.key.ifname.is_pattern() { Err(pattern(at.ifname())) } else { Ok(()) }
-}
-
-fn pattern(ifname: &str) -> Error {
+    if !at.key.ifname.is_pattern() {
+        return Ok(());
+    }
     let msg = format!(
-        "CNI_IFNAME: {ifname:?} is a pattern, expected the name of an interface without % and NUL"
+        "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
+        at.ifname()
     );
-    Error::new(Code::INVALID_ENVIRONMENT, msg)
+    Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
 }
 
 /// Refuses a name that an interface of the container already has: such an interface is never taken
 /// over.
 pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
-    match container.find_link(ifname)? {
-        None => Ok(()),
-        Some(link) => Err(taken(ifname, &link)),
-    }
-}
-
-fn taken(ifname: &str, by: &Link) -> Error {
+    let Some(link) = container.find_link(ifname)? else { return Ok(()) };
+    let (kind, mac) = (link.kind_text(), link.mac());
     let msg = format!("interface {ifname:?} exists in the container already");
-    Error::new(Code::CONFLICT, msg).with_details(format_args!(
-        "it is a {} with address {}",
-        by.kind_text(),
-        by.mac()
-    ))
+    Err(Error::new(Code::CONFLICT, msg)
+        .with_details(format_args!("it is a {kind} with address {mac}")))
 }
 
 /// How the container's interface gets its addresses.
@@ -188,16 +150,6 @@ enum Source<'a> {
     Previous(AddResult),
     /// It has none: the network is a layer 2 network.
     Nowhere,
-}
-
-impl<'a> Source<'a> {
-    fn allocate(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult> {
-        match self {
-            Source::Ipam(ipam) => ipam.add(at, rb),
-            Source::Previous(previous) => Ok(previous.clone()),
-            Source::Nowhere => Ok(AddResult::default()),
-        }
-    }
 }
 
 impl<'a> Addressing<'a> {
@@ -256,7 +208,11 @@ impl<'a> Addressing<'a> {
         mac: &MacAddr,
         rb: &mut Rollback<'a>,
     ) -> Result<AddResult> {
-        let mut result = self.source.allocate(at, rb)?;
+        let mut result = match &self.source {
+            Source::Ipam(ipam) => ipam.add(at, rb)?,
+            Source::Previous(previous) => previous.clone(),
+            Source::Nowhere => AddResult::default(),
+        };
         result.interfaces = vec![interface::in_container(at, mac)];
         interface::assign_addresses(&mut result, 0);
         Ok(result)

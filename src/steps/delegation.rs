@@ -39,10 +39,36 @@ enum By {
 impl Delegate {
     /// The plugin of this name. Refuses one of ours that is of another kind.
     pub fn find(cx: &Context<'_>, named: &Named<'_>) -> Result<Delegate> {
-        let by = By::find(cx, named)?;
+        let Named { path, name, kind } = *named;
+        let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
+        let by = match (delegate::find(name, &cx.path), compiled_in) {
+            (Ok(program), own) if delegate::is_this_binary(&program) => {
+                let own = own.or_else(|| Entry::of_link(cx.plugins, &program));
+                own.map_or(By::Program(program), By::Ourselves)
+            }
+            (Ok(program), _) => By::Program(program),
+            (Err(_), Some(entry)) => By::Ourselves(entry),
+            (Err(error), None) => {
+                let problem = "is not a plugin of ours, and not in a directory of CNI_PATH";
+                let not_found = Error::config(path, format_args!("{name:?} {problem}"))
+                    .with_code(error.code)
+                    .with_details(error.details())
+                    .saying(&error.msg);
+                let ours = cx.plugins.iter().filter(|entry| entry.kind == kind);
+                return Err(match nearest(name, ours.map(|entry| entry.name)) {
+                    Some(near) => not_found.with_details(format_args!("did you mean {near:?}?")),
+                    None => not_found,
+                });
+            }
+        };
         match by {
-            By::Ourselves(entry) if entry.kind != named.kind => Err(of_other_kind(entry, named)),
-            by => Ok(Delegate { kind: named.kind, by }),
+            By::Ourselves(entry) if entry.kind != kind => {
+                let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
+                let article = if kind == Kind::Ipam { "an" } else { "a" };
+                Err(Error::config(path, problem)
+                    .expecting(format_args!("{article} {} plugin", kind.as_str())))
+            }
+            by => Ok(Delegate { kind, by }),
         }
     }
 
@@ -71,7 +97,15 @@ impl Delegate {
             }
             By::Program(program) => {
                 self.undo(cx, at, rb);
-                add_by(program, cx, at)
+                let stdout = execute(cx, program, Call::Add(at))?;
+                let document = delegate::parse_result(&stdout, &cx.config.version);
+                let result = document.and_then(|document| {
+                    document.into_add_result().map_err(|e| {
+                        let msg = format!("read the delegated plugin's result: {e}");
+                        Error::new(Code::DECODE, msg)
+                    })
+                });
+                result.map_err(|e| e.context(format_args!("result of plugin {program:?}")))
             }
         }
     }
@@ -89,7 +123,13 @@ impl Delegate {
     pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
         match &self.by {
             By::Ourselves(entry) => entry.run(cx, call).map(drop),
-            By::Program(program) => run_program(program, cx, call),
+            By::Program(program) => {
+                let run = || execute(cx, program, call).map(drop);
+                match call {
+                    Call::Gc(valid) => valid.call(program, run), // only the plugin knows what it removes
+                    _ => run(),
+                }
+            }
         }
     }
 
@@ -127,68 +167,8 @@ impl Delegate {
     }
 }
 
-impl By {
-    fn find(cx: &Context<'_>, named: &Named<'_>) -> Result<By> {
-        let compiled_in = cx.plugins.iter().find(|entry| entry.name == named.name);
-        match (delegate::find(named.name, &cx.path), compiled_in) {
-            (Ok(program), own) if delegate::is_this_binary(&program) => {
-                let own = own.or_else(|| Entry::of_link(cx.plugins, &program));
-                Ok(own.map_or(By::Program(program), By::Ourselves))
-            }
-            (Ok(program), _) => Ok(By::Program(program)),
-            (Err(_), Some(entry)) => Ok(By::Ourselves(entry)),
-            (Err(error), None) => Err(not_found(cx, named, &error)),
-        }
-    }
-}
-
-fn run_program(program: &Path, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
-    let run = || execute(cx, program, call).map(drop);
-    match call {
-        Call::Gc(valid) => valid.call(program, run), // only the plugin knows what it removes
-        _ => run(),
-    }
-}
-
 /// Runs another program; returns its stdout.
 fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> {
     let env = cx.env.with("CNI_COMMAND", call.command().as_str());
     delegate::exec(program, &env, &cx.config.text, cx.handles().clock())
-}
-
-fn of_other_kind(entry: &Entry, named: &Named<'_>) -> Error {
-    let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
-    let article = if named.kind == Kind::Ipam { "an" } else { "a" };
-    let expected = format!("{article} {} plugin", named.kind.as_str());
-    Error::config(named.path, problem).expecting(format_args!("{expected}"))
-}
-
-fn not_found(cx: &Context<'_>, named: &Named<'_>, error: &Error) -> Error {
-    let name = named.name;
-    let not_found = Error::config(
-        named.path,
-        format_args!("{name:?} is not a plugin of ours, and not in a directory of CNI_PATH"),
-    )
-    .with_code(error.code)
-    .with_details(error.details())
-    .saying(&error.msg);
-    let ours = cx.plugins.iter().filter(|entry| entry.kind == named.kind);
-    match nearest(name, ours.map(|entry| entry.name)) {
-        Some(near) => not_found.with_details(format_args!("did you mean {near:?}?")),
-        None => not_found,
-    }
-}
-
-/// ADD of another program.
-fn add_by(program: &Path, cx: &Context<'_>, at: &Attachment) -> Result<AddResult> {
-    let stdout = execute(cx, program, Call::Add(at))?;
-    let result = read_result(&stdout, &cx.config.version);
-    result.map_err(|e| e.context(format_args!("result of plugin {program:?}")))
-}
-
-fn read_result(stdout: &[u8], config_version: &str) -> Result<AddResult> {
-    let document = delegate::parse_result(stdout, config_version)?;
-    document
-        .into_add_result()
-        .map_err(|e| Error::new(Code::DECODE, format!("read the delegated plugin's result: {e}")))
 }

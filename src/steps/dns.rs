@@ -23,21 +23,18 @@ impl DnsConf {
 
     /// The result with these settings in place of its own, if any is given.
     pub fn put_into(&self, result: AddResult) -> AddResult {
-        if self.is_given() { AddResult { dns: self.to_dns(), ..result } } else { result }
-    }
-
-    fn is_given(&self) -> bool {
-        let has_list = [&self.nameservers, &self.search, &self.options].iter().any(|l| l.is_some());
-        has_list || !self.domain.is_empty()
-    }
-
-    fn to_dns(&self) -> Dns {
-        Dns {
-            nameservers: self.nameservers.clone().unwrap_or_default(),
-            domain: self.domain.clone(),
-            search: self.search.clone().unwrap_or_default(),
-            options: self.options.clone().unwrap_or_default(),
+        let DnsConf { nameservers, domain, search, options } = self;
+        if domain.is_empty() && [nameservers, search, options].iter().all(|list| list.is_none()) {
+            return result;
         }
+        let list = |given: &Option<Vec<String>>| given.clone().unwrap_or_default();
+        let dns = Dns {
+            nameservers: list(nameservers),
+            domain: domain.clone(),
+            search: list(search),
+            options: list(options),
+        };
+        AddResult { dns, ..result }
     }
 }
 

@@ -11,7 +11,8 @@ pub fn refuse_several_of_one(
     config_version: &str,
     advice: &'static str,
 ) -> Result<()> {
-    if has_several_of_one(families)
+    let count = |family| families.iter().filter(|found| **found == family).count();
+    if Family::ALL.into_iter().any(|family| count(family) > 1)
         && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
     {
         let msg =
@@ -19,9 +20,4 @@ pub fn refuse_several_of_one(
         return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(advice));
     }
     Ok(())
-}
-
-fn has_several_of_one(families: &[Family]) -> bool {
-    let count = |family| families.iter().filter(|found| **found == family).count();
-    Family::ALL.into_iter().any(|family| count(family) > 1)
 }

@@ -41,7 +41,7 @@ use crate::net::conntrack::Conntrack;
 use crate::net::netlink::Netlink;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Connection, Expressions, Header, Verdict};
+use crate::net::nft::expr::{Connection, Header, Verdict};
 use crate::net::nft::flowtable::LINKS_OF_REQUEST;
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
@@ -385,14 +385,12 @@ fn lay_out(batch: &mut Batch, table: Table) {
     jump_to_admin(batch, table, BASE_CHAIN);
     for (family, set, offsets) in [(Family::V4, FAST4, [12, 16]), (Family::V6, FAST6, [8, 24])] {
         for offset in offsets {
-            batch.rule(table, BASE_CHAIN, |rule| add_flows_of(rule, family, &set, offset));
+            // `ip saddr @SET flow add @fast`, or `daddr`, by the offset of the address.
+            batch.rule(table, BASE_CHAIN, |rule| {
+                let length = if family == Family::V4 { 4 } else { 16 };
+                rule.family(family).payload(Header::Network, offset, length, 1);
+                rule.in_set(set.name, 1, false).flow_add(FLOWTABLE);
+            });
         }
     }
-}
-
-/// `ip saddr @SET flow add @fast`, or `daddr`, by the offset of the address.
-fn add_flows_of(rule: &mut Expressions, family: Family, set: &Set, offset: u32) {
-    let length = if family == Family::V4 { 4 } else { 16 };
-    rule.family(family).payload(Header::Network, offset, length, 1).in_set(set.name, 1, false);
-    rule.flow_add(FLOWTABLE);
 }

@@ -15,37 +15,28 @@ const KEYS: [&str; 2] = ["gateway", "gw"];
 /// its path in the IPAM plugin's result.
 pub fn of(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
     let in_section = |section: &&str| find(config.value.get(section)?, section, gateway);
-    SECTIONS.iter().find_map(in_section).unwrap_or_else(|| in_result(result, gateway))
+    SECTIONS.iter().find_map(in_section).unwrap_or_else(|| {
+        match result.ips.iter().position(|ip| ip.gateway == Some(gateway)) {
+            Some(index) => format!("ips[{index}].gateway of the IPAM plugin's result"),
+            None => "routes[].gw of the IPAM plugin's result".to_owned(),
+        }
+    })
 }
 
 fn find(value: &Value, path: &str, gateway: IpAddr) -> Option<String> {
+    let is = |value: &Value| value.as_str().and_then(|text| text.parse().ok()) == Some(gateway);
     match value {
         Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            let is_hop = path.ends_with(".gws") && is(item, gateway);
+            let is_hop = path.ends_with(".gws") && is(item);
             let path = format!("{path}[{index}]");
             if is_hop { Some(path) } else { find(item, &path, gateway) }
         }),
         Value::Object(pairs) => pairs.iter().find_map(|(key, value)| {
             let path = format!("{path}.{key}");
-            let is_it = is_name(key) && is(value, gateway);
+            let is_it = KEYS.iter().any(|name| key.eq_ignore_ascii_case(name)) && is(value);
             if is_it { Some(path) } else { find(value, &path, gateway) }
         }),
         _ => None,
-    }
-}
-
-fn is_name(key: &str) -> bool {
-    KEYS.iter().any(|name| key.eq_ignore_ascii_case(name))
-}
-
-fn is(value: &Value, gateway: IpAddr) -> bool {
-    value.as_str().and_then(|text| text.parse().ok()) == Some(gateway)
-}
-
-fn in_result(result: &AddResult, gateway: IpAddr) -> String {
-    match result.ips.iter().position(|ip| ip.gateway == Some(gateway)) {
-        Some(index) => format!("ips[{index}].gateway of the IPAM plugin's result"),
-        None => "routes[].gw of the IPAM plugin's result".to_owned(),
     }
 }
 

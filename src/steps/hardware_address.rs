@@ -46,23 +46,17 @@ pub fn of_key(
 /// The first address in `places`, which are pairs of path and address. Fails unless an Ethernet
 /// interface can have the address.
 pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
-    match places.into_iter().find_map(|(path, mac)| Some((path, mac?))) {
-        Some((path, mac)) => validate(path, mac).map(|()| Some(mac.clone())),
-        None => Ok(None),
-    }
-}
-
-fn validate(path: &str, mac: &MacAddr) -> Result<()> {
+    let first = places.into_iter().find_map(|(path, mac)| Some((path, mac?)));
+    let Some((path, mac)) = first else { return Ok(None) };
     let octets = mac.octets().len();
     if octets != 6 {
         return Err(Error::config(path, format_args!("{mac} has {octets} octets")).expecting("6"));
     }
-    if mac.is_zero() || mac.is_multicast() { Err(not_unicast(path, mac)) } else { Ok(()) }
-}
-
-fn not_unicast(path: &str, mac: &MacAddr) -> Error {
-    Error::config(path, format_args!("{mac} is not the address of one interface"))
-        .expecting("a unicast address")
+    if mac.is_zero() || mac.is_multicast() {
+        let problem = format_args!("{mac} is not the address of one interface");
+        return Err(Error::config(path, problem).expecting("a unicast address"));
+    }
+    Ok(Some(mac.clone()))
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ impl<'a> Ipam<'a> {
 
     /// The plugin that `ipam.type` names, which is required.
     pub fn require(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
-        require_type(cx)?;
         Ipam::find(cx)?.ok_or_else(missing)
     }
 
@@ -40,7 +39,7 @@ impl<'a> Ipam<'a> {
     /// configuration before anything is changed.
     pub fn require_valid(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
         let ipam = Ipam::require(cx)?;
-        ipam.validate()?;
+        ipam.delegate.validate(cx)?;
         Ok(ipam)
     }
 
@@ -48,13 +47,8 @@ impl<'a> Ipam<'a> {
     /// network, see [`require_type_or_layer_two`].
     pub fn find_unless_layer_two(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
         let ipam = Ipam::find(cx)?;
-        ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
+        ipam.as_ref().map_or(Ok(()), |ipam| ipam.delegate.validate(cx))?;
         Ok(ipam)
-    }
-
-    /// Checks the configuration early, if the plugin is ours.
-    fn validate(&self) -> Result<()> {
-        self.delegate.validate(self.cx)
     }
 
     /// ADD: allocates at least one address, which is released if a later step fails.
@@ -63,12 +57,12 @@ impl<'a> Ipam<'a> {
         Self: 'a,
     {
         let result = self.delegate.add(self.cx, at, rb)?;
-        if result.ips.is_empty() { Err(self.without_addresses()) } else { Ok(result) }
-    }
-
-    fn without_addresses(&self) -> Error {
-        Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config")
-            .with_details(format_args!("the plugin is {}", self.delegate.name()))
+        if result.ips.is_empty() {
+            let msg = "IPAM plugin returned missing IP config";
+            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, msg)
+                .with_details(format_args!("the plugin is {}", self.delegate.name())));
+        }
+        Ok(result)
     }
 
     /// CHECK.
@@ -76,19 +70,9 @@ impl<'a> Ipam<'a> {
         self.delegate.run(self.cx, Call::Check(at))
     }
 
-    /// DEL.
-    pub fn del(&self, at: &Detachment) -> Result<()> {
-        self.delegate.run(self.cx, Call::Del(at))
-    }
-
     /// STATUS.
     pub fn status(&self) -> Result<()> {
         self.delegate.run(self.cx, Call::Status)
-    }
-
-    /// GC.
-    pub fn gc(&self, valid: &ValidAttachments) -> Result<()> {
-        self.delegate.run(self.cx, Call::Gc(valid))
     }
 
     /// Repairs the lease, if the plugin is ours.
@@ -99,11 +83,6 @@ impl<'a> Ipam<'a> {
     /// Whether the plugin sends packets over the interface.
     pub fn needs_link(&self) -> bool {
         self.delegate.needs_link()
-    }
-
-    /// The call that the plugin was found in.
-    pub fn context(&self) -> &'a Context<'a> {
-        self.cx
     }
 }
 
@@ -119,20 +98,15 @@ pub fn require_type(cx: &Context<'_>) -> Result<()> {
 /// For ADD: without an IPAM plugin the network is a layer 2 network, whose result the oldest
 /// versions cannot express.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
-    if cx.config.ipam_type()?.is_empty() { require_layer_two(&cx.config.version) } else { Ok(()) }
-}
-
-fn require_layer_two(version: &str) -> Result<()> {
-    if version::Number::parse(version)? >= version::WITH_MANY_ADDRESSES {
+    let version = &cx.config.version;
+    if !cx.config.ipam_type()?.is_empty()
+        || version::Number::parse(version)? >= version::WITH_MANY_ADDRESSES
+    {
         return Ok(());
     }
-    Err(without_form(version))
-}
-
-fn without_form(version: &str) -> Error {
-    Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses").with_details(
+    Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses").with_details(
         format_args!("a result without addresses has no form in cniVersion {version}"),
-    )
+    ))
 }
 
 /// CHECK of the IPAM plugin, if the configuration names one.
@@ -165,28 +139,26 @@ pub struct Leases;
 
 impl Owned for Leases {
     fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
-        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.del(at))
+        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.delegate.run(cx, Call::Del(at)))
     }
 
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
+        Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.delegate.run(cx, Call::Gc(valid)))
     }
 
     fn surround(&self, cx: &Context<'_>, removal: Removal<'_>, rest: Rest<'_>) -> Result<()> {
-        let release = |ipam: &Ipam<'_>| match removal {
-            Removal::Del(at) => ipam.del(at),
-            Removal::Gc(valid) => ipam.gc(valid),
-        };
         let mut errors = ErrorList::default();
-        match errors.push(Ipam::find(cx)).flatten() {
-            Some(ipam) if ipam.needs_link() => {
-                errors.push(release(&ipam));
-                errors.push(rest());
-            }
-            ipam => {
-                errors.push(rest());
-                errors.push(ipam.as_ref().map_or(Ok(()), release));
-            }
+        let ipam = errors.push(Ipam::find(cx)).flatten();
+        let needs_link = ipam.as_ref().is_some_and(Ipam::needs_link);
+        if !needs_link {
+            errors.push(rest());
+        }
+        errors.push(ipam.map_or(Ok(()), |ipam| match removal {
+            Removal::Del(at) => ipam.delegate.run(cx, Call::Del(at)),
+            Removal::Gc(valid) => ipam.delegate.run(cx, Call::Gc(valid)),
+        }));
+        if needs_link {
+            errors.push(rest());
         }
         errors.finish()
     }

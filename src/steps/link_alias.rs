@@ -40,16 +40,14 @@ pub fn is_of_another(alias: &str, key: &Key) -> bool {
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
     let host = cx.host()?;
     let mut links = host.links_of_kind(kind)?;
-    links.retain(|link| is_stale(&link.alias, &cx.config.name, valid));
-    let mut errors = ErrorList::default();
-    for link in links {
-        errors.push(valid.remove(|| stale(&link), || host.delete_link_by_name(&link.name)));
-    }
-    errors.finish()
-}
-
-fn is_stale(alias: &str, network: &NetworkName, valid: &ValidAttachments) -> bool {
-    is_of_network(alias, network) && !is_of_valid(alias, valid)
+    links.retain(|Link { alias, .. }| {
+        is_of_network(alias, &cx.config.name) && !is_of_valid(alias, valid)
+    });
+    ErrorList::of(
+        links
+            .iter()
+            .map(|link| valid.remove(|| stale(link), || host.delete_link_by_name(&link.name))),
+    )
 }
 
 /// The [`Key::identity`] in one of our aliases.

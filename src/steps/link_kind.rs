@@ -11,10 +11,9 @@ use crate::plugin::Context;
 /// STATUS would never start one.
 pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
     let has_kind = cx.host()?.has_kind(kind).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-    if has_kind { Ok(()) } else { Err(missing(kind)) }
-}
-
-fn missing(kind: &str) -> Error {
-    Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
-        .with_details(module::advice(module::of_links(kind)))
+    if has_kind {
+        return Ok(());
+    }
+    Err(Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
+        .with_details(module::advice(module::of_links(kind))))
 }

@@ -80,52 +80,40 @@ impl PluginLinks {
     }
 
     fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
-        match self.records().find::<Made>(&at.key)? {
-            Some(record) if !record.is_of(netns)? => Ok(None), // deleted with its namespace
-            Some(record) => match self.find_indexed(netns, record.kept.index)? {
-                Some(link) => Ok(Some(link)),
-                None => self.find_unrecorded(Site::of(at, netns)),
-            },
-            None => self.find_unrecorded(Site::of(at, netns)),
+        let (site, container) = (Site::of(at, netns), netns.netlink()?);
+        if let Some(record) = self.records().find::<Made>(&at.key)? {
+            if !record.is_of(netns)? {
+                return Ok(None); // deleted with its namespace
+            }
+            let link = container.find_link_by_index(record.kept.index)?;
+            if link.as_ref().is_some_and(|link| link.kind == self.kind) {
+                return Ok(link);
+            }
         }
-    }
-
-    fn find_indexed(self, netns: &Netns, index: u32) -> Result<Option<Link>> {
-        let link = netns.netlink()?.find_link_by_index(index)?;
-        Ok(link.filter(|link| link.kind == self.kind))
-    }
-
-    fn find_unrecorded(self, site: Site<'_>) -> Result<Option<Link>> {
         if let Some(leftover) = self.find_leftover(site)? {
             return Ok(Some(leftover));
         }
-        let found = match self.find_named(site.key.ifname.as_str(), site)? {
-            Some(link) => Some(link),
+        let mut found = self.find_named(at.key.ifname.as_str(), site)?;
+        if found.is_none() {
             // The container's own tools may have renamed it.
-            None => self.find_signed(site)?,
-        };
+            let mut links = container.links_of_kind(self.kind)?.into_iter();
+            found = links.find(|link| link_alias::is_of(&link.alias, site.key));
+        }
         unless_claimed(found, site)
     }
 
     /// The link that a killed ADD of this attachment created and did not yet rename.
     pub fn find_leftover(self, site: Site<'_>) -> Result<Option<Link>> {
-        unless_claimed(self.find_named(&passing_name(site.key), site)?, site)
+        unless_claimed(self.find_named(&temporary_name(site.key), site)?, site)
     }
 
+    /// The link of this name, if it may belong to the attachment by its kind and alias. The reference
+    /// writes no alias.
     fn find_named(self, name: &str, site: Site<'_>) -> Result<Option<Link>> {
         let found = find_named(site.netns.netlink()?, name)?;
-        Ok(found.filter(|link| self.may_be_of(link, site.key)))
-    }
-
-    fn find_signed(self, site: Site<'_>) -> Result<Option<Link>> {
-        let links = site.netns.netlink()?.links_of_kind(self.kind)?;
-        Ok(links.into_iter().find(|link| link_alias::is_of(&link.alias, site.key)))
-    }
-
-    /// Whether the link may belong to the attachment by its kind and alias. The reference writes no
-    /// alias.
-    fn may_be_of(self, link: &Link, key: &Key) -> bool {
-        link.kind == self.kind && !link_alias::is_of_another(&link.alias, key)
+        Ok(found.filter(|link| {
+            link.kind == self.kind && !link_alias::is_of_another(&link.alias, site.key)
+        }))
     }
 }
 
@@ -141,7 +129,7 @@ impl Owned for PluginLinks {
 }
 
 /// The temporary name of a link until it gets that of CNI_IFNAME: `cni` and eleven hex digits.
-pub fn passing_name(key: &Key) -> String {
+pub fn temporary_name(key: &Key) -> String {
     format!("cni{}", &hex(&key.attachment_hash())[..11])
 }
 
@@ -188,8 +176,7 @@ struct Lent {
 }
 
 impl Lent {
-    /// What a record says. One of another shape says nothing, and any link may be
-    /// its device.
+    /// What a record says. One of another shape says nothing, and any link may be its device.
     fn of(kept: &Value) -> Lent {
         decode::from_value(kept).unwrap_or_default()
     }
@@ -206,60 +193,38 @@ struct LentIdentity {
     inode: Option<u64>,
 }
 
-impl LentIdentity {
-    /// Whether the link may be this device. Only its inode can tell it from another link of its
-    /// kind.
-    fn may_be(&self, link: &Link, netns: &Netns) -> Result<bool> {
-        if self.kind.as_ref().is_some_and(|kind| *kind != link.kind) {
-            return Ok(false);
-        }
-        let Some(inode) = self.inode else { return Ok(true) };
-        Ok(inode_of(link, netns)?.is_none_or(|of_link| of_link == inode))
-    }
-}
-
-/// The inode of a link in the namespace; None if sysfs cannot be mounted, or if the link has just
-/// got another name.
-fn inode_of(link: &Link, netns: &Netns) -> Result<Option<u64>> {
-    let Some(sysfs) = netns.run(Sysfs::open)? else { return Ok(None) };
-    let found = sysfs.link(&link.name)?.filter(|found| found.index == link.index);
-    Ok(found.map(|found| found.inode))
-}
-
 /// Whether a link of the namespace belongs, or may belong, to another attachment, by the records.
 fn is_claimed(link: &Link, site: Site<'_>) -> Result<bool> {
     for plugin in MAKERS {
-        if is_made_for_another(link, plugin, site)? {
+        let others = Records::of_plugin(plugin).others_in::<Made>(site)?;
+        if others.iter().any(|other| other.kept.index == link.index) {
             return Ok(true);
         }
     }
-    may_be_lent(link, site)
-}
-
-fn is_made_for_another(link: &Link, plugin: &'static str, site: Site<'_>) -> Result<bool> {
-    let others = Records::of_plugin(plugin).others_in::<Made>(site)?;
-    Ok(others.iter().any(|other| other.kept.index == link.index))
-}
-
-fn may_be_lent(link: &Link, site: Site<'_>) -> Result<bool> {
     for plugin in LENDERS {
         for found in Records::of_plugin(plugin).others_in(site)? {
-            if may_be_any(lent_by(&found.kept), link, site.netns)? {
-                return Ok(true);
+            for device in lent_by(&found.kept) {
+                if may_be_device(device, link, site.netns)? {
+                    return Ok(true);
+                }
             }
         }
     }
     Ok(false)
 }
 
-/// Whether the link may be one of these devices.
-fn may_be_any(devices: &[Value], link: &Link, netns: &Netns) -> Result<bool> {
-    for device in devices {
-        if Lent::of(device).identity.may_be(link, netns)? {
-            return Ok(true);
-        }
+/// Whether the link may be this device of a record. Only its inode can tell it from another link of
+/// its kind.
+fn may_be_device(device: &Value, link: &Link, netns: &Netns) -> Result<bool> {
+    let LentIdentity { kind, inode } = Lent::of(device).identity;
+    if kind.is_some_and(|kind| kind != link.kind) {
+        return Ok(false);
     }
-    Ok(false)
+    // Sysfs may be impossible to mount, and the link may just have got another name.
+    let Some(inode) = inode else { return Ok(true) };
+    let Some(sysfs) = netns.run(Sysfs::open)? else { return Ok(true) };
+    let found = sysfs.link(&link.name)?.filter(|found| found.index == link.index);
+    Ok(found.is_none_or(|found| found.inode == inode))
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use crate::plugin::Handles;
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
-    Owner {
-        id: id(&Key::network_hash(&key.network), &key.attachment_hash()),
-        comment: key.comment(),
-    }
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&Key::network_hash(&key.network));
+    id[8..].copy_from_slice(&key.attachment_hash());
+    Owner { id, comment: key.comment() }
 }
 
 /// Removes the elements of an owner, if the kernel has nf_tables, and returns them.
@@ -60,51 +60,40 @@ pub fn invalid(
     let Some(nft) = handles.nft()? else { return Ok(vec![]) };
     let held = layout.on(nft).holdings(Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
-    Ok(stale.map(|held| (of_id(held.id), stale_of(layout, &held))).collect())
-}
-
-fn of_id(id: [u8; 16]) -> Owner {
-    let (network, attachment) = id.split_at(8);
-    Owner { id, comment: format!("{}-{}", hex::encode(network), hex::encode(attachment)) }
+    let owner = |id: [u8; 16]| {
+        let (network, attachment) = id.split_at(8);
+        Owner { id, comment: format!("{}-{}", hex::encode(network), hex::encode(attachment)) }
+    };
+    Ok(stale.map(|held| (owner(held.id), stale_of(layout, &held))).collect())
 }
 
 /// Describes what an owner has in a table as something that GC removes.
 pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
     let Table { family, name } = layout.table;
     let holder = Holder::of_comment(&held.comment);
+    // A container's address is the first field of the value in a map that leads to containers, or else
+    // of the key.
+    let address_in = |element: &Released| {
+        let set = layout.sets.iter().find(|set| set.name == element.set)?;
+        let (fields, bytes) = match set.holds {
+            Holds::Values(fields) => (fields, &element.value),
+            Holds::Keys | Holds::Verdicts => (set.key, &element.key),
+        };
+        match fields.first()? {
+            KeyType::Ipv4 => read_ip(bytes.get(..4)?),
+            KeyType::Ipv6 => read_ip(bytes.get(..16)?),
+            _ => None,
+        }
+    };
+    let mut addresses: Vec<IpAddr> = held.elements.iter().filter_map(address_in).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
     Stale {
         what: format!("elements of table {family} {name}"),
         holder: Holder { hash: Some(member_of(held.id)), ..holder },
-        addresses: addresses_in(layout, &held.elements),
+        addresses,
         needs_link: family == NfFamily::Bridge, // frames arrive by the port
         ..Stale::default()
-    }
-}
-
-/// The containers' addresses in elements, each once.
-fn addresses_in(layout: &Layout, elements: &[Released]) -> Vec<IpAddr> {
-    let found = elements.iter().filter_map(|element| address_in(layout, element));
-    let mut addresses: Vec<IpAddr> = found.collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    addresses
-}
-
-/// The container's address in an element: the first field of the value in a map that leads to
-/// containers, or else of the key.
-fn address_in(layout: &Layout, element: &Released) -> Option<IpAddr> {
-    let set = layout.sets.iter().find(|set| set.name == element.set)?;
-    match set.holds {
-        Holds::Values(fields) => first_address(fields, &element.value),
-        Holds::Keys | Holds::Verdicts => first_address(set.key, &element.key),
-    }
-}
-
-fn first_address(fields: &[KeyType], bytes: &[u8]) -> Option<IpAddr> {
-    match fields.first()? {
-        KeyType::Ipv4 => read_ip(bytes.get(..4)?),
-        KeyType::Ipv6 => read_ip(bytes.get(..16)?),
-        _ => None,
     }
 }
 
@@ -112,11 +101,4 @@ fn member_of(id: [u8; 16]) -> Hash8 {
     let mut member = [0; 8];
     member.copy_from_slice(&id[8..]);
     member
-}
-
-fn id(group: &Hash8, member: &Hash8) -> [u8; 16] {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(group);
-    id[8..].copy_from_slice(member);
-    id
 }

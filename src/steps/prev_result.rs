@@ -3,7 +3,7 @@
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::Link;
 use crate::plugin::{Attachment, Context};
 
 /// prevResult, without which nothing can be verified.
@@ -37,7 +37,12 @@ pub fn container_interface<'a>(
         return Err(not_found(ifname, reason));
     };
     let interface = &result.interfaces[index];
-    verify_sandbox(interface, &at.netns_path)?;
+    if interface.sandbox != at.netns_path {
+        return Err(Error::check(format!(
+            "Sandbox in prevResult {} doesn't match configured netns: {}",
+            interface.sandbox, at.netns_path
+        )));
+    }
     Ok((index, interface))
 }
 
@@ -67,16 +72,6 @@ pub fn container_mac(result: &AddResult, at: &Attachment) -> Result<MacAddr> {
     })
 }
 
-fn verify_sandbox(interface: &Interface, netns_path: &str) -> Result<()> {
-    if interface.sandbox == netns_path {
-        return Ok(());
-    }
-    Err(Error::check(format!(
-        "Sandbox in prevResult {} doesn't match configured netns: {netns_path}",
-        interface.sandbox
-    )))
-}
-
 fn not_found(name: &str, reason: String) -> Error {
     Error::check(reason)
         .saying(format_args!("Container Interface name in prevResult: {name} not found"))
@@ -90,36 +85,22 @@ pub fn verify_link(
     kind: Option<&str>,
     found: &mut ErrorList,
 ) -> Option<Link> {
-    let link = found.push(at.netlink().and_then(|netlink| find_link(netlink, interface, kind)))?;
-    found.push(verify_mac(&link, interface));
-    Some(link)
-}
-
-fn find_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
-    let name = &interface.name;
-    let Some(link) = netlink.find_link(name)? else {
-        return Err(not_found(name, format!("interface {name:?} is not there")));
+    let Interface { name, mac, .. } = interface;
+    let link = found.push(at.netlink().and_then(|netlink| netlink.find_link(name)))?;
+    let Some(link) = link else {
+        let error = not_found(name, format!("interface {name:?} is not there"));
+        return found.push(Err(error));
     };
-    match kind.filter(|kind| link.kind != *kind) {
-        Some(kind) => Err(of_other_kind(name, &link.kind, kind)),
-        None => Ok(link),
+    if let Some(wanted) = kind.filter(|kind| link.kind != *kind) {
+        let kind = if link.kind.is_empty() { "hardware" } else { &link.kind };
+        return found.push(Err(Error::check(format!("it is of type {kind}"))
+            .saying(format_args!("Error: Container interface {name} not of type {wanted}"))));
     }
-}
-
-fn of_other_kind(name: &str, found: &str, wanted: &str) -> Error {
-    let found = if found.is_empty() { "hardware" } else { found };
-    Error::check(format!("it is of type {found}"))
-        .saying(format_args!("Error: Container interface {name} not of type {wanted}"))
-}
-
-fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {
-    let found = link.mac().to_string();
-    if interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
-        Ok(())
-    } else {
-        Err(Error::check(format!(
-            "Interface {} Mac {} doesn't match container Mac: {found}",
-            link.name, interface.mac
-        )))
+    let found_mac = link.mac().to_string();
+    if !mac.is_empty() && !mac.eq_ignore_ascii_case(&found_mac) {
+        let problem =
+            format!("Interface {} Mac {mac} doesn't match container Mac: {found_mac}", link.name);
+        found.push::<()>(Err(Error::check(problem)));
     }
+    Some(link)
 }

@@ -18,23 +18,17 @@ fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        if let [key, first, ..] = &words[..] {
-            set(&mut dns, key, first, &words[1..]);
+        let [key, first, ..] = &words[..] else { continue };
+        // Name servers, search domains and options accumulate; the last `domain` wins.
+        match key.as_str() {
+            "nameserver" => dns.nameservers.push(first.clone()),
+            "domain" => dns.domain.clone_from(first),
+            "search" => dns.search.extend_from_slice(&words[1..]),
+            "options" => dns.options.extend_from_slice(&words[1..]),
+            _ => (), // sortlist, and keywords that resolvers may add
         }
     }
     dns
-}
-
-/// Takes a line's arguments, of which there is a `first`. Name servers, search domains and options
-/// accumulate over the lines; the last `domain` wins.
-fn set(dns: &mut Dns, key: &str, first: &str, all: &[String]) {
-    match key {
-        "nameserver" => dns.nameservers.push(first.to_owned()),
-        "domain" => first.clone_into(&mut dns.domain),
-        "search" => dns.search.extend_from_slice(all),
-        "options" => dns.options.extend_from_slice(all),
-        _ => (), // sortlist, and keywords that resolvers may add
-    }
 }
 
 #[cfg(test)]

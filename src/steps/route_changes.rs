@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Result};
 use crate::net::netlink::{Link, Netlink, Route, RouteEntry};
 use crate::rollback::Rollback;
 
@@ -16,19 +16,11 @@ pub fn delete<'a>(
     // In reverse order: the rollback, in reverse again, restores each route after those that its
     // gateway is reached by.
     RouteEntry::sort_by_dependence(&mut routes);
-    let mut leaving = routes.into_iter().rev();
-    leaving.try_for_each(|route| delete_one(container, link.clone(), route, rb))
-}
-
-fn delete_one<'a>(
-    container: &'a Netlink,
-    link: Link,
-    route: RouteEntry,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    container.delete_route(&link, &route)?;
-    let what = format!("put back route {}", route.dst);
-    rb.undo(what, move || container.put_route(&link, &route));
+    for route in routes.into_iter().rev() {
+        container.delete_route(link, &route)?;
+        let (what, link) = (format!("put back route {}", route.dst), link.clone());
+        rb.undo(what, move || container.put_route(&link, &route));
+    }
     Ok(())
 }
 
@@ -42,21 +34,17 @@ pub fn add<'a>(
     if container.routes_through(link)?.iter().any(|found| route.is(found)) {
         return Ok(());
     }
-    container.add_only_route(link, &route).map_err(|e| if_another(e, &route))?;
+    container.add_only_route(link, &route).map_err(|e| match e.is_exists() {
+        true => e.with_code(Code::CONFLICT).with_details(format_args!(
+            "another route to {} has this metric: delete it, or give this one another priority",
+            route.dst
+        )),
+        false => e,
+    })?;
     let link = link.clone();
     let what = format!("delete route {}", route.dst);
     rb.undo(what, move || container.remove_route(&link, &route));
     Ok(())
-}
-
-fn if_another(error: Error, route: &Route) -> Error {
-    if !error.is_exists() {
-        return error;
-    }
-    error.with_code(Code::CONFLICT).with_details(format_args!(
-        "another route to {} has this metric: delete it, or give this one another priority",
-        route.dst
-    ))
 }
 
 /// Link-local destinations are distinguished by the interface that the sender names; the kernel

@@ -62,13 +62,13 @@ fn links(container: &Netlink, at: &Attachment, result: &AddResult) -> Result<Vec
 impl Wishes {
     /// Whether a route of the kernel leaves.
     fn has_leave(&self, route: &RouteEntry) -> bool {
-        self.is_deleted(route)
-            || (self.flush_routes && is_flushed(route))
-            || (self.flush_gateway && route.is_in_main() && is_default(&route.dst))
-    }
-
-    fn is_deleted(&self, route: &RouteEntry) -> bool {
+        // A flush leaves what leads to the link's own subnets.
+        let is_on_link = route.scope() == Scope::LINK
+            || is_link_local(&route.dst)
+            || (!is_default(&route.dst) && route.gateways().is_empty());
         self.deleted.iter().any(|deleted| deleted.is_to(route))
+            || (self.flush_routes && route.is_in_main() && !is_on_link)
+            || (self.flush_gateway && route.is_in_main() && is_default(&route.dst))
     }
 
     /// The routes that are added by this one of the links: the first has them all.
@@ -112,39 +112,38 @@ fn is_default(dst: &IpNet) -> bool {
     *dst == Family::of_net(*dst).whole()
 }
 
-/// Whether a flush removes it: not what leads to the link's own subnets.
-fn is_flushed(route: &RouteEntry) -> bool {
-    let is_on_link = route.scope() == Scope::LINK
-        || is_link_local(&route.dst)
-        || (!is_default(&route.dst) && route.gateways().is_empty());
-    route.is_in_main() && !is_on_link
-}
-
 /// Compares the container's routes with what ADD made of them.
 pub fn verify(at: &Attachment, wishes: &Wishes, result: &AddResult) -> Result<()> {
     let container = at.netlink()?;
     let links = links(container, at, result)?;
     let mut found = ErrorList::default();
+    let is_listed = |route: &RouteEntry| {
+        let gateways = route.gateways();
+        result.routes.iter().any(|listed| {
+            route.dst == listed.dst.trunc()
+                && has_table(listed, Some(route.table))
+                && listed.next_hops().iter().all(|gateway| gateways.contains(gateway))
+        })
+    };
     for link in &links {
         let present = container.routes_through(link)?;
         let added = wishes.added_by(link, &links);
-        let mut leaving = present.iter().filter(|route| wishes.has_leave(route));
-        found.push(verify_gone(&mut leaving, added, result));
-        found.push(verify_added(&present, added));
+        // Routes that left and are back, except those that this or a later plugin added.
+        for route in present.iter().filter(|route| wishes.has_leave(route)) {
+            if !is_any(added, route) && !is_listed(route) {
+                let via: String = route.gateways().iter().map(|ip| format!(" via {ip}")).collect();
+                let problem = format!("route is not removed: {}{via}", route.dst);
+                found.push::<()>(Err(Error::check(problem)));
+            }
+        }
+        for route in lost(&present, added) {
+            let via: String = route.gateways().map(|ip| format!(" via {ip}")).collect();
+            let problem = format!("route is not as it was added: {}{via}", route.dst);
+            found.push::<()>(Err(Error::check(problem).about(&Aspect::Route(route.dst))));
+        }
     }
     found.push(addresses::verify_routes(container, &result.routes));
     found.finish()
-}
-
-/// Fails for routes that left and are back, except those that this or a later plugin added.
-fn verify_gone(
-    leaving: &mut dyn Iterator<Item = &RouteEntry>,
-    added: &[Route],
-    result: &AddResult,
-) -> Result<()> {
-    let is_listed = |route: &RouteEntry| result.routes.iter().any(|one| is_listed(route, one));
-    let back = leaving.filter(|route| !is_any(added, route) && !is_listed(route));
-    ErrorList::of(back.map(|route| Err(not_removed(route))))
 }
 
 /// Whether one of the added routes is there as it was added.
@@ -152,31 +151,9 @@ fn is_any(added: &[Route], route: &RouteEntry) -> bool {
     added.iter().any(|added| added.is(route))
 }
 
-fn is_listed(route: &RouteEntry, listed: &result::Route) -> bool {
-    let gateways = route.gateways();
-    route.dst == listed.dst.trunc()
-        && has_table(listed, Some(route.table))
-        && listed.next_hops().iter().all(|gateway| gateways.contains(gateway))
-}
-
-fn not_removed(route: &RouteEntry) -> Error {
-    let via: String = route.gateways().iter().map(|gateway| format!(" via {gateway}")).collect();
-    Error::check(format!("route is not removed: {}{via}", route.dst))
-}
-
-fn verify_added(present: &[RouteEntry], added: &[Route]) -> Result<()> {
-    ErrorList::of(lost(present, added).map(|route| Err(missing(route))))
-}
-
 /// The added routes that are not there as they were added.
 fn lost<'r>(present: &'r [RouteEntry], added: &'r [Route]) -> impl Iterator<Item = &'r Route> {
     added.iter().filter(move |route| !present.iter().any(|found| route.is(found)))
-}
-
-fn missing(route: &Route) -> Error {
-    let via: String = route.gateways().map(|gateway| format!(" via {gateway}")).collect();
-    Error::check(format!("route is not as it was added: {}{via}", route.dst))
-        .about(&Aspect::Route(route.dst))
 }
 
 /// Adds the routes again that ADD added and that are missing. Routes that it removed stay where they

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use crate::cni::json::Value;
 use crate::error::{Error, Result, warn};
 use crate::net::sysctl::Sysctl;
+use crate::plugin::Context;
 use crate::plugin::part::{Part, Target};
-use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
 
 const IGNORED: &str = "0";
@@ -29,30 +29,6 @@ pub struct AcceptRa(Option<bool>);
 impl AcceptRa {
     /// Its row for `KEYS` of plugins.
     pub const KEY: &'static str = "acceptRA | boolean | the kernel's | Whether the interface takes addresses and routes from router advertisements, which any container of the network can send; set before it is up.";
-
-    /// Sets what the key says of the interface, which is down.
-    fn set(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
-        let Some(value) = self.value(cx) else { return Ok(()) };
-        let setting = accept_ra(at.ifname());
-        match at.run(|| setting.ensure(value)) {
-            Err(e) if e.is_not_found() => Ok(()), // no IPv6
-            set => set,
-        }
-    }
-
-    /// Compares the interface's setting with the key.
-    fn verify(self, cx: &Context<'_>, at: &Attachment) -> Result<()> {
-        let Some(value) = self.value(cx) else { return Ok(()) };
-        let setting = accept_ra(at.ifname());
-        match at.run(|| setting.read()) {
-            Ok(found) if found != value => {
-                let name = at.ifname();
-                Err(Error::check(format!("accept_ra of {name:?} is {found}, expected {value}")))
-            }
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
-        }
-    }
 
     /// With IPv6 of `dhcp` its daemon takes the advertisements, and the kernel none: it would add
     /// addresses and routes that are not in the result.
@@ -73,12 +49,27 @@ impl<'a> Part<'a> for AcceptRa {
         "set accept_ra of the interface".to_owned()
     }
 
+    /// The interface is down.
     fn make(&self, Target { cx, at }: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        self.set(cx, at)
+        let Some(value) = self.value(cx) else { return Ok(()) };
+        let setting = accept_ra(at.ifname());
+        match at.run(|| setting.ensure(value)) {
+            Err(e) if e.is_not_found() => Ok(()), // no IPv6
+            set => set,
+        }
     }
 
     fn compare(&self, Target { cx, at }: Target<'a>) -> Result<()> {
-        self.verify(cx, at)
+        let Some(value) = self.value(cx) else { return Ok(()) };
+        let setting = accept_ra(at.ifname());
+        match at.run(|| setting.read()) {
+            Ok(found) if found != value => {
+                let name = at.ifname();
+                Err(Error::check(format!("accept_ra of {name:?} is {found}, expected {value}")))
+            }
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn is_repaired(&self) -> bool {

@@ -24,13 +24,12 @@ const FREE: [RangeInclusive<i64>; 2] = [1..=252, 256..=u32::MAX as i64];
 pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
     match u32::try_from(table) {
         Ok(number) if !is_reserved(number) => Ok(number),
-        Ok(number) if number != 0 => Err(of_kernel(path, number)),
+        Ok(number) if number != 0 => {
+            let problem = format_args!("{number} is a table of the kernel");
+            Err(Error::config(path, problem).expecting(FREE))
+        }
         _ => Err(Error::out_of_range(path, table, FREE)),
     }
-}
-
-fn of_kernel(path: impl fmt::Display, table: u32) -> Error {
-    Error::config(path, format_args!("{table} is a table of the kernel")).expecting(FREE)
 }
 
 /// The tables that something in a namespace uses, once for each rule, route and VRF: containers
@@ -52,19 +51,12 @@ impl Used {
 
     /// The first free number from `first` on; it counts as used from now on.
     pub fn take_free(&mut self, first: u32) -> Result<u32> {
-        let free = (first..=u32::MAX).find(|table| self.is_free(*table));
-        let free = free.ok_or_else(none_free)?;
+        let free = (first..=u32::MAX).find(|of| !is_reserved(*of) && !self.0.contains(of));
+        let free =
+            free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
         self.0.push(free);
         Ok(free)
     }
-
-    fn is_free(&self, table: u32) -> bool {
-        !is_reserved(table) && !self.0.contains(&table)
-    }
-}
-
-fn none_free() -> Error {
-    Error::new(Code::CONFLICT, "every routing table is in use")
 }
 
 /// The table of a VRF; None for other links.

@@ -92,22 +92,16 @@ fn create_under_free_name(
             }
         }
     }
-    Err(no_free_name(&at.key))
+    let (ifname, first) = (at.ifname(), host_name(&at.key, 0));
+    let msg = format!("no name is free for the veth of {ifname:?}");
+    Err(Error::new(Code::CONFLICT, msg).with_details(format_args!(
+        "{NAMES} links of the host have the names it could have, the first is {first:?}"
+    )))
 }
 
 /// The names that the host's end may have, in the order they are tried.
 fn names(key: &Key) -> impl Iterator<Item = String> {
     (0..NAMES).map(|attempt| host_name(key, attempt))
-}
-
-fn no_free_name(key: &Key) -> Error {
-    let ifname = key.ifname.as_str();
-    let first = host_name(key, 0);
-    Error::new(Code::CONFLICT, format!("no name is free for the veth of {ifname:?}")).with_details(
-        format_args!(
-            "{NAMES} links of the host have the names it could have, the first is {first:?}"
-        ),
-    )
 }
 
 /// The host's end of the attachment's pair, whose other end `container` is.
@@ -117,12 +111,21 @@ pub fn host_end(
     result: &AddResult,
     container: &Link,
 ) -> Result<Link> {
-    let found = other_end(cx.host()?, at.netns()?, container)?;
-    let end = found.ok_or_else(|| other_end_missing(container))?;
+    let name = &container.name;
+    let Some(end) = other_end(cx.host()?, at.netns()?, container)? else {
+        let error = Error::check(format!("interface {name:?} has no other end on the host"));
+        let error = match container.lower {
+            Some(index) => error.with_details(format_args!(
+                "it names ifindex {index}, and no link of the host with this ifindex leads back to it"
+            )),
+            None => error,
+        };
+        return Err(error.about(&Aspect::HostEnd));
+    };
     if is_end_of(&end, &at.key, result) {
         return Ok(end);
     }
-    let msg = format!("the other end {:?} of interface {:?} is another", end.name, container.name);
+    let msg = format!("the other end {:?} of interface {name:?} is another", end.name);
     Err(Error::check(msg)
         .with_details(format_args!(
             "alias {:?}, expected ours, or none and the name in prevResult.interfaces",
@@ -136,18 +139,6 @@ pub fn host_end(
 pub fn is_end_of(end: &Link, key: &Key, result: &AddResult) -> bool {
     link_alias::is_of(&end.alias, key)
         || !link_alias::is_of_any(&end.alias) && interface::has_on_host(result, end)
-}
-
-fn other_end_missing(container: &Link) -> Error {
-    let error =
-        Error::check(format!("interface {:?} has no other end on the host", container.name));
-    let error = match container.lower {
-        Some(index) => error.with_details(format_args!(
-            "it names ifindex {index}, and no link of the host with this ifindex leads back to it"
-        )),
-        None => error,
-    };
-    error.about(&Aspect::HostEnd)
 }
 
 /// The other end of a pair, on the host, of which `link` of the namespace is the one end.
@@ -198,11 +189,6 @@ pub fn verify_gateways(
     }))
 }
 
-/// Whether the bridge has ports of other attachments, of this network or another.
-pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
-    Ok(!others(host, bridge, key)?.is_empty())
-}
-
 /// The bridge's ports that belong to other attachments.
 pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
     let mut ports = host.ports(bridge)?;
@@ -244,13 +230,9 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
     match other_end(host, netns, &link)? {
         None => Ok(None),
         Some(other) if link_alias::is_of_another(&other.alias, key) => Ok(None),
-        Some(other) if has_name_of(&other, key) => Ok(Some(link)),
+        Some(other) if names(key).any(|name| other.name == name) => Ok(Some(link)),
         Some(_) => link_record::unless_claimed(Some(link), Site::of(at, netns)),
     }
-}
-
-fn has_name_of(end: &Link, key: &Key) -> bool {
-    names(key).any(|name| end.name == name)
 }
 
 /// The host's end of a pair that we made, found by the key alone.

@@ -28,18 +28,25 @@ impl Trunk {
     /// Checks the entry at `path`.
     pub fn validate(&self, path: &str) -> Result<()> {
         for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
-            id.map_or(Ok(()), |id| validate_id(path, key, id))?;
+            if let Some(id) = id.filter(|id| !(1..=VLAN_MAX).contains(id)) {
+                return Err(Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
+                    .saying(format_args!("incorrect trunk {key} parameter")));
+            }
         }
-        self.validate_range(path)
-    }
-
-    fn validate_range(&self, path: &str) -> Result<()> {
-        match (self.min_id, self.max_id) {
-            (Some(min), Some(max)) if min > max => Err(reversed(path, min, max)),
-            (Some(_), None) => Err(incomplete(path, "maxID", "one with minID")),
-            (None, Some(_)) => Err(incomplete(path, "minID", "one with maxID")),
-            _ => Ok(()),
-        }
+        let (missing, present) = match (self.min_id, self.max_id) {
+            (Some(min), Some(max)) if min > max => {
+                let problem = format_args!("{min} is greater than {max}");
+                return Err(Error::config(format_args!("{path}.minID"), problem)
+                    .saying("minID is greater than maxID in trunk parameter"));
+            }
+            (Some(_), None) => ("maxID", "minID"),
+            (None, Some(_)) => ("minID", "maxID"),
+            _ => return Ok(()),
+        };
+        let expected = format_args!("one with {present}");
+        Err(Error::missing(format_args!("{path}.{missing}"), expected).saying(format_args!(
+            "minID and maxID should be configured simultaneously, {missing} is missing"
+        )))
     }
 
     /// Its VLANs.
@@ -47,29 +54,6 @@ impl Trunk {
         let range = self.min_id.zip(self.max_id).map(|(min, max)| min..=max);
         range.into_iter().flatten().chain(self.id).filter_map(|id| u16::try_from(id).ok())
     }
-}
-
-fn reversed(path: &str, min: i64, max: i64) -> Error {
-    Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than {max}"))
-        .saying("minID is greater than maxID in trunk parameter")
-}
-
-fn incomplete(path: &str, missing: &str, expected: &str) -> Error {
-    Error::missing(format_args!("{path}.{missing}"), expected).saying(format_args!(
-        "minID and maxID should be configured simultaneously, {missing} is missing"
-    ))
-}
-
-fn validate_id(path: &str, key: &str, id: i64) -> Result<()> {
-    if (1..=VLAN_MAX).contains(&id) {
-        return Ok(());
-    }
-    Err(out_of_range(path, key, id))
-}
-
-fn out_of_range(path: &str, key: &str, id: i64) -> Error {
-    Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
-        .saying(format_args!("incorrect trunk {key} parameter"))
 }
 
 #[cfg(test)]

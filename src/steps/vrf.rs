@@ -167,7 +167,13 @@ impl Port<'_> {
     /// Restores what the link has lost; routes of the main table go to `table`, if one is given.
     fn put_back(&self, table: Option<u32>) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(self.put_back_addresses());
+        if let Some(left) = errors.push(self.container.ipv6_addresses(&self.link)) {
+            let is_lost = |of: &&AddressEntry| !left.iter().any(|left| left.net == of.net);
+            // The kernel puts a new address in front of the others, and lists and prefers the first.
+            for lost in self.addresses.iter().rev().filter(is_lost) {
+                errors.push(self.container.put_address(&self.link, lost));
+            }
+        }
         // A route may name a source address, which must not be tentative at that time. The other
         // routes do not depend on it: an undo restores them even if an address is lost.
         errors.push(addresses::settle_if_tentative(self.at, &self.link, self.deadline));
@@ -189,14 +195,6 @@ impl Port<'_> {
             Err(e) if e.is_unreachable() => self.container.put_route(&self.link, &route.on_link()),
             done => done,
         }
-    }
-
-    fn put_back_addresses(&self) -> Result<()> {
-        let left = self.container.ipv6_addresses(&self.link)?;
-        let is_lost = |of: &&AddressEntry| !left.iter().any(|left| left.net == of.net);
-        // The kernel puts a new address in front of the others, and lists and prefers the first.
-        let lost = self.addresses.iter().rev().filter(is_lost);
-        ErrorList::of(lost.map(|address| self.container.put_address(&self.link, address)))
     }
 }
 

@@ -229,7 +229,7 @@ impl<'a> Gateway<'a> {
         let bridge = self.bridge.clone();
         let link = self.link.clone();
         rb.undo(what, move || {
-            let is_joined = || veth::others_joined(host, &bridge, &at.key);
+            let is_joined = || Ok(!veth::others(host, &bridge, &at.key)?.is_empty());
             guard::undo(cx.handles(), is_joined, || undo(host, &link))
         });
     }
