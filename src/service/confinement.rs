@@ -33,45 +33,33 @@ impl Confinement {
     pub fn require_capabilities(&self, identity: &Identity, log: &Log) -> Result<()> {
         let missing = capabilities::missing(self.needed);
         if !missing.is_empty() {
-            return Err(lacks(identity, missing));
+            let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
+            let msg = format!("start the {}: it lacks {}", identity.name, names.join(", "));
+            return Err(
+                Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for")
+            );
         }
-        self.report_lack(log);
-        Ok(())
-    }
-
-    /// Logs what does not work without optional capabilities.
-    fn report_lack(&self, log: &Log) {
         for (capability, lack) in self.useful {
             if !capabilities::missing(&[*capability]).is_empty() {
                 log.line(format_args!("without {}: {lack}", capability.name()));
             }
         }
-    }
-
-    /// The capabilities that are kept.
-    fn kept(&self) -> Vec<Capability> {
-        let useful = self.useful.iter().map(|(capability, _)| *capability);
-        self.needed.iter().copied().chain(useful).collect()
+        Ok(())
     }
 
     /// Drops everything that is not needed, permanently. The socket and the files needed at start
     /// are already open.
     pub fn give_up_the_rest(&self, log: &Log) -> Result<()> {
         umask(Mode::from_bits_truncate(0o077)); // the journal also sets the mode of each file
-        capabilities::keep_only(&self.kept())
-            .map_err(|e| Error::kernel("give up capabilities", e))?;
+        let useful = self.useful.iter().map(|(capability, _)| *capability);
+        let kept: Vec<Capability> = self.needed.iter().copied().chain(useful).collect();
+        capabilities::keep_only(&kept).map_err(|e| Error::kernel("give up capabilities", e))?;
         // Serve even on a kernel or in a sandbox without filters.
         if let Err(e) = system_calls::allow(self) {
             log.line(format_args!("system calls are not restricted: {}", e.desc()));
         }
         Ok(())
     }
-}
-
-fn lacks(identity: &Identity, missing: Vec<Capability>) -> Error {
-    let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
-    let msg = format!("start the {}: it lacks {}", identity.name, names.join(", "));
-    Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for")
 }
 
 /// Sets limits and the umask. Each connection needs a descriptor. A core dump would expose the memory in a file. And the daemon sets the

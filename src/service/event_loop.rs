@@ -75,16 +75,6 @@ pub struct Place<'a> {
     pub pidfile: &'a Path,
 }
 
-impl Place<'_> {
-    fn require_absolute(&self) -> Result<()> {
-        if self.socket.is_absolute() {
-            return Ok(());
-        }
-        let msg = format!("listen at {:?}: path not absolute", self.socket);
-        Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
-    }
-}
-
 /// The event loop's own descriptors.
 pub struct EventLoop {
     listener: Listener,
@@ -124,12 +114,21 @@ pub fn start<R: Record>(
     place: Place<'_>,
     variable: impl Fn(&str) -> String,
 ) -> Result<(EventLoop, Hub, Journal<R>)> {
-    let signals = block_shutdown()
+    // SIGTERM and SIGINT are blocked in every thread from here on: the current work completes before
+    // the shutdown.
+    let shutdown = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let blocked = shutdown.thread_block();
+    let signals = blocked
+        .and_then(|()| SignalFd::with_flags(&shutdown, flags))
         .map_err(|e| Error::kernel(format_args!("start the {}", identity.name), e))?;
     let log = Log::new(&variable);
     confinement.require_capabilities(identity, &log)?;
     confinement::set_limits();
-    place.require_absolute()?;
+    if !place.socket.is_absolute() {
+        let msg = format!("listen at {:?}: path not absolute", place.socket);
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+    }
     let beside = identity.journal_beside(place.socket);
     let mut journal = Journal::open(identity, place.journal.unwrap_or(&beside))?;
     let mut listener = Listener::open(identity, place.socket, &variable)?;
@@ -139,14 +138,6 @@ pub fn start<R: Record>(
     confinement.give_up_the_rest(&log)?;
     let hub = Hub { log, connections: Connections::default() };
     Ok((EventLoop { listener, signals, alarm, breathing: None }, hub, journal))
-}
-
-/// Blocks SIGTERM and SIGINT in every thread from here on: the current work completes before the
-/// shutdown.
-fn block_shutdown() -> Result<SignalFd, Errno> {
-    let shutdown = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    shutdown.thread_block()?;
-    SignalFd::with_flags(&shutdown, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
 impl EventLoop {
@@ -160,21 +151,23 @@ impl EventLoop {
             for ready in self.wait(service)? {
                 match ready {
                     Ready::Signal => return Ok(()),
-                    Ready::Connection(id, flags) => hear(service, id, flags),
+                    Ready::Connection(id, flags) => {
+                        match service.hub_mut().connections.serve(id, flags) {
+                            Heard::Line(line) => service.request(id, &line),
+                            Heard::End => service.hung_up(id),
+                            Heard::Nothing => (),
+                        }
+                    }
                     Ready::Listener => self.accept(service.hub_mut()),
                     Ready::Source(source) => service.readable(&source),
                     Ready::Alarm => (), // only wakes the loop
                 }
             }
-            self.expire(service, since_boot());
+            let now = since_boot();
+            self.breathing = self.breathing.filter(|until| now < *until);
+            service.hub_mut().connections.expire(now);
+            service.timer(now);
         }
-    }
-
-    /// Handles what is due at this time.
-    fn expire<S: Service>(&mut self, service: &mut S, now: Moment) {
-        self.breathing = self.breathing.filter(|until| now < *until);
-        service.hub_mut().connections.expire(now);
-        service.timer(now);
     }
 
     /// Waits until a descriptor is ready or a timer is due. Hangups are handled before sources:
@@ -208,23 +201,13 @@ impl EventLoop {
                 let _ = hub.connections.add(stream, since_boot()); // closed if it cannot be served
             }
             Err(e) if is_for_later(&e) => (),
-            Err(e) => self.pause_accepting(hub, &e),
+            Err(e) => {
+                // The socket stays ready after an error, so accept would be retried in a busy loop.
+                let pause = BREATHER.as_secs();
+                hub.log.line(format_args!("accept a connection: {e}; again in {pause} s"));
+                self.breathing = Some(since_boot() + BREATHER);
+            }
         }
-    }
-
-    /// The socket stays ready after an error, so accept would be retried in a busy loop.
-    fn pause_accepting(&mut self, hub: &mut Hub, error: &io::Error) {
-        let pause = BREATHER.as_secs();
-        hub.log.line(format_args!("accept a connection: {error}; again in {pause} s"));
-        self.breathing = Some(since_boot() + BREATHER);
-    }
-}
-
-fn hear<S: Service>(service: &mut S, id: u64, flags: PollFlags) {
-    match service.hub_mut().connections.serve(id, flags) {
-        Heard::Line(line) => service.request(id, &line),
-        Heard::End => service.hung_up(id),
-        Heard::Nothing => (),
     }
 }
 
@@ -242,9 +225,5 @@ fn poll_through_signals<'a>(
             return Err(Error::kernel("wait for something to do", errno));
         }
     }
-    Ok(fds.iter().map(events).collect())
-}
-
-fn events(fd: &PollFd<'_>) -> PollFlags {
-    fd.revents().unwrap_or(PollFlags::empty())
+    Ok(fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect())
 }

@@ -119,7 +119,15 @@ impl<R: Record> Journal<R> {
     /// Opens the journal for the daemon: creates the directory if needed, and takes the lock while
     /// it runs. No other process gets in before [`Journal::started`].
     pub fn open(identity: &'static Identity, dir: &Path) -> Result<Journal<R>> {
-        let made = plain_file::make_directories(dir, 0o700).and_then(|()| require_own(dir));
+        // A writer in the directory decides what is done in any namespace.
+        let made = plain_file::make_directories(dir, 0o700).and_then(|()| {
+            let found = fs::symlink_metadata(dir)?; // rejects a symlink: its target is not ours to clean up
+            if !found.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            let is_own = is_of_this_user(&found) && found.mode() & 0o022 == 0;
+            if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
+        });
         made.map_err(Error::at_path("make", dir))?;
         let mut journal = Journal::at(identity, dir, Mode::Exclusive)?;
         let advice = format!(
@@ -128,16 +136,18 @@ impl<R: Record> Journal<R> {
         );
         journal.lock_for(Mode::Exclusive, &advice)?;
         let path = journal.path_of_lock();
-        require_unlinked(&journal.lock).map_err(Error::at_path("lock", &path))?;
-        journal.write_process_id().map_err(Error::at_path("write", &path))?;
-        Ok(journal)
-    }
-
-    /// Writes the holder of the lock into its file.
-    fn write_process_id(&mut self) -> io::Result<()> {
+        // A write to a file with several links would change it under all of its names.
+        let links = journal.lock.metadata().and_then(|found| match found.nlink() {
+            0 | 1 => Ok(()),
+            _ => Err(io::Error::other("the file has another name")),
+        });
+        links.map_err(Error::at_path("lock", &path))?;
         let own = std::process::id().to_string();
-        self.lock.set_len(0)?;
-        self.lock.write_all(own.as_bytes())
+        let written = journal.lock.set_len(0);
+        written
+            .and_then(|()| journal.lock.write_all(own.as_bytes()))
+            .map_err(Error::at_path("write", &path))?;
+        Ok(journal)
     }
 
     /// Reports that the daemon serves requests: from now on a taken lock means that the socket is
@@ -160,12 +170,23 @@ impl<R: Record> Journal<R> {
     /// Waits for the lock on the directory itself, the door, which each process holds for
     /// milliseconds.
     fn at(identity: &'static Identity, dir: &Path, mode: Mode) -> Result<Journal<R>> {
-        close_to_others(dir)
-            .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
+        // Any process that can open the directory can lock it, and an administrator may have created
+        // it with the usual mode.
+        let closed = fs::symlink_metadata(dir).and_then(|found| {
+            let is_own = found.is_dir() && is_of_this_user(&found);
+            match is_own && found.mode() & 0o077 != 0 {
+                true => fs::set_permissions(dir, fs::Permissions::from_mode(0o700)),
+                false => Ok(()),
+            }
+        });
+        closed.map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
         let door = File::open(dir).map_err(Error::at_path("open", dir))?;
         let door = file_lock::take(door, dir, mode, Patience::of_operation(Deadline::default()))?;
         let path = dir.join(LOCK);
-        let lock = open_lock(&path).map_err(Error::at_path("open", &path))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
+        let lock = options.open(&path).map_err(Error::at_path("open", &path))?;
         Ok(Journal {
             identity,
             dir: dir.to_owned(),
@@ -184,19 +205,16 @@ impl<R: Record> Journal<R> {
     fn lock_for(&self, mode: Mode, advice: &str) -> Result<()> {
         let what = format!("lock {}", self.path_of_lock().display());
         if mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
-            Ok(())
-        } else {
-            Err(self.held(&what).with_details(advice))
+            return Ok(());
         }
-    }
-
-    /// The error for a lock that another process holds.
-    fn held(&self, what: &str) -> Error {
-        let holder = match read_process_id(&self.lock) {
+        let mut text = String::new();
+        let mut lock = &self.lock;
+        let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut text));
+        let holder = match read.ok().and_then(|_| text.trim().parse::<u32>().ok()) {
             Some(pid) => format!("the {} with process id {pid}", self.identity.name),
             None => "another process".to_owned(),
         };
-        Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
+        Err(Error::new(Code::CONFLICT, format!("{what}: {holder} has it")).with_details(advice))
     }
 
     /// Reads all records. An invalid one is removed, or set aside if it may be informative.
@@ -204,21 +222,16 @@ impl<R: Record> Journal<R> {
         let mut all = vec![];
         for entry in fs::read_dir(&self.dir).map_err(Error::at_path("open", &self.dir))? {
             let entry = entry.map_err(Error::at_path("list", &self.dir))?;
-            all.extend(self.read_entry(entry.path()));
+            let path = entry.path();
+            match path.extension().and_then(OsStr::to_str) {
+                Some(RECORD) => all.push(self.read_file(path)),
+                Some(plain_file::DRAFT) => {
+                    let _ = plain_file::remove(&path); // it is written again, or not needed
+                }
+                _ => (),
+            }
         }
         Ok(all)
-    }
-
-    /// Reads a file if it is a record; a draft is removed.
-    fn read_entry(&self, path: PathBuf) -> Option<Read<R>> {
-        match path.extension().and_then(OsStr::to_str) {
-            Some(RECORD) => Some(self.read_file(path)),
-            Some(plain_file::DRAFT) => {
-                let _ = plain_file::remove(&path); // it is written again, or not needed
-                None
-            }
-            _ => None,
-        }
     }
 
     fn read_file(&self, path: PathBuf) -> Read<R> {
@@ -302,18 +315,13 @@ impl<R: Record> Journal<R> {
 
     /// Removes the files set aside under the names for which `is_stale` is true.
     pub fn forget_all_torn(&self, is_stale: impl Fn(&str) -> bool) {
-        for path in self.torn() {
-            if path.file_stem().and_then(OsStr::to_str).is_some_and(&is_stale) {
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_torn = path.extension() == Some(OsStr::new(TORN));
+            if is_torn && path.file_stem().and_then(OsStr::to_str).is_some_and(&is_stale) {
                 let _ = plain_file::remove(&path); // a leftover does no harm
             }
         }
-    }
-
-    /// The files set aside.
-    fn torn(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten();
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        paths.filter(|path| path.extension() == Some(OsStr::new(TORN)))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -331,52 +339,8 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
     }
 }
 
-fn open_lock(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(path)
-}
-
-/// The process id in a lock file.
-fn read_process_id(mut lock: &File) -> Option<u32> {
-    let mut text = String::new();
-    lock.rewind().ok()?;
-    lock.take(20).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
-}
-
-/// Checks the directory's owner: a writer there decides what is done in any namespace.
-fn require_own(dir: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(dir)?; // rejects a symlink: its target is not ours to clean up
-    if !found.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    let is_own = is_of_this_user(&found) && found.mode() & 0o022 == 0;
-    if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
-}
-
 fn is_of_this_user(found: &fs::Metadata) -> bool {
     found.uid() == nix::unistd::geteuid().as_raw()
-}
-
-/// Removes access for other users: any process that can open the directory can lock it. An
-/// administrator may have created it with the usual mode.
-fn close_to_others(dir: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(dir)?;
-    let is_own = found.is_dir() && is_of_this_user(&found);
-    if is_own && found.mode() & 0o077 != 0 {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
-    } else {
-        Ok(())
-    }
-}
-
-/// Rejects a lock file with several links: a write would change the file under all of its names.
-fn require_unlinked(lock: &File) -> io::Result<()> {
-    match lock.metadata()?.nlink() {
-        0 | 1 => Ok(()),
-        _ => Err(io::Error::other("the file has another name")),
-    }
 }
 
 /// Whether a later read may succeed, because the error came from the system; a symlink is never

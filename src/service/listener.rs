@@ -51,15 +51,13 @@ impl Listener {
             let msg = format!("{what}: path not absolute");
             return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
         }
-        write_pidfile(path).map_err(|e| Error::io(what, &e))?;
+        let own = std::process::id().to_string();
+        plain_file::replace(path, own.as_bytes())
+            .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o644))) // other users may read it
+            .map_err(|e| Error::io(what, &e))?;
         self.ours.push(path.to_owned());
         Ok(())
     }
-}
-
-fn write_pidfile(path: &Path) -> io::Result<()> {
-    plain_file::replace(path, std::process::id().to_string().as_bytes())?;
-    fs::set_permissions(path, Permissions::from_mode(0o644)) // other users may read it
 }
 
 /// Removes our own files; systemd's socket stays for the next daemon.
@@ -72,25 +70,13 @@ impl Drop for Listener {
 }
 
 fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
-    make_parent(path).map_err(|e| not_bound(path, &e))?;
+    let parent = path.parent().unwrap_or(path);
+    plain_file::make_directories(parent, 0o700).map_err(|e| not_bound(path, &e))?;
     remove_stale(identity, path)?;
-    bind_privately(path).map_err(|e| not_bound(path, &e))
-}
-
-fn make_parent(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) => plain_file::make_directories(parent, 0o700),
-        None => Ok(()),
-    }
-}
-
-/// Creates a socket that other users cannot connect to.
-fn bind_privately(path: &Path) -> io::Result<UnixListener> {
-    // The mode applies from creation on; no other thread of this process can create a file now.
     let before = umask(Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     umask(before);
-    bound
+    bound.map_err(|e| not_bound(path, &e))
 }
 
 fn not_bound(path: &Path, error: &io::Error) -> Error {
@@ -105,29 +91,23 @@ fn taken(identity: &Identity, path: &Path, why: &str) -> Error {
         .with_details(format_args!("stop what is there, or set another {option}"))
 }
 
-/// The error for a socket with another listener.
-fn served(identity: &Identity, path: &Path) -> Error {
-    let why = format!("another program listens there{}", identity.suspicion());
-    taken(identity, path, &why)
-}
-
 /// Removes a socket without a listener.
 fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(not_bound(path, &e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(not_bound(path, &e)),
         Ok(found) if !found.file_type().is_socket() => {
-            Err(taken(identity, path, "something that is not a socket has this name"))
+            return Err(taken(identity, path, "something that is not a socket has this name"));
         }
-        Ok(_) => remove_stale_socket(identity, path),
+        Ok(_) => (),
     }
-}
-
-fn remove_stale_socket(identity: &Identity, path: &Path) -> Result<()> {
     let address =
         UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
     match LocalStream::connect(&address, PATIENCE) {
-        Ok(_) => Err(served(identity, path)),
+        Ok(_) => {
+            let why = format!("another program listens there{}", identity.suspicion());
+            Err(taken(identity, path, &why))
+        }
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => plain_file::remove(path)
             .map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e)),
         Err(e) => Err(not_bound(path, &e)),

@@ -108,15 +108,11 @@ impl Values {
         let name = format!("{prefix}_{}{suffix}", self.name);
         let _ = write!(text, "# HELP {name} {}\n# TYPE {name} {kind}\n", self.about);
         for (index, value) in self.values.iter().enumerate() {
-            let _ = writeln!(text, "{name}{} {value}", self.label_of(index));
-        }
-    }
-
-    /// What follows the name in the line of the value at this index.
-    fn label_of(&self, index: usize) -> String {
-        match &self.label {
-            Some((label, of)) => format!("{{{label}=\"{}\"}}", of[index]),
-            None => String::new(),
+            let label = match &self.label {
+                Some((label, of)) => format!("{{{label}=\"{}\"}}", of[index]),
+                None => String::new(),
+            };
+            let _ = writeln!(text, "{name}{label} {value}");
         }
     }
 }

@@ -40,7 +40,11 @@ impl Identity {
     pub fn journal_beside(&self, socket: &Path) -> PathBuf {
         match socket.extension() {
             Some(extension) if extension == "sock" => socket.with_extension(self.journal),
-            _ => with_another_extension(socket, self.journal),
+            _ => {
+                let mut path = socket.as_os_str().to_owned();
+                path.push(format!(".{}", self.journal));
+                PathBuf::from(path)
+            }
         }
     }
 
@@ -48,13 +52,6 @@ impl Identity {
     fn suspicion(&self) -> String {
         self.rival.map(|rival| format!("; is it {rival}?")).unwrap_or_default()
     }
-}
-
-/// The path with an extension after the one that it has.
-fn with_another_extension(path: &Path, extension: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(format!(".{extension}"));
-    PathBuf::from(path)
 }
 
 /// The daemon of the unit tests.

@@ -4,7 +4,6 @@
 //! with the members of a CNI error object. If the answer may take long,
 //! `{"protocol":1,"patience":208}` precedes it: the maximum number of seconds.
 
-use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -134,29 +133,24 @@ impl Identity {
     pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Said<A>> {
         let asked = format_args!("ask the {} at {socket:?}", self.name);
         if line.starts_with(b"HTTP/") {
-            return Err(self.rival_answered(asked));
+            let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
+            let rival = self.rival.unwrap_or("another daemon");
+            return Err(error.context(asked).with_details(format_args!(
+                "is it {rival}? stop that one and start {} of cni-multi",
+                self.units
+            )));
         }
         if !line.ends_with(b"\n") {
             return Err(self.hung_up(socket));
         }
-        self.decode_answer(line).map(Said::from).map_err(|e| e.context(asked))
-    }
-
-    fn rival_answered(&self, asked: fmt::Arguments<'_>) -> Error {
-        let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
-        let rival = self.rival.unwrap_or("another daemon");
-        error.context(asked).with_details(format_args!(
-            "is it {rival}? stop that one and start {} of cni-multi",
-            self.units
-        ))
-    }
-
-    fn decode_answer<A: DeserializeOwned>(&self, line: &[u8]) -> Result<Words<A>> {
-        let protocol = protocol_of(line)?;
-        if protocol != Some(self.protocol) {
-            return Err(self.other_version("the daemon", protocol, "client"));
-        }
-        decode(line).map(|line: Line<Words<A>>| line.said)
+        let answer = || {
+            let protocol = protocol_of(line)?;
+            if protocol != Some(self.protocol) {
+                return Err(self.other_version("the daemon", protocol, "client"));
+            }
+            decode(line).map(|line: Line<Words<A>>| Said::from(line.said))
+        };
+        answer().map_err(|e| e.context(asked))
     }
 
     /// Connects to the daemon that listens at `socket`; see [`Identity::unreached`].
