@@ -2,9 +2,6 @@
 //!
 //! <https://www.cni.dev/plugins/current/ipam/static/>
 
-use std::fmt;
-use std::net::IpAddr;
-
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
@@ -57,7 +54,8 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
-        refuse_several_of_a_family(&self.ips, &cx.config.version)?;
+        let families: Vec<Family> = self.ips.iter().map(|ip| Family::of_net(ip.address)).collect();
+        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         let ipam = document.ipam.unwrap_or_default();
         (self.routes, self.dns) = (ipam.routes, ipam.dns);
         Ok(())
@@ -108,10 +106,27 @@ impl Plugin for Static {
         })
     }
 
+    /// Verifies that prevResult has the addresses with their gateways. The reference accepts a
+    /// prevResult without them, although finding that is the purpose of CHECK.
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let result = cx.config.prev_result()?;
-        let result = result.ok_or_else(prev_result::missing)?;
-        conf.ips.iter().try_for_each(|ip| verify(ip, &result, at.ifname()))
+        let result = prev_result::require(cx)?;
+        for IpConfig { address, gateway, .. } in &conf.ips {
+            let ip = address.addr();
+            let difference = match result.ips.iter().find(|found| found.address.addr() == ip) {
+                None => format!("prevResult does not have {address}"),
+                Some(found) => match gateway.filter(|gateway| found.gateway != Some(*gateway)) {
+                    None => continue,
+                    Some(gateway) => {
+                        let found = found.gateway.map_or("none".to_owned(), |ip| ip.to_string());
+                        format!("the gateway is {found}, expected {gateway}")
+                    }
+                },
+            };
+            let ifname = at.ifname();
+            return Err(Error::check(difference)
+                .saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")));
+        }
+        Ok(())
     }
 
     /// There is no state, so there is nothing to release.
@@ -135,70 +150,31 @@ impl Plugin for Static {
     }
 }
 
-/// Verifies that prevResult has the address with its gateway. The reference accepts a prevResult
-/// without the address, although finding that is the purpose of CHECK.
-fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
-    let ip = configured.address.addr();
-    let found = result.ips.iter().find(|found| found.address.addr() == ip);
-    let Some(difference) = difference(configured, found) else { return Ok(()) };
-    Err(Error::check(difference)
-        .saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")))
-}
-
-/// How an address of prevResult differs from the configured one.
-fn difference(configured: &IpConfig, found: Option<&IpConfig>) -> Option<String> {
-    let Some(found) = found else {
-        return Some(format!("prevResult does not have {}", configured.address));
-    };
-    let gateway = configured.gateway.filter(|gateway| found.gateway != Some(*gateway))?;
-    Some(format!("the gateway is {}, expected {gateway}", or_none(found.gateway)))
-}
-
-fn or_none(ip: Option<IpAddr>) -> String {
-    ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
-}
-
 /// Returns the addresses of the first source that has any: `runtimeConfig.ips`, `args.cni.ips`, and
 /// last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
-    let ipam = document.ipam.as_ref().ok_or_else(missing)?;
+    let ipam = document.ipam.as_ref().ok_or_else(|| {
+        Error::missing("ipam", "an object with addresses").saying("IPAM config missing 'ipam' key")
+    })?;
     let mut ips = assigned::configured(&ipam.addresses)?;
     let mut of_cni_args = vec![];
     assigned::add_cni_args(&mut of_cni_args, args, &["IP", "GATEWAY"])?;
     ips.extend(of_cni_args);
-    let of_args = document.args.cni.read("args.cni.ips")?;
-    let of_runtime = document.runtime_config.read("runtimeConfig.ips")?;
+    let read = |at: &str, texts: &[String]| -> Result<Vec<IpConfig>> {
+        let each = texts.iter().enumerate().map(|(index, text)| {
+            let net = assigned::parse_cidr(text).ok_or_else(|| {
+                let sentence =
+                    format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
+                assigned::no_cidr(format_args!("{at}[{index}]"), text).saying(sentence)
+            })?;
+            Ok(assigned::ip_config(net, None))
+        });
+        each.collect()
+    };
+    let of_args = read("args.cni.ips", &document.args.cni.ips)?;
+    let of_runtime = read("runtimeConfig.ips", &document.runtime_config.ips)?;
     let sources = [of_runtime, of_args, ips];
     Ok(sources.into_iter().find(|ips| !ips.is_empty()).unwrap_or_default())
-}
-
-fn missing() -> Error {
-    Error::missing("ipam", "an object with addresses").saying("IPAM config missing 'ipam' key")
-}
-
-impl Ips {
-    /// The addresses. `at` is their path in the configuration.
-    fn read(&self, at: &str) -> Result<Vec<IpConfig>> {
-        (0..)
-            .zip(&self.ips)
-            .map(|(i, text)| given_address(text, format_args!("{at}[{i}]")))
-            .collect()
-    }
-}
-
-fn given_address(text: &str, path: fmt::Arguments<'_>) -> Result<IpConfig> {
-    let net = assigned::parse_cidr(text).ok_or_else(|| no_cidr_given(text, path))?;
-    Ok(assigned::ip_config(net, None))
-}
-
-fn no_cidr_given(text: &str, path: fmt::Arguments<'_>) -> Error {
-    let sentence = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
-    assigned::no_cidr(path, text).saying(sentence)
-}
-
-fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
-    let families: Vec<Family> = ips.iter().map(|ip| Family::of_net(ip.address)).collect();
-    families::refuse_several_of_one(&families, config_version, ADVICE)
 }
 
 #[cfg(test)]

@@ -59,9 +59,22 @@ impl PluginConf for Conf {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
         self.requested = requested::addresses(cx)?;
-        let ipam = document.ipam.ok_or_else(missing)?;
-        self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
-        refuse_several_of_a_family(&self.sets, &cx.config.version)?;
+        let ipam = document.ipam.ok_or_else(|| {
+            Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
+        })?;
+        // The set index in messages for the user counts in the merged list.
+        let mut sets = Sets::default();
+        sets.add_list("runtimeConfig.ipRanges", &document.runtime_config.ip_ranges)?;
+        let Ipam { subnet, range_start, range_end, gateway, .. } = ipam;
+        if subnet.is_some() {
+            let range = Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "ipam");
+            let set = range.and_then(|range| RangeSet::of(vec![range], "ipam"));
+            sets.add("ipam".to_owned(), set)?;
+        }
+        sets.add_list("ipam.ranges", &ipam.ranges)?;
+        self.sets = sets.into_sets()?;
+        let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
+        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         self.routes = ipam.routes;
         self.resolv_conf =
             Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -99,15 +112,6 @@ struct RuntimeConfig {
     ip_ranges: Vec<Vec<RangeConf>>,
 }
 
-fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
-    let families: Vec<Family> = sets.iter().filter_map(RangeSet::family).collect();
-    families::refuse_several_of_one(&families, config_version, ADVICE)
-}
-
-fn missing() -> Error {
-    Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
-}
-
 /// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
@@ -129,29 +133,4 @@ fn data_dir(config: &Config) -> Result<String> {
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)
-}
-
-impl Ipam {
-    /// The single range beside `type`, if there is one.
-    fn single_range(&self) -> Option<RangeConf> {
-        self.subnet.map(|subnet| RangeConf {
-            subnet: Some(subnet),
-            range_start: self.range_start,
-            range_end: self.range_end,
-            gateway: self.gateway,
-        })
-    }
-}
-
-/// Returns the range sets, merged in this order: the runtime's, the single range, `ranges`. The set
-/// index in messages for the user counts in the merged list.
-fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> {
-    let mut sets = Sets::default();
-    sets.add_list("runtimeConfig.ipRanges", runtime)?;
-    if let Some(conf) = ipam.single_range() {
-        let range = Range::new(&conf, "ipam");
-        sets.add("ipam".to_owned(), range.and_then(|range| RangeSet::of(vec![range], "ipam")))?;
-    }
-    sets.add_list("ipam.ranges", &ipam.ranges)?;
-    sets.into_sets()
 }

@@ -10,15 +10,15 @@ mod leases;
 
 use self::conf::Conf;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Dns, IpConfig};
-use crate::error::{Code, Error, Result};
+use crate::cni::result::{AddResult, Dns};
+use crate::error::{Code, Result, warn};
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::allocation::files::{FileStore, Place, check, release, repairing};
+use crate::steps::allocation::files::{FileStore, check, release, repairing};
 use crate::steps::allocation::owner::Owner;
-use crate::steps::allocation::{self, Need, advice};
+use crate::steps::allocation::{self, Need, advice, full_set};
 use crate::steps::resolv_conf;
 
 /// The `host-local` plugin.
@@ -34,8 +34,21 @@ impl Plugin for HostLocal {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
         let place = conf::place(cx);
-        let allocated = allocate(&place, conf, &Owner::of(&at.key));
-        let ips = allocated.map_err(|e| with_next_step(e, &place, conf, at))?;
+        let owner = &Owner::of(&at.key);
+        let allocated = FileStore::create(&place, owner).and_then(|mut store| {
+            let need = Need { sets: &conf.sets, requested: &conf.requested, owner };
+            transaction(|rb| allocation::allocate(&need, &mut store, rb))
+                .inspect_err(|_| store.forget_what_is_gone())
+        });
+        // An error says who holds the addresses, and what frees one. The lock is released by now.
+        let ips = allocated.map_err(|e| match e.code {
+            Code::CONFLICT => e.with_details(advice::on_second_add(at)),
+            Code::ADDRESS_UNAVAILABLE => match full::advice(&place, &conf.sets, &at.key.network) {
+                Some(advice) => e.with_details(advice),
+                None => e,
+            },
+            _ => e, // the store failed
+        })?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
@@ -53,7 +66,10 @@ impl Plugin for HostLocal {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let place = conf::place(cx);
         place.require_usable()?;
-        full::warn_of_full_sets(&place, &conf.sets)
+        for set in full::full_sets(&place, &conf.sets)? {
+            warn(format_args!("{}: {}", Self::NAME, full_set(set)));
+        }
+        Ok(())
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -65,26 +81,6 @@ impl Plugin for HostLocal {
         let result = cx.config.prev_result()?.unwrap_or_default();
         let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
         repairing::repair(&conf::place(cx), &leases, repairs)
-    }
-}
-
-/// Reserves the addresses of an attachment: all of them or none.
-fn allocate(place: &Place, conf: &Conf, owner: &Owner) -> Result<Vec<IpConfig>> {
-    let mut store = FileStore::create(place, owner)?;
-    let need = Need { sets: &conf.sets, requested: &conf.requested, owner };
-    let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
-    allocated.inspect_err(|_| store.forget_what_is_gone())
-}
-
-/// Adds who holds the addresses, and what frees one. The lock is released by now.
-fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> Error {
-    match error.code {
-        Code::CONFLICT => error.with_details(advice::on_second_add(at)),
-        Code::ADDRESS_UNAVAILABLE => match full::advice(place, &conf.sets, &at.key.network) {
-            Some(advice) => error.with_details(advice),
-            None => error,
-        },
-        _ => error, // the store failed
     }
 }
 
