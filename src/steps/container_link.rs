@@ -25,7 +25,7 @@ use crate::steps::{interface, link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Birthplace {
+pub enum NetnsOf {
     /// The host's.
     Host,
     /// The container's.
@@ -37,7 +37,7 @@ pub struct Plan {
     /// The links that it is one of.
     pub links: PluginLinks,
     /// The namespace that it is created from.
-    pub birthplace: Birthplace,
+    pub created_from: NetnsOf,
     /// Its kind, its lower link and their properties.
     pub spec: LinkSpec,
     /// Whether it accepts router advertisements.
@@ -55,9 +55,9 @@ impl Plan {
         require_free_name(at)?;
         self.links.forget(at)?;
         let container = at.netlink()?;
-        let (from, name, netns) = match self.birthplace {
-            Birthplace::Container => (container, at.ifname().to_owned(), None),
-            Birthplace::Host => {
+        let (from, name, netns) = match self.created_from {
+            NetnsOf::Container => (container, at.ifname().to_owned(), None),
+            NetnsOf::Host => {
                 let site = Site { key: &at.key, netns: at.netns()? };
                 let leftover = self.links.find_leftover(site)?; // of an earlier ADD
                 link_record::delete_if_any(container, leftover)?;
@@ -84,18 +84,18 @@ impl Plan {
 pub fn own<'a>(
     at: &'a Attachment,
     links: PluginLinks,
-    born_as: String,
+    first_name: String,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
     let container = at.netlink()?;
     // The undo deletes by ifindex once that is known, and by name before.
     let index = Rc::new(Cell::new(None));
-    let (known, name) = (Rc::clone(&index), born_as.clone());
-    rb.undo(format_args!("delete link {born_as:?}"), move || match known.get() {
+    let (known, name) = (Rc::clone(&index), first_name.clone());
+    rb.undo(format_args!("delete link {first_name:?}"), move || match known.get() {
         Some(index) => link_record::delete_link(container, index),
         None => container.delete_link_by_name(&name),
     });
-    let born = container.link(&born_as)?;
+    let born = container.link(&first_name)?;
     index.set(Some(born.index));
     let name = Some(at.ifname()).filter(|name| *name != born.name);
     let alias = link_alias::of(&at.key);

@@ -27,9 +27,9 @@ use crate::steps::link_alias;
 use crate::steps::records::{Records, Site};
 
 /// The plugins that record which link they created in a container.
-const MAKERS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];
+const LINK_RECORDS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];
 /// The records of devices of the host that are in containers: the directories below /run/cni.
-pub const LENDERS: [&str; 2] = ["host-device", "bond-links"];
+pub const DEVICE_RECORDS: [&str; 2] = ["host-device", "bond-links"];
 
 /// The links of one plugin.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,8 @@ pub fn unless_claimed(link: Option<Link>, site: Site<'_>) -> Result<Option<Link>
     }
 }
 
-/// The devices in a record of [`LENDERS`]: several in a list, or the one that it is of.
-pub fn lent_by(kept: &Value) -> &[Value] {
+/// The devices in a record of [`DEVICE_RECORDS`]: several in a list, or the one that it is of.
+pub fn devices_in(kept: &Value) -> &[Value] {
     match kept.get("devices") {
         Some(Value::Array(devices)) => devices,
         _ => std::slice::from_ref(kept),
@@ -171,13 +171,13 @@ pub fn lent_by(kept: &Value) -> &[Value] {
 /// A device of such a record, as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Lent {
-    identity: LentIdentity,
+struct RecordedDevice {
+    identity: RecordedIdentity,
 }
 
-impl Lent {
+impl RecordedDevice {
     /// What a record says. One of another shape says nothing, and any link may be its device.
-    fn of(kept: &Value) -> Lent {
+    fn of(kept: &Value) -> RecordedDevice {
         decode::from_value(kept).unwrap_or_default()
     }
 }
@@ -185,7 +185,7 @@ impl Lent {
 /// What is known of a device of the host.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct LentIdentity {
+struct RecordedIdentity {
     /// The kind, which no process can change.
     kind: Option<String>,
     /// The inode of its directory in sysfs, which no other link ever has. None if sysfs could not
@@ -195,15 +195,15 @@ struct LentIdentity {
 
 /// Whether a link of the namespace belongs, or may belong, to another attachment, by the records.
 fn is_claimed(link: &Link, site: Site<'_>) -> Result<bool> {
-    for plugin in MAKERS {
+    for plugin in LINK_RECORDS {
         let others = Records::of_plugin(plugin).others_in::<Made>(site)?;
         if others.iter().any(|other| other.kept.index == link.index) {
             return Ok(true);
         }
     }
-    for plugin in LENDERS {
+    for plugin in DEVICE_RECORDS {
         for found in Records::of_plugin(plugin).others_in(site)? {
-            for device in lent_by(&found.kept) {
+            for device in devices_in(&found.kept) {
                 if may_be_device(device, link, site.netns)? {
                     return Ok(true);
                 }
@@ -216,7 +216,7 @@ fn is_claimed(link: &Link, site: Site<'_>) -> Result<bool> {
 /// Whether the link may be this device of a record. Only its inode can tell it from another link of
 /// its kind.
 fn may_be_device(device: &Value, link: &Link, netns: &Netns) -> Result<bool> {
-    let LentIdentity { kind, inode } = Lent::of(device).identity;
+    let RecordedIdentity { kind, inode } = RecordedDevice::of(device).identity;
     if kind.is_some_and(|kind| kind != link.kind) {
         return Ok(false);
     }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn record_has_one_device_or_a_list_of_them() {
-        let number = |kept: &str| lent_by(&Value::parse(kept.as_bytes()).unwrap()).len();
+        let number = |kept: &str| devices_in(&Value::parse(kept.as_bytes()).unwrap()).len();
         assert_eq!(number(r#"{"device":"port0"}"#), 1);
         assert_eq!(number(r#"{"devices":[{"device":"port0"},{"device":"port1"}],"own":[]}"#), 2);
         assert_eq!(number(r#"{"devices":[],"own":[{"index":7}]}"#), 0);
@@ -251,7 +251,7 @@ mod tests {
             ("[]", None),
         ] {
             let kept = Value::parse(kept.as_bytes()).unwrap();
-            assert_eq!(Lent::of(&kept).identity.kind.as_deref(), kind, "{kept:?}");
+            assert_eq!(RecordedDevice::of(&kept).identity.kind.as_deref(), kind, "{kept:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context};
-use crate::steps::container_link::Birthplace;
+use crate::steps::container_link::NetnsOf;
 
 /// The smallest MTU of a link.
 const MTU_LEAST: i64 = 68;
@@ -14,7 +14,7 @@ pub struct LowerLink<'a> {
     /// Its name or altname; empty for the link of the default route.
     pub name: &'a str,
     /// The namespace that it is in.
-    pub place: Birthplace,
+    pub place: NetnsOf,
 }
 
 impl<'a> LowerLink<'a> {
@@ -22,15 +22,15 @@ impl<'a> LowerLink<'a> {
     pub fn new(master: &'a str, link_in_container: bool) -> LowerLink<'a> {
         LowerLink {
             name: master,
-            place: if link_in_container { Birthplace::Container } else { Birthplace::Host },
+            place: if link_in_container { NetnsOf::Container } else { NetnsOf::Host },
         }
     }
 
     /// Finds the link. Reports a mistake in `master` if there is none.
     pub fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
         match self.place {
-            Birthplace::Host => self.find_on_host(cx),
-            Birthplace::Container => {
+            NetnsOf::Host => self.find_on_host(cx),
+            NetnsOf::Container => {
                 self.find_in("container", at.netlink()?, || at.run(Netlink::open))
             }
         }
@@ -80,7 +80,7 @@ impl<'a> LowerLink<'a> {
 
     /// STATUS: whether the lower link exists, where that can be checked without a container.
     pub fn status(&self, cx: &Context<'_>) -> Result<()> {
-        if self.place == Birthplace::Container {
+        if self.place == NetnsOf::Container {
             return Ok(());
         }
         self.find_on_host(cx).map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))

@@ -16,7 +16,7 @@ use cni_multi::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginCon
 use cni_multi::repair::Repairs;
 use cni_multi::rollback::{Rollback, transaction};
 use cni_multi::steps::addresses::{DuplicateDetection, Inside, Wiring};
-use cni_multi::steps::container_link::{Birthplace, Plan};
+use cni_multi::steps::container_link::{NetnsOf, Plan};
 use cni_multi::steps::link_record::PluginLinks;
 use cni_multi::steps::records::Records;
 use cni_multi::steps::router_advertisements::AcceptRa;
@@ -60,7 +60,7 @@ impl Plugin for Null {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         at.netns()?;
         let (spec, accept_ra) = (LinkSpec::of(LinkKind::Dummy), AcceptRa::default());
-        let plan = Plan { links: LINKS, birthplace: Birthplace::Container, spec, accept_ra };
+        let plan = Plan { links: LINKS, created_from: NetnsOf::Container, spec, accept_ra };
         transaction(|rb| {
             let link = plan.create(cx, at, rb)?;
             let interfaces = vec![interface::in_container(at, &link.mac())];

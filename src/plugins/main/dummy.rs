@@ -12,7 +12,7 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
+use crate::steps::container_link::{self, Addressing, NetnsOf, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
@@ -61,8 +61,8 @@ impl Plugin for Dummy {
         let addressing = Addressing::by_ipam(cx, DuplicateDetection::Off)?;
         at.netns()?;
         let spec = LinkSpec::of(LinkKind::Dummy);
-        let (birthplace, accept_ra) = (Birthplace::Container, AcceptRa::default());
-        let plan = Plan { links: LINKS, birthplace, spec, accept_ra };
+        let (created_from, accept_ra) = (NetnsOf::Container, AcceptRa::default());
+        let plan = Plan { links: LINKS, created_from, spec, accept_ra };
         Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 

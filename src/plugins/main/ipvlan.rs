@@ -100,7 +100,8 @@ impl Plugin for Ipvlan {
         });
         let kind = LinkKind::Ipvlan(conf.mode);
         let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
-        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
+        let plan =
+            Plan { links: LINKS, created_from: lower.place, spec, accept_ra: conf.accept_ra };
         Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 

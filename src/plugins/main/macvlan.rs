@@ -94,7 +94,8 @@ impl Plugin for Macvlan {
         let kind = LinkKind::Macvlan { mode: conf.mode, broadcast_queue };
         let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
         let spec = LinkSpec { mac: conf.mac.clone(), ..spec };
-        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
+        let plan =
+            Plan { links: LINKS, created_from: lower.place, spec, accept_ra: conf.accept_ra };
         Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 

@@ -91,7 +91,8 @@ impl Plugin for Vlan {
         let lower = conf.lower_link();
         let kind = LinkKind::Vlan(conf.id());
         let spec = lower_link::upper(&lower.find(cx, at)?, kind, conf.mtu)?;
-        let plan = Plan { links: LINKS, birthplace: lower.place, spec, accept_ra: conf.accept_ra };
+        let plan =
+            Plan { links: LINKS, created_from: lower.place, spec, accept_ra: conf.accept_ra };
         let result = transaction(|rb| {
             let link = plan.create(cx, at, rb).map_err(|e| match e.is_exists() {
                 // A link has each VLAN once, across all containers.

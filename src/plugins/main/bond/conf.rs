@@ -9,7 +9,7 @@ use super::miimon::Miimon;
 use crate::error::{Error, Expected, Result, Word};
 use crate::net::netlink::{Bond, BondMode, FailOverMac, Link, LinkKind, LinkSpec};
 use crate::plugin::{Context, PluginConf};
-use crate::steps::container_link::{Birthplace, Plan};
+use crate::steps::container_link::{NetnsOf, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
 use crate::steps::router_advertisements::AcceptRa;
@@ -278,7 +278,7 @@ impl Conf {
         let kind = LinkKind::Bond(Box::new(Bond { primary, ..self.bond.clone() }));
         let spec = LinkSpec { mtu, ..LinkSpec::of(kind) };
         let accept_ra = self.accept_ra;
-        Plan { links: BONDS, birthplace: Birthplace::Container, spec, accept_ra }
+        Plan { links: BONDS, created_from: NetnsOf::Container, spec, accept_ra }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::moved_link::{self, Lent, Links};
+use crate::steps::moved_link::{self, Links, MovedDevice};
 
 /// Finds the links of the configuration, on the host or in the container. Changes nothing.
 pub fn find(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<Link>> {
@@ -111,18 +111,18 @@ pub fn take<'a>(
     for link in links {
         let identity = host.identify(link)?;
         let device = moved_link::settle_returned(host.netlink(), link.clone(), &identity)?;
-        let lent = Lent::of(host.netlink(), &device, identity)?;
-        devices.push((device, lent));
+        let state = MovedDevice::of(host.netlink(), &device, identity)?;
+        devices.push((device, state));
     }
-    let lent = devices.iter().map(|(_, lent)| lent.clone()).collect();
-    record(cx, at, &Kept { devices: lent, ..Kept::default() }, rb)?;
+    let states = devices.iter().map(|(_, state)| state.clone()).collect();
+    record(cx, at, &Kept { devices: states, ..Kept::default() }, rb)?;
     let mut moved = vec![];
-    for (device, lent) in devices {
+    for (device, state) in devices {
         let name = &device.name;
         moved_link::move_in(host.netlink(), at.netns()?, &device, name).map_err(|e| {
             e.worded(format_args!("failed to move link interface to container netns {name:?}"))
         })?;
-        moved_link::forget_others(&lent.identity, returning::RECORDS, &at.key)?;
+        moved_link::forget_others(&state.identity, returning::RECORDS, &at.key)?;
         moved.push(at.netlink()?.link(name)?);
     }
     Ok(moved)

@@ -15,7 +15,7 @@ use crate::net::netns::Netns;
 use crate::plugin::owned::Owned as _;
 use crate::plugin::{Context, Detachment};
 use crate::steps::moved_link::{
-    self, Belongings, Homecoming, Lent, Links, Naming, RecordedAt, may_be_of_container,
+    self, DeviceReturn, LinkState, Links, MovedDevice, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
 use crate::steps::{link_alias, link_record};
@@ -32,7 +32,7 @@ pub fn records() -> Records {
 #[serde(default)]
 pub struct Kept {
     /// Those of the host.
-    pub devices: Vec<Lent>,
+    pub devices: Vec<MovedDevice>,
     /// Those of the container.
     pub own: Vec<Own>,
 }
@@ -40,7 +40,7 @@ pub struct Kept {
 impl Kept {
     fn names(&self) -> String {
         let own = self.own.iter().map(|own| &own.state);
-        let states = self.devices.iter().map(|lent| &lent.state).chain(own);
+        let states = self.devices.iter().map(|moved| &moved.state).chain(own);
         let names: Vec<&str> = states.map(|state| state.device.as_str()).collect();
         names.join(", ")
     }
@@ -52,13 +52,13 @@ impl Kept {
 pub struct Own {
     index: u32,
     kind: String,
-    state: Belongings,
+    state: LinkState,
 }
 
 impl Own {
     /// Reads the state of the link before it becomes a port.
     pub fn of(container: &Netlink, link: &Link) -> Result<Own> {
-        let state = Belongings::of(container, link)?;
+        let state = LinkState::of(container, link)?;
         Ok(Own { index: link.index, kind: link.kind.clone(), state })
     }
 
@@ -97,8 +97,8 @@ fn bond_of_original(cx: &Context<'_>, at: &Detachment, netns: &Netns) -> Result<
     if let Some(record) = records().find::<Kept>(&at.key)? {
         let host = Links::of_host(cx)?;
         let mut is_of_before = false;
-        for lent in &record.kept.devices {
-            is_of_before |= lent.is_home(&host)?;
+        for moved in &record.kept.devices {
+            is_of_before |= moved.is_home(&host)?;
         }
         if !is_of_before || !record.is_of(netns)? {
             return Ok(None);
@@ -181,11 +181,11 @@ fn give_back(cx: &Context<'_>, found: &Found<Kept>, netns: Option<Rc<Netns>>) ->
         Ok(())
     } else {
         Links::of_host(cx).and_then(|host| {
-            ErrorList::of(kept.devices.iter().map(|Lent { identity, state }| {
+            ErrorList::of(kept.devices.iter().map(|MovedDevice { identity, state }| {
                 let at =
                     RecordedAt { plugin: RECORDS, key, netns_path, name_inside: &state.device };
                 let deadline = cx.deadline();
-                Homecoming { host: &host, at, kept: state, identity, netns, deadline }.run()
+                DeviceReturn { host: &host, at, kept: state, identity, netns, deadline }.run()
             }))
         })
     };

@@ -5,7 +5,7 @@
 //! and the result reports its addresses to the application.
 
 mod conf;
-mod passage;
+mod moving;
 mod selector;
 
 pub use self::conf::Conf;
@@ -40,7 +40,7 @@ impl Plugin for HostDevice {
         let device = selector::find(cx.host()?, conf.selector()?)?;
         let result = transaction(|rb| match &device {
             Device::Link(device) => {
-                let link = passage::enter(cx, at, device, rb)?;
+                let link = moving::enter(cx, at, device, rb)?;
                 conf.accept_ra.make(Target { cx, at }, rb)?;
                 addressing.set_up(at, &link, rb)
             }
@@ -81,11 +81,11 @@ struct Devices;
 
 impl Owned for Devices {
     fn remove(&self, cx: &Context<'_>, at: &Detachment) -> Result<()> {
-        passage::detach(cx, at)
+        moving::detach(cx, at)
     }
 
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-        passage::collect_garbage(cx, valid)
+        moving::collect_garbage(cx, valid)
     }
 }
 

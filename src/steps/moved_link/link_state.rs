@@ -4,24 +4,24 @@
 use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, Links};
-use super::passage::rename;
+use super::moving::rename;
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
 
 /// A device of the host in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lent {
+pub struct MovedDevice {
     /// Its identity.
     pub identity: Identity,
     /// Its state on the host.
-    pub state: Belongings,
+    pub state: LinkState,
 }
 
-impl Lent {
+impl MovedDevice {
     /// Reads the state of the device before it leaves the host.
-    pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Lent> {
-        Ok(Lent { identity, state: Belongings::of(host, link)? })
+    pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<MovedDevice> {
+        Ok(MovedDevice { identity, state: LinkState::of(host, link)? })
     }
 
     /// Whether the device is on the host, to which no container can move it: a DEL of the reference has,
@@ -33,7 +33,7 @@ impl Lent {
 
 /// The state of a link in its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Belongings {
+pub struct LinkState {
     /// Its name.
     pub device: String,
     /// Whether it was up.
@@ -56,11 +56,11 @@ pub struct Belongings {
     alias: String,
 }
 
-impl Belongings {
+impl LinkState {
     /// Reads the state of a link, in its own namespace.
-    pub fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
+    pub fn of(host: &Netlink, link: &Link) -> Result<LinkState> {
         let kept = host.keep_addresses(link)?;
-        Ok(Belongings {
+        Ok(LinkState {
             device: link.name.clone(),
             up: link.up,
             mac: link.mac().to_string(),

@@ -12,7 +12,7 @@ use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::moved_link::{
-    self, Homecoming, Lent, Links, Naming, RecordedAt, may_be_of_container,
+    self, DeviceReturn, Links, MovedDevice, Naming, RecordedAt, may_be_of_container,
 };
 use crate::steps::records::{Found, Records};
 use crate::steps::{link_alias, link_record};
@@ -34,7 +34,7 @@ pub fn enter<'a>(
     let host = Links::of_host(cx)?;
     let identity = host.identify(device)?;
     let device = &moved_link::settle_returned(host.netlink(), device.clone(), &identity)?;
-    records().write(at, &Lent::of(cx.host()?, device, identity.clone())?)?;
+    records().write(at, &MovedDevice::of(cx.host()?, device, identity.clone())?)?;
     // Before the move: the kernel may move the link and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
     match moved_link::move_in(host.netlink(), at.netns()?, device, at.ifname()) {
@@ -51,7 +51,7 @@ pub fn enter<'a>(
 /// DEL: moves the device back, and if that was on the host already, the one that the reference has
 /// moved in since the record.
 pub fn detach(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    let found = records().find::<Lent>(&at.key)?;
+    let found = records().find::<MovedDevice>(&at.key)?;
     let recorded = found.as_ref().zip(at.netns.as_ref());
     let is_of_before = match recorded {
         // CNI_NETNS may lead to another container's namespace by now.
@@ -84,28 +84,28 @@ pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let network = &cx.config.name;
     let mut errors = ErrorList::default();
-    for found in records().stale::<Lent>(network, valid)? {
+    for found in records().stale::<MovedDevice>(network, valid)? {
         let as_stale =
             || Stale { what: format!("device {}", found.kept.state.device), ..found.as_stale() };
         errors.push(valid.remove(as_stale, || give_back_from_recorded_netns(cx, &found)));
     }
-    errors.push(records().forget_torn::<Lent>(network, valid));
+    errors.push(records().forget_torn::<MovedDevice>(network, valid));
     errors.finish()
 }
 
 /// Returns the device of a record from the namespace of its ADD, if the path still leads there.
-fn give_back_from_recorded_netns(cx: &Context<'_>, found: &Found<Lent>) -> Result<()> {
+fn give_back_from_recorded_netns(cx: &Context<'_>, found: &Found<MovedDevice>) -> Result<()> {
     give_back(cx, found, found.netns()?.as_ref())
 }
 
 /// Returns the device of a record to the host, from the namespace of its ADD if that can be
 /// reached. The record is kept while the device may be in a container.
-fn give_back(cx: &Context<'_>, found: &Found<Lent>, netns: Option<&Netns>) -> Result<()> {
+fn give_back(cx: &Context<'_>, found: &Found<MovedDevice>, netns: Option<&Netns>) -> Result<()> {
     let host = &Links::of_host(cx)?;
     let Found { key, netns_path, kept, .. } = found;
     let at = RecordedAt { plugin: PLUGIN, key, netns_path, name_inside: key.ifname.as_str() };
-    let Lent { identity, state: kept } = kept;
-    Homecoming { host, at, kept, identity, netns, deadline: cx.deadline() }.run()?;
+    let MovedDevice { identity, state: kept } = kept;
+    DeviceReturn { host, at, kept, identity, netns, deadline: cx.deadline() }.run()?;
     records().remove(key)
 }
 

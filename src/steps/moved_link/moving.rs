@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::belongings::Belongings;
 use super::identity::{Identity, Links};
+use super::link_state::LinkState;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
@@ -49,7 +49,7 @@ pub(super) fn bring(
     host: &Links<'_>,
     netns: &Netns,
     link: &Link,
-    kept: &Belongings,
+    kept: &LinkState,
     identity: &Identity,
 ) -> Result<Link> {
     // The alias marks a device whose state is not restored yet.

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::belongings::Belongings;
+use super::device_records;
 use super::identity::{Identity, Links};
-use super::loans;
-use super::passage::{bring, unmoved};
+use super::link_state::LinkState;
+use super::moving::{bring, unmoved};
 use crate::cni::attachment::Key;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -31,13 +31,13 @@ pub struct RecordedAt<'a> {
 }
 
 /// The return of a device of known identity.
-pub struct Homecoming<'a> {
+pub struct DeviceReturn<'a> {
     /// The links of the host.
     pub host: &'a Links<'a>,
     /// Its record.
     pub at: RecordedAt<'a>,
     /// Its state on the host.
-    pub kept: &'a Belongings,
+    pub kept: &'a LinkState,
     /// Its identity.
     pub identity: &'a Identity,
     /// The namespace of its ADD, if that can be reached.
@@ -46,18 +46,19 @@ pub struct Homecoming<'a> {
     pub deadline: Deadline,
 }
 
-impl Homecoming<'_> {
+impl DeviceReturn<'_> {
     /// Returns the device from the container, or finishes its return if it is on the host already.
     /// Fails if it may be elsewhere.
     pub fn run(&self) -> Result<()> {
         let RecordedAt { plugin, key, netns_path, name_inside } = self.at;
-        let Belongings { device, mac, .. } = self.kept;
+        let LinkState { device, mac, .. } = self.kept;
         if let Some(netns) = self.netns
             && let Some(link) = Links::of_netns(netns)?.find(self.identity, device)?
         {
             // Where a namespace has no cookie, it may have succeeded that of this attachment, and the
             // device may have come to a container there with a later one.
-            if netns.may_be_a_successor()? && loans::has_later(self.identity, plugin, key)? {
+            if netns.may_be_a_successor()? && device_records::has_later(self.identity, plugin, key)?
+            {
                 return Ok(());
             }
             let device = bring(self.host, netns, &link, self.kept, self.identity)?;
@@ -105,7 +106,7 @@ impl Homecoming<'_> {
 
     /// Whether the device is gone, or has moved to another attachment since.
     fn is_known_to_be_gone(&self) -> Result<bool> {
-        let others = loans::others_of(self.identity, self.at.plugin, self.at.key)?;
+        let others = device_records::others_of(self.identity, self.at.plugin, self.at.key)?;
         Ok(!others.is_empty() || self.host.prove_gone(self.identity)?)
     }
 }
