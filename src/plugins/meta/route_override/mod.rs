@@ -1,8 +1,11 @@
 //! `route-override`: replaces routes and gateways that the plugins before it made.
 //! <https://github.com/openshift/route-override-cni>
 
+mod routes;
+
 use serde::Deserialize;
 
+use self::routes::Wishes;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Route};
 use crate::error::Result;
@@ -10,7 +13,6 @@ use crate::net::netlink;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::route_override::{self, Wishes};
 use crate::steps::{addresses, prev_result};
 
 /// The `route-override` plugin.
@@ -106,7 +108,7 @@ impl Plugin for RouteOverride {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "Required prevResult missing")?;
         let wishes = conf.wishes()?;
-        transaction(|rb| route_override::create(at, &wishes, &result, rb))?;
+        transaction(|rb| routes::create(at, &wishes, &result, rb))?;
         Ok(wishes.put_into(result, conf.addroutes().routes))
     }
 
@@ -114,7 +116,7 @@ impl Plugin for RouteOverride {
         if conf.skips_check() {
             return Ok(());
         }
-        route_override::verify(at, &conf.wishes()?, &prev_result::require(cx)?)
+        routes::verify(at, &conf.wishes()?, &prev_result::require(cx)?)
     }
 
     /// Nothing: the routes go with the interface.
@@ -131,7 +133,7 @@ impl Plugin for RouteOverride {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        route_override::repair(at, &conf.wishes()?, &prev_result::require(cx)?, repairs)
+        routes::repair(at, &conf.wishes()?, &prev_result::require(cx)?, repairs)
     }
 }
 

@@ -1,8 +1,11 @@
 //! `vrf`: puts the interface into a VRF of the container, with its addresses and routes.
 //! <https://www.cni.dev/plugins/current/meta/vrf/>
 
+mod membership;
+
 use serde::Deserialize;
 
+use self::membership::Wanted;
 use crate::cni::attachment::IfName;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
@@ -11,7 +14,7 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{link_kind, prev_result, routing_table, vrf};
+use crate::steps::{link_kind, prev_result, routing_table};
 
 /// The `vrf` plugin.
 pub struct Vrf;
@@ -48,32 +51,32 @@ impl Plugin for Vrf {
         let result = chained(cx)?;
         let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns may use the same VRF
-        transaction(|rb| vrf::join(cx, at, &wanted, rb))?;
+        transaction(|rb| membership::join(cx, at, &wanted, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wanted = conf.wanted()?;
-        vrf::check(Target { cx, at }, &wanted, &chained(cx)?)
+        membership::check(Target { cx, at }, &wanted, &chained(cx)?)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        vrf::leave(cx, at, &conf.vrfname)
+        membership::leave(cx, at, &conf.vrfname)
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        link_kind::require(cx, vrf::KIND)
+        link_kind::require(cx, membership::KIND)
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        vrf::collect_garbage(cx, valid)
+        membership::collect_garbage(cx, valid)
     }
 
     /// Puts the interface into the VRF again, with the routes that ADD moved there.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        vrf::repair(Target { cx, at }, &wanted, repairs)
+        membership::repair(Target { cx, at }, &wanted, repairs)
     }
 }
 
@@ -98,8 +101,8 @@ impl Conf {
         Err(Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}")))
     }
 
-    fn wanted(&self) -> Result<vrf::Wanted<'_>> {
-        Ok(vrf::Wanted { name: &self.vrfname, table: self.table()? })
+    fn wanted(&self) -> Result<Wanted<'_>> {
+        Ok(Wanted { name: &self.vrfname, table: self.table()? })
     }
 
     fn table(&self) -> Result<Option<u32>> {

@@ -1,11 +1,14 @@
 //! `sbr`: source-based routing. Packets from an interface's address leave by that interface.
 //! <https://www.cni.dev/plugins/current/meta/sbr/>
 
+mod source_routing;
+
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use self::source_routing::Wishes;
 use crate::cni::addr;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
@@ -16,7 +19,6 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::source_routing::{self, Wishes};
 use crate::steps::{prev_result, routing_table};
 
 /// The `sbr` plugin.
