@@ -14,7 +14,6 @@ pub mod gateway_field;
 pub mod hardware_address;
 pub mod interface;
 pub mod ipam;
-pub mod kept_routes;
 pub mod link_alias;
 pub mod link_kind;
 pub mod link_record;

@@ -4,7 +4,6 @@
 //! The links are the host's, and move into the container and back, or the container's own, from
 //! earlier attachments.
 
-mod check;
 mod conf;
 mod miimon;
 mod ports;
@@ -14,17 +13,18 @@ pub use self::conf::Conf;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::Result;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::netlink::LinkKind;
 use crate::plugin::owned::{self, Owned, Removal};
-use crate::plugin::part::Target;
+use crate::plugin::part::{Part as _, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
 use crate::steps::ipam::{Ipam, Leases};
-use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
+use crate::steps::{link_kind, prev_result};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "bond";
@@ -58,7 +58,7 @@ impl Plugin for Bond {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let on = Target { cx, at };
-        container_link::check(on, || check::compare(on, conf))
+        container_link::check(on, || compare(on, conf))
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -78,7 +78,7 @@ impl Plugin for Bond {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let on = Target { cx, at };
-        container_link::repair(on, repairs, || check::compare(on, conf))
+        container_link::repair(on, repairs, || compare(on, conf))
     }
 }
 
@@ -93,4 +93,41 @@ impl Owned for Bonds<'_> {
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         returning::collect_garbage(cx, valid)
     }
+}
+
+/// Compares the bond with prevResult and the configuration.
+fn compare(on: Target<'_>, conf: &Conf) -> Result<()> {
+    let mut result = prev_result::require(on.cx);
+    if let Ok(result) = &mut result
+        && conf.fail_over_mac == 1
+    {
+        // The bond's hardware address changes with its active link.
+        result.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
+    }
+    container_link::compare(on, result, Some(KIND), |bond| {
+        let name = &bond.name;
+        let mut found = ErrorList::default();
+        if let Some(LinkKind::Bond(detail)) = &bond.detail
+            && detail.mode != conf.mode()
+        {
+            let problem = format!("bonding mode {}, expected {}", detail.mode, conf.mode());
+            found.push::<()>(Err(Error::check(format!("interface {name:?} has {problem}"))));
+        }
+        if let Some(mtu) = conf.mtu().filter(|mtu| *mtu != bond.mtu) {
+            let problem = format!("MTU {}, expected {mtu}", bond.mtu);
+            found.push::<()>(Err(Error::check(format!("interface {name:?} has {problem}"))));
+        }
+        if let Some(ports) = found.push(on.at.netlink().and_then(|netlink| netlink.ports(bond))) {
+            let is_port = |name: &&str| {
+                let mut others = ports.iter().flat_map(|port| &port.alternative_names);
+                ports.iter().any(|port| port.name == *name) || others.any(|other| other == name)
+            };
+            for link in conf.names().filter(|name| !is_port(name)) {
+                let problem = format!("link {link:?} is not a port of {name:?}");
+                found.push::<()>(Err(Error::check(problem)));
+            }
+        }
+        found.push(conf.accept_ra.compare(on));
+        found.finish()
+    })
 }

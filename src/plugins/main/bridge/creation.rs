@@ -1,8 +1,8 @@
 //! The bridge itself: it is created or found, and set up; a failed ADD restores or deletes it.
 
+use super::Member;
 use super::conf::Conf;
 use super::guard;
-use super::member::Member;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{BridgeSpec, Link, LinkChange, Netlink};

@@ -7,7 +7,6 @@
 mod conf;
 mod derived;
 mod kept;
-mod stale;
 mod subnet_env;
 
 pub use self::conf::Conf;
@@ -116,7 +115,7 @@ impl Plugin for Flannel {
 
 fn config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
     let env = SubnetEnv::read(Path::new(&conf.subnet_file))?;
-    stale::refuse(cx.host()?, &env)?;
+    subnet_env::refuse_stale(cx.host()?, &env)?;
     derived::of_add(cx.config, conf, &env)
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use nix::sys::socket::UnixAddr;
 
-use super::address::Address;
-use super::message::{self, Message};
+use super::Address;
 use super::values::Values;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
@@ -54,7 +53,7 @@ impl Connection {
         self.stream.allow(self.deadline.limit(PATIENCE));
         self.send(request)?;
         loop {
-            match message::of(self.receive()?) {
+            match sorted(self.receive()?) {
                 Message::Answer(of, answer) if of == id => return Ok(answer),
                 Message::Echo(pong) => self.send(&pong)?,
                 Message::Answer(..) | Message::Other => (),
@@ -69,8 +68,8 @@ impl Connection {
     fn receive(&mut self) -> io::Result<Value> {
         let mut piece = [0; PIECE];
         loop {
-            if let Some(text) = self.values.next().map_err(message::malformed)? {
-                return Value::parse(&text).map_err(|e| message::malformed(e.msg.clone()));
+            if let Some(text) = self.values.next().map_err(malformed)? {
+                return Value::parse(&text).map_err(|e| malformed(e.msg.clone()));
             }
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::Error::other("the server has closed the connection")),
@@ -80,4 +79,32 @@ impl Connection {
             }
         }
     }
+}
+
+/// What a message is.
+enum Message {
+    /// The answer to the request of this number.
+    Answer(u64, Value),
+    /// A question whether this side lives, with the answer that the server expects.
+    Echo(Value),
+    /// A notification.
+    Other,
+}
+
+/// Sorts a message.
+fn sorted(message: Value) -> Message {
+    if message.get("method").and_then(Value::as_str) == Some("echo") {
+        let part = |key| message.get(key).cloned().unwrap_or_default();
+        let pong = [("id", part("id")), ("error", Value::Null), ("result", part("params"))];
+        return Message::Echo(Value::object(pong));
+    }
+    match message.get("id").and_then(Value::as_u64) {
+        Some(id) if message.get("method").is_none() => Message::Answer(id, message),
+        _ => Message::Other,
+    }
+}
+
+/// The error for bytes that are no answer of OVSDB.
+pub fn malformed(problem: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no answer of OVSDB: {}", problem.into()))
 }

@@ -1,8 +1,7 @@
 //! The values of columns (RFC 7047, section 5.1), both ways.
 
-use super::shape::{array, unexpected};
 use crate::cni::json::Value;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
 /// The name of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,4 +82,18 @@ pub fn vlans(value: &Value) -> Result<Vec<u16>> {
     let mut all = all.ok_or_else(|| unexpected("VLANs", value))?;
     all.sort_unstable();
     Ok(all)
+}
+
+/// A list.
+pub fn array<const N: usize>(items: [Value; N]) -> Value {
+    Value::Array(items.into())
+}
+
+/// The error for an answer whose shape differs from RFC 7047.
+pub fn unexpected(what: &str, found: &Value) -> Error {
+    let mut text = found.to_text();
+    let end = (0..=text.len().min(120)).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
+    Error::new(Code::HOST_PROGRAM, format!("OVSDB answered with something else than {what}"))
+        .with_details(text)
 }

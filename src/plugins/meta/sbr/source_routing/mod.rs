@@ -7,31 +7,27 @@
 //! DEL removes the tables' routes and does not restore them in main: the interface is deleted next,
 //! and a second default route for a moment would misdirect the other interfaces' packets.
 
-mod hints;
 mod parts;
 
-mod wishes;
+pub use self::parts::{check, repair};
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use self::parts::{Plan, Present, Table};
-pub use self::parts::{check, repair};
-
-pub use self::wishes::Wishes;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::netlink::{Link, Netlink, RouteEntry, Rule};
+use crate::net::netlink::{Link, Netlink, Route, RouteEntry, Rule, Scope};
 use crate::net::netns::Netns;
 use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::kept_routes;
 use crate::steps::records::{Records, Site};
-use crate::steps::route_changes::is_link_local;
+use crate::steps::route_changes::{self, is_link_local};
 use crate::steps::routing_table::{self, Used};
 
 /// Where the search for a free table begins, as in the reference.
@@ -46,7 +42,7 @@ struct Made {
     tables: Vec<u32>,
     /// The interface's ifindex, which outlasts its name.
     link: Option<u32>,
-    /// The [`kept_routes`] of the created tables, except default routes by the addresses' gateways.
+    /// The [kept routes](route_changes::keep) of the created tables, except default routes by the addresses' gateways.
     routes: Vec<String>,
 }
 
@@ -105,8 +101,8 @@ pub fn create<'a>(
             tables.push(Table { id, ip, routes });
         }
         if wishes.source_hints {
-            hints = hints::missing(&leaving, &ips);
-            leaving.retain(|route| !hints::is_hint(route, &ips));
+            hints = missing_hints(&leaving, &ips);
+            leaving.retain(|route| !is_hint(route, &ips));
         }
         leaving.retain(|route| !is_link_local(&route.dst));
     }
@@ -117,7 +113,7 @@ pub fn create<'a>(
         rules: plan.tables.iter().map(Table::rule).collect(),
         tables: ids.filter(|_| wishes.table.is_none()).collect(),
         link: Some(plan.link.index),
-        routes: kept_routes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
+        routes: route_changes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
     };
     remember(on.at, made, rb)?;
     plan.parts().make(on, rb)
@@ -323,6 +319,68 @@ fn addresses_of_result(at: &Detachment) -> Vec<IpAddr> {
 /// container, and disappear with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Made>(&cx.config.name, valid)
+}
+
+/// How the packets of an attachment are routed by their source.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// The table of the rules, which is left unchanged; None for a table for each address.
+    pub table: Option<u32>,
+    /// The gateways that replace those of the result, at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// Whether the main table keeps the routes to the addresses' subnets.
+    pub source_hints: bool,
+}
+
+impl Wishes {
+    /// The gateway that replaces the one of the address.
+    pub fn gateway_for(&self, ip: &IpConfig) -> Option<IpAddr> {
+        let family = Family::of_net(ip.address);
+        self.gateways.iter().copied().find(|gateway| Family::of(*gateway) == family)
+    }
+
+    /// The result with the gateways that replace its own.
+    fn put_into(&self, result: &AddResult) -> AddResult {
+        let mut result = result.clone();
+        for ip in &mut result.ips {
+            ip.gateway = self.gateway_for(ip).or(ip.gateway);
+        }
+        result
+    }
+
+    /// Whether the route is a default route by another gateway than the one that replaces it.
+    fn replaces(&self, route: &RouteEntry, ip: &IpConfig) -> bool {
+        let is_other = |gateway| route.gateways() != [gateway];
+        route.dst.prefix_len() == 0 && self.gateway_for(ip).is_some_and(is_other)
+    }
+}
+
+/// Whether the route leads into the subnet of an address, and packets by it are sent from the
+/// address: it stays in the main table.
+fn is_hint(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
+    let is_for = |ip: &&IpConfig| {
+        is_same_family(ip, route)
+            && ip.address.trunc().contains(&route.dst)
+            && route.source() == Some(ip.address.addr())
+    };
+    route.is_in_main() && ips.iter().any(is_for)
+}
+
+/// The routes to the addresses' subnets, one for each subnet, that are not among those present. The
+/// kernel's own IPv6 route names no source, so one that does takes its place.
+fn missing_hints(present: &[RouteEntry], ips: &[&IpConfig]) -> Vec<Route> {
+    let mut known: Vec<IpNet> =
+        present.iter().filter(|route| is_hint(route, ips)).map(|route| route.dst).collect();
+    let mut missing = vec![];
+    for ip in ips {
+        let subnet = ip.address.trunc();
+        if subnet.prefix_len() != subnet.max_prefix_len() && !known.contains(&subnet) {
+            known.push(subnet);
+            let source = Some(ip.address.addr());
+            missing.push(Route { scope: Scope::LINK, source, ..Route::to(subnet) });
+        }
+    }
+    missing
 }
 
 #[cfg(test)]

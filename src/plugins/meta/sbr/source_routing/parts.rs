@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use super::{
-    Made, Wishes, addresses, delete_rules, empty_tables, has_rule, hints, is_same_family, records,
+    Made, Wishes, addresses, delete_rules, empty_tables, has_rule, is_hint, is_same_family,
+    missing_hints, records,
 };
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Error, ErrorList, Result};
@@ -14,7 +15,7 @@ use crate::plugin::Attachment;
 use crate::plugin::part::{Part, Parts, Target};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
-use crate::steps::{kept_routes, route_changes};
+use crate::steps::route_changes;
 
 /// Compares rules and tables with those that ADD made of the result.
 pub fn check(on: Target<'_>, result: &AddResult, wishes: &Wishes) -> Result<()> {
@@ -111,7 +112,7 @@ impl<'p, 'a> Plan<'p, 'a> {
         let rules = container.rules()?;
         let of_link = container.routes_through(&link)?;
         let present = Present { rules, of_link, routes: container.routes()? };
-        let recorded = kept_routes::read(&made.routes, &link);
+        let recorded = route_changes::read(&made.routes, &link);
         let mut tables = vec![];
         for ip in &ips {
             let source = ip.address.addr();
@@ -129,7 +130,7 @@ impl<'p, 'a> Plan<'p, 'a> {
             }
         }
         let is_hinted = wishes.source_hints && wishes.table.is_none();
-        let hints = if is_hinted { hints::missing(&[], &ips) } else { vec![] };
+        let hints = if is_hinted { missing_hints(&[], &ips) } else { vec![] };
         let leaving = vec![]; // they have left
         Ok(Plan { container, link, result, wishes, ips, tables, leaving, hints, present })
     }
@@ -225,7 +226,7 @@ impl<'a> Part<'a> for Entry<'_, 'a> {
             Of::Table if routes.is_empty() && !present.of_link.iter().any(is_of_ip) => {
                 "no route of the interface".to_owned()
             }
-            Of::Route(route) if !kept_routes::has(&present.of_link, route) => {
+            Of::Route(route) if !route_changes::has(&present.of_link, route) => {
                 match route.gateways().first().filter(|_| route.dst.prefix_len() == 0) {
                     Some(gateway) => format!("no default route through {gateway}"),
                     None => format!("no route to {}", route.dst),
@@ -309,7 +310,7 @@ impl<'a> Part<'a> for LeftMain<'_, 'a> {
         let is_back = |route: &&RouteEntry| {
             let is_of_result = ips.iter().any(|ip| ip.address.trunc() == route.dst)
                 || result.routes.iter().any(|of| of.dst.trunc() == route.dst);
-            let is_hint = wishes.source_hints && hints::is_hint(route, ips);
+            let is_hint = wishes.source_hints && is_hint(route, ips);
             route.is_in_main() && is_of_result && !is_hint
         };
         ErrorList::of(
@@ -352,7 +353,7 @@ impl<'a> Part<'a> for Hint<'_, 'a> {
     fn compare(&self, _: Target<'a>) -> Result<()> {
         let Plan { present, ips, .. } = self.plan;
         let dst = self.route.dst;
-        let is_it = |route: &RouteEntry| route.dst == dst && hints::is_hint(route, ips);
+        let is_it = |route: &RouteEntry| route.dst == dst && is_hint(route, ips);
         match present.of_link.iter().any(is_it) {
             true => Ok(()),
             false => {

@@ -10,9 +10,9 @@
 
 mod parts;
 
-use serde::{Deserialize, Serialize};
-
 pub use self::parts::{check, repair};
+
+use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
 use crate::deadline::Deadline;
@@ -25,7 +25,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Found, Records, Site};
 use crate::steps::routing_table::{self, Used};
-use crate::steps::{addresses, kept_routes};
+use crate::steps::{addresses, route_changes};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
@@ -44,7 +44,7 @@ enum Joined {
     Member {
         vrf: u32,
         link: u32,
-        /// The [`kept_routes`] that were moved from the main table.
+        /// The [kept routes](route_changes::keep) that were moved from the main table.
         routes: Vec<String>,
     },
     /// The name of the VRF that is about to be created. The kernel takes no alias with a new link:
@@ -150,7 +150,7 @@ impl Port<'_> {
     /// What the record says once the interface is in the VRF.
     fn member_of(&self, vrf: Vrf) -> Joined {
         let moved = self.routes.iter().filter(|route| route.is_in_main());
-        let routes = kept_routes::keep(moved);
+        let routes = route_changes::keep(moved);
         Joined::Member { vrf: vrf.index, link: self.link.index, routes }
     }
 

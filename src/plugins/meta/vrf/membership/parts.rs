@@ -10,7 +10,7 @@ use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Inside};
 use crate::steps::route_changes::is_link_local;
-use crate::steps::{kept_routes, prev_result, routing_table};
+use crate::steps::{prev_result, route_changes, routing_table};
 
 /// Compares VRF, interface, addresses and routes with those that ADD made of the result.
 pub fn check(on: Target<'_>, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
@@ -52,7 +52,7 @@ pub fn repair(on: Target<'_>, wanted: &Wanted<'_>, repairs: &Repairs) -> Result<
 fn recorded_routes(at: &Attachment, link: &Link) -> Result<Vec<RouteEntry>> {
     match records().find::<Joined>(&at.key)? {
         Some(record) if record.is_of(at.netns()?)? => match record.kept {
-            Joined::Member { routes, .. } => Ok(kept_routes::read(&routes, link)),
+            Joined::Member { routes, .. } => Ok(route_changes::read(&routes, link)),
             Joined::Creating { .. } | Joined::Refused { .. } => Ok(vec![]),
         },
         _ => Ok(vec![]),
@@ -178,7 +178,7 @@ impl<'a> Part<'a> for InVrf<'_, 'a> {
             }
             Of::Up if vrf.is_down => Err(Error::check(format!("VRF {name:?} is down"))),
             Of::Route(route) if is_joined => {
-                match kept_routes::has(present.as_ref().map_err(Error::clone)?, route) {
+                match route_changes::has(present.as_ref().map_err(Error::clone)?, route) {
                     true => Ok(()),
                     false => Err(addresses::missing_route(route.dst, &route.gateways())),
                 }
