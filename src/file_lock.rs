@@ -224,19 +224,19 @@ impl Patience {
     }
 }
 
-/// Whether it is worth waiting for a lock: an operation waits for a stuck holder once, and its later
-/// attempts fail at once with the same error.
+/// An operation waits for a stuck holder of a lock once; its later attempts fail at once with the same
+/// error.
 #[derive(Debug, Default)]
-pub struct Hope(RefCell<Option<Error>>);
+pub struct StuckHolder(RefCell<Option<Error>>);
 
-impl Hope {
+impl StuckHolder {
     /// Fails with the error of the first wait if that was in vain.
-    pub fn require(&self) -> Result<()> {
+    pub fn fail_again(&self) -> Result<()> {
         self.0.borrow().clone().map_or(Ok(()), Err)
     }
 
     /// Records the error of an attempt, and returns it.
-    pub fn give_up(&self, error: Error) -> Error {
+    pub fn record(&self, error: Error) -> Error {
         if error.code == Code::TRY_AGAIN {
             self.0.borrow_mut().get_or_insert_with(|| error.clone()); // only the first one waited
         }
@@ -508,12 +508,12 @@ mod tests {
 
     #[test]
     fn a_wait_in_vain_is_not_repeated() {
-        let hope = Hope::default();
-        hope.give_up(Error::new(Code::IO, "no file"));
-        assert!(hope.require().is_ok());
-        hope.give_up(Error::new(Code::TRY_AGAIN, "first"));
-        hope.give_up(Error::new(Code::TRY_AGAIN, "second"));
-        assert_eq!(hope.require().unwrap_err().msg, "first");
+        let stuck_holder = StuckHolder::default();
+        stuck_holder.record(Error::new(Code::IO, "no file"));
+        assert!(stuck_holder.fail_again().is_ok());
+        stuck_holder.record(Error::new(Code::TRY_AGAIN, "first"));
+        stuck_holder.record(Error::new(Code::TRY_AGAIN, "second"));
+        assert_eq!(stuck_holder.fail_again().unwrap_err().msg, "first");
     }
 
     #[test]

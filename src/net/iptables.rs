@@ -21,7 +21,7 @@ use super::xtables_legacy;
 use crate::deadline::Clock;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
-use crate::file_lock::{self, Hope, Mode, Patience, Place};
+use crate::file_lock::{self, Mode, Patience, Place, StuckHolder};
 use crate::plain_file;
 use crate::timing::{self, Wait};
 
@@ -139,7 +139,7 @@ fn sorted_words(rule: &str) -> Vec<String> {
 pub struct Programs {
     /// When the wait for the lock ends.
     clock: Clock,
-    hope: Hope,
+    stuck_holder: StuckHolder,
     kept: RefCell<Option<Kept>>,
 }
 
@@ -269,13 +269,13 @@ impl Programs {
     /// kernel releases the lock when this process and the programs that it started have exited:
     /// such a program continues when this process is killed.
     fn lock(&self) -> Result<File> {
-        self.hope.require()?;
+        self.stuck_holder.fail_again()?;
         let lock = Path::new(LOCK);
         let not_locked = |e: io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
         let file = plain_file::open_or_create_private(lock).map_err(not_locked)?;
         let patience = Patience::of_operation(self.clock.deadline());
         let file = file_lock::take(file, lock, Mode::Exclusive, patience)
-            .map_err(|error| self.hope.give_up(error))?;
+            .map_err(|error| self.stuck_holder.record(error))?;
         let inheritable = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
         inheritable.map_err(|errno| not_locked(errno.into()))?;
         Ok(file)
@@ -382,7 +382,7 @@ impl Iptables<'_> {
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
-        self.programs.hope.require()?;
+        self.programs.stuck_holder.fail_again()?;
         let program = self.program(suffix)?;
         let output = timing::waiting(Wait::Programs, || output_of(&program, args, input));
         output.map_err(|e| {
@@ -424,7 +424,7 @@ impl Iptables<'_> {
         if let Some(holder) = lock.and_then(|lock| lock.holder()) {
             error = error.with_details(format_args!("{holder} has {XTABLES_LOCK}"));
         }
-        self.programs.hope.give_up(error)
+        self.programs.stuck_holder.record(error)
     }
 }
 

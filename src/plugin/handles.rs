@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::postponed::Postponed;
 use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::file_lock::Hope;
+use crate::file_lock::StuckHolder;
 use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
@@ -23,7 +23,7 @@ pub struct Handles {
     container: RefCell<Option<(String, Rc<Netns>)>>,
     nft: OnceCell<Option<Nft>>,
     iptables: Programs,
-    hope_of_undo: Hope,
+    stuck_holder_of_undo: StuckHolder,
     postponed: Postponed,
 }
 
@@ -43,7 +43,7 @@ impl Handles {
             container: RefCell::default(),
             nft: OnceCell::new(),
             iptables,
-            hope_of_undo: Hope::default(),
+            stuck_holder_of_undo: StuckHolder::default(),
             postponed: Postponed::default(),
         }
     }
@@ -137,8 +137,8 @@ impl Handles {
     }
 
     /// Whether undos of this operation may still wait for the lock that they take.
-    pub fn hope_of_undo(&self) -> &Hope {
-        &self.hope_of_undo
+    pub fn stuck_holder_of_undo(&self) -> &StuckHolder {
+        &self.stuck_holder_of_undo
     }
 
     /// The host's iptables programs.

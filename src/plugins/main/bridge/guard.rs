@@ -71,10 +71,10 @@ pub fn undo(
     is_used: impl Fn() -> Result<bool>,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let hope = handles.hope_of_undo();
-    hope.require()?;
+    let stuck_holder = handles.stuck_holder_of_undo();
+    stuck_holder.fail_again()?;
     let lock = lock(Mode::Exclusive, Patience::of_operation(handles.deadline()));
-    let _lock = lock.map_err(|error| hope.give_up(error))?;
+    let _lock = lock.map_err(|error| stuck_holder.record(error))?;
     for _ in 0..LOOKS {
         let begin = Instant::now();
         if is_used()? {
