@@ -5,7 +5,6 @@
 //! earlier attachments.
 
 mod conf;
-mod miimon;
 mod ports;
 mod returning;
 

@@ -6,7 +6,6 @@
 //! else. The operator creates the bridges.
 
 mod conf;
-mod flat_file;
 mod kept;
 mod member;
 pub mod ovsdb;
@@ -44,7 +43,7 @@ impl Plugin for Ovs {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let conf = &flat_file::completed(conf)?;
+        let conf = &conf::completed(conf)?;
         conf.bridge()?;
         let ipam = Ipam::find_unless_layer_two(cx)?;
         at.netns()?;
@@ -55,7 +54,7 @@ impl Plugin for Ovs {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let conf = &flat_file::completed(conf)?;
+        let conf = &conf::completed(conf)?;
         let database = &conf.connect(cx)?;
         let mut found = ErrorList::default();
         found.push(ipam::check_if_any(cx, at));
@@ -78,7 +77,7 @@ impl Plugin for Ovs {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let conf = &flat_file::completed(conf)?;
+        let conf = &conf::completed(conf)?;
         link_kind::require(cx, veth::KIND)?;
         let bridge = conf.bridge()?;
         let has_bridge = conf.connect(cx).and_then(|database| port::has_bridge(&database, bridge));
@@ -97,7 +96,7 @@ impl Plugin for Ovs {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let conf = &flat_file::completed(conf)?;
+        let conf = &conf::completed(conf)?;
         conf.bridge()?;
         let result = prev_result::require(cx)?;
         let inside = at.netlink()?.link(at.ifname())?;
@@ -122,7 +121,7 @@ impl Owned for Ports<'_> {
         let socket = kept.as_ref().and_then(|kept| kept.get("socket_file")?.as_str());
         let address = match socket.filter(|socket| !socket.is_empty()) {
             Some(socket) => Address::parse(socket)?,
-            None => flat_file::completed(self.0)?.address()?,
+            None => conf::completed(self.0)?.address()?,
         };
         let database = Database::connect(&address, cx.deadline())?;
         port::delete(&database, Wanted::Of(&at.key))?;
@@ -135,7 +134,7 @@ impl Owned for Ports<'_> {
 
     fn collect(&self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         let network = &cx.config.name;
-        let database = flat_file::completed(self.0)?.connect(cx)?;
+        let database = conf::completed(self.0)?.connect(cx)?;
         let mut errors = ErrorList::default();
         for port in port::find(&database, Wanted::OfNetwork(network))? {
             let Some(key) = port.key().filter(|key| valid.is_stale(network, key)) else { continue };
