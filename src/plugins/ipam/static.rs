@@ -2,6 +2,8 @@
 //!
 //! <https://www.cni.dev/plugins/current/ipam/static/>
 
+use std::net::IpAddr;
+
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
@@ -117,7 +119,7 @@ impl Plugin for Static {
                 Some(found) => match gateway.filter(|gateway| found.gateway != Some(*gateway)) {
                     None => continue,
                     Some(gateway) => {
-                        let found = found.gateway.map_or("none".to_owned(), |ip| ip.to_string());
+                        let found = or_none(found.gateway);
                         format!("the gateway is {found}, expected {gateway}")
                     }
                 },
@@ -148,6 +150,10 @@ impl Plugin for Static {
     fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
         Ok(())
     }
+}
+
+fn or_none(ip: Option<IpAddr>) -> String {
+    ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
 }
 
 /// Returns the addresses of the first source that has any: `runtimeConfig.ips`, `args.cni.ips`, and
