@@ -61,7 +61,7 @@ impl DeviceReturn<'_> {
             {
                 return Ok(());
             }
-            let device = bring(self.host, netns, &link, self.kept, self.identity)?;
+            let device = bring(self.host, netns, &link, device, self.identity)?;
             return self.kept.restore(self.host.netlink(), &device);
         }
         // The kernel returned it when the container's namespace was deleted, or a DEL that was killed

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::identity::{Identity, Links};
-use super::link_state::LinkState;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
@@ -49,12 +48,12 @@ pub(super) fn bring(
     host: &Links<'_>,
     netns: &Netns,
     link: &Link,
-    kept: &LinkState,
+    name: &str,
     identity: &Identity,
 ) -> Result<Link> {
     // The alias marks a device whose state is not restored yet.
-    let moved = move_out(host, netns, link, &Naming { name: &kept.device, alias: &kept.device })?;
-    match host.find(identity, &kept.device)? {
+    let moved = move_out(host, netns, link, &Naming { name, alias: name })?;
+    match host.find(identity, name)? {
         Some(device) if device.index == moved.index => Ok(device),
         _ => Err(send_back(host, netns, &moved)),
     }

@@ -1,18 +1,34 @@
 //! The bridge itself: it is created or found, and set up; a failed ADD restores or deletes it.
 
-use super::Member;
 use super::conf::Conf;
 use super::guard;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{BridgeSpec, Link, LinkChange, Netlink};
+use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
 use crate::steps::router_advertisements;
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "bridge";
 
+/// A container's interface and the bridge that it is, or will be, connected to.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    /// The call.
+    pub cx: &'a Context<'a>,
+    /// The configuration of the bridge and the port.
+    pub conf: &'a Conf,
+    /// The interface.
+    pub at: &'a Attachment,
+}
+
 impl<'a> Member<'a> {
+    /// The netlink socket of the host.
+    pub fn host(self) -> Result<&'a Netlink> {
+        self.cx.host()
+    }
+
     /// Finds the bridge or creates it, with this hardware address if any. An existing bridge keeps its
     /// MTU and its VLAN filtering.
     pub fn ensure_bridge(self, mac: Option<MacAddr>, rb: &mut Rollback<'a>) -> Result<Link> {

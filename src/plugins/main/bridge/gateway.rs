@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha512};
 
-use super::Member;
 use super::conf::Conf;
+use super::creation::Member;
 use super::parts::require_up;
 use super::{guard, port, vlan};
 use crate::cni::attachment::hex;

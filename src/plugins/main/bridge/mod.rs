@@ -17,13 +17,13 @@ pub use self::conf::Conf;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use self::creation::{KIND, require_bridge};
+use self::creation::{KIND, Member, require_bridge};
 use self::parts::Seen;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, Netlink, Watch};
+use crate::net::netlink::{Link, Watch};
 use crate::plugin::owned::{self, Owned, Removal};
 use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
@@ -216,23 +216,5 @@ impl<'a> Member<'a> {
             all.extend(self.host()?.find_link(&name)?.iter().map(interface::on_host));
         }
         Ok(all)
-    }
-}
-
-/// A container's interface and the bridge that it is, or will be, connected to.
-#[derive(Clone, Copy)]
-pub struct Member<'a> {
-    /// The call.
-    pub cx: &'a Context<'a>,
-    /// The configuration of the bridge and the port.
-    pub conf: &'a Conf,
-    /// The interface.
-    pub at: &'a Attachment,
-}
-
-impl<'a> Member<'a> {
-    /// The netlink socket of the host.
-    pub fn host(self) -> Result<&'a Netlink> {
-        self.cx.host()
     }
 }

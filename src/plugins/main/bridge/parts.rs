@@ -2,8 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::Member;
-use super::creation::{self, KIND};
+use super::creation::{self, KIND, Member};
 use super::{gateway, guard, port};
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Error, Result};

@@ -1,7 +1,7 @@
 //! A link as a port of the bridge.
 
-use super::Member;
 use super::conf::Conf;
+use super::creation::Member;
 use super::vlan;
 use crate::error::{Aspect, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};

@@ -1,16 +1,18 @@
 //! The connection: one request, and the answer to it.
 
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::socket::UnixAddr;
 
-use super::Address;
 use super::values::Values;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
+use crate::error::{Error, Result};
 use crate::sys::local_stream::LocalStream;
 
 /// The timeout of connecting, and of a whole request with its answer.
@@ -107,4 +109,52 @@ fn sorted(message: Value) -> Message {
 /// The error for bytes that are no answer of OVSDB.
 pub fn malformed(problem: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no answer of OVSDB: {}", problem.into()))
+}
+
+/// The port that IANA has assigned to OVSDB.
+const PORT: u16 = 6640;
+/// The forms of an address.
+const FORMS: &str = "unix:PATH or tcp:IP:PORT";
+
+/// An address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+impl Address {
+    /// Parses `unix:PATH`, `tcp:IP:PORT` or an absolute path; IPv6 stands in brackets.
+    pub fn parse(text: &str) -> Result<Address> {
+        if text.starts_with("ssl:") {
+            return Err(Error::config("socket_file", "this client has no TLS").expecting(FORMS));
+        }
+        let address = match text.strip_prefix("tcp:") {
+            Some(place) => {
+                let bare = place.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+                let of_bare = bare.map(|ip| SocketAddr::new(ip, PORT));
+                place.parse().or(of_bare).ok().map(Address::Tcp)
+            }
+            None => {
+                let path = text.strip_prefix("unix:").unwrap_or(text);
+                let is_path = path.starts_with('/') && !path.contains('\0');
+                is_path.then(|| Address::Unix(path.into()))
+            }
+        };
+        address.ok_or_else(|| {
+            let problem = format_args!("{text:?} is no address of OVSDB");
+            Error::config("socket_file", problem).expecting(FORMS)
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
 }
