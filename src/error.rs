@@ -443,6 +443,11 @@ impl ErrorList {
         result.map_err(|error| self.0.push(error)).ok()
     }
 
+    /// Records a failure.
+    pub fn add(&mut self, error: Error) {
+        self.0.push(error);
+    }
+
     /// Success, or one error that reports everything: the first error's code and message, the
     /// others in the details. Identical consecutive errors appear once. The result keeps the errno
     /// of each: a permanent first error does not hide a temporary one behind it, and "not found"

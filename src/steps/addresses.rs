@@ -361,19 +361,19 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     let mut found = ErrorList::default();
     if !link.up {
         let error = Error::check(format!("Interface {} is down", link.name));
-        found.push::<()>(Err(error.about(&Aspect::Interface)));
+        found.add(error.about(&Aspect::Interface));
     }
     // An address that names no interface is of this one.
     let is_own = |ip: &&IpConfig| ip.interface.is_none_or(|of| of == index as i64);
     for wanted in result.ips.iter().filter(is_own).map(|ip| ip.address) {
         match present.iter().find(|address| address.net == wanted) {
             Some(address) if address.dad_failed => {
-                found.push::<()>(Err(duplicate(Code::CHECK_FAILED, link, wanted)));
+                found.add(duplicate(Code::CHECK_FAILED, link, wanted));
             }
             Some(_) => (),
             None => {
                 let what = format!("Failed to match addr {wanted} on interface {}", link.name);
-                found.push::<()>(Err(Error::check(what).about(&Aspect::Address(wanted))));
+                found.add(Error::check(what).about(&Aspect::Address(wanted)));
             }
         }
     }

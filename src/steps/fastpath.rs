@@ -189,7 +189,7 @@ impl<'a> Part<'a> for Path {
         let mut found = ErrorList::default();
         found.push(LAYOUT.on(nft).verify());
         for element in LAYOUT.on(nft).of(&nft_owner::of(&at.key)).missing(&self.elements())? {
-            found.push::<()>(Err(Error::check(format!("no element in set {:?}", element.set))));
+            found.add(Error::check(format!("no element in set {:?}", element.set)));
         }
         // Without the table the kernel lists no flowtable.
         found.push(verify_links(cx, nft, self));

@@ -100,7 +100,7 @@ pub fn verify_link(
     if !mac.is_empty() && !mac.eq_ignore_ascii_case(&found_mac) {
         let problem =
             format!("Interface {} Mac {mac} doesn't match container Mac: {found_mac}", link.name);
-        found.push::<()>(Err(Error::check(problem)));
+        found.add(Error::check(problem));
     }
     Some(link)
 }

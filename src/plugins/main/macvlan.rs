@@ -142,9 +142,9 @@ impl Conf {
         let Some(LinkKind::Macvlan { mode, broadcast_queue }) = link.detail else { return Ok(()) };
         let mut found = ErrorList::default();
         let mut differs = |what: &str, value: String, expected: String| {
-            found.push::<()>(Err(Error::check(format!(
+            found.add(Error::check(format!(
                 "container macvlan {what} {value} does not match expected value: {expected}"
-            ))));
+            )));
         };
         let length = self.bcqueuelen;
         if mode != self.mode {
@@ -157,7 +157,7 @@ impl Conf {
             None if length != 0 => {
                 let problem = format!("this kernel has no bcqueuelen, expected {length}");
                 let error = Error::check(problem).with_details("Linux has it since 5.11");
-                found.push::<()>(Err(error));
+                found.add(error);
             }
             _ => (),
         }

@@ -144,13 +144,13 @@ impl Conf {
                 && id != self.id()
             {
                 let problem = format!("interface {name:?} has VLAN {id}, expected {wanted}");
-                found.push::<()>(Err(Error::check(problem)));
+                found.add(Error::check(problem));
             }
             if self.mtu != 0 && i64::from(mtu) != self.mtu {
-                found.push::<()>(Err(Error::check(format!(
+                found.add(Error::check(format!(
                     "Error: Tuning configured MTU of {name} is {}, current value is {mtu}",
                     self.mtu
-                ))));
+                )));
             }
             found.push(self.lower_link().verify(on.cx, on.at, link));
             found.push(self.accept_ra.compare(on));

@@ -110,11 +110,11 @@ fn compare(on: Target<'_>, conf: &Conf) -> Result<()> {
             && detail.mode != conf.mode()
         {
             let problem = format!("bonding mode {}, expected {}", detail.mode, conf.mode());
-            found.push::<()>(Err(Error::check(format!("interface {name:?} has {problem}"))));
+            found.add(Error::check(format!("interface {name:?} has {problem}")));
         }
         if let Some(mtu) = conf.mtu().filter(|mtu| *mtu != bond.mtu) {
             let problem = format!("MTU {}, expected {mtu}", bond.mtu);
-            found.push::<()>(Err(Error::check(format!("interface {name:?} has {problem}"))));
+            found.add(Error::check(format!("interface {name:?} has {problem}")));
         }
         if let Some(ports) = found.push(on.at.netlink().and_then(|netlink| netlink.ports(bond))) {
             let is_port = |name: &&str| {
@@ -123,7 +123,7 @@ fn compare(on: Target<'_>, conf: &Conf) -> Result<()> {
             };
             for link in conf.names().filter(|name| !is_port(name)) {
                 let problem = format!("link {link:?} is not a port of {name:?}");
-                found.push::<()>(Err(Error::check(problem)));
+                found.add(Error::check(problem));
             }
         }
         found.push(conf.accept_ra.compare(on));

@@ -257,7 +257,7 @@ pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Re
     let wanted = conf.vlans();
     if port.vlans != wanted {
         let what = format!("port {name:?} has {}, expected {wanted}", port.vlans);
-        found.push::<()>(Err(Error::check(what)));
+        found.add(Error::check(what));
     }
     let error = match rows(interfaces)?.first() {
         Some(row) => column(row, "error").and_then(datum::text),
@@ -265,7 +265,7 @@ pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Re
     };
     if let Some(error) = found.push(error).flatten().filter(|error| !error.is_empty()) {
         let what = format!("Open vSwitch has an error of port {name:?}: {error}");
-        found.push::<()>(Err(Error::check(what)));
+        found.add(Error::check(what));
     }
     found.finish()
 }

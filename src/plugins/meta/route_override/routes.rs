@@ -133,13 +133,13 @@ pub fn verify(at: &Attachment, wishes: &Wishes, result: &AddResult) -> Result<()
             if !is_any(added, route) && !is_listed(route) {
                 let via: String = route.gateways().iter().map(|ip| format!(" via {ip}")).collect();
                 let problem = format!("route is not removed: {}{via}", route.dst);
-                found.push::<()>(Err(Error::check(problem)));
+                found.add(Error::check(problem));
             }
         }
         for route in lost(&present, added) {
             let via: String = route.gateways().map(|ip| format!(" via {ip}")).collect();
             let problem = format!("route is not as it was added: {}{via}", route.dst);
-            found.push::<()>(Err(Error::check(problem).about(&Aspect::Route(route.dst))));
+            found.add(Error::check(problem).about(&Aspect::Route(route.dst)));
         }
     }
     found.push(addresses::verify_routes(container, &result.routes));
