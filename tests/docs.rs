@@ -18,12 +18,7 @@
 //! `ip link add` creates it. Such pages have separate tests, which skip where the kernel lacks the
 //! link; the virtual machine runs them then. `needs program dnsmasq` is a program of the host.
 
-mod diagrams;
-mod evidence;
-mod figures;
-mod named_tests;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -34,15 +29,12 @@ use std::process::Stdio;
 use cni_multi::registry::PLUGINS;
 use serde_json::{Value, json};
 
-use self::evidence::Table;
-use self::named_tests::{is_test, packages_script};
 use crate::support::attachment::{has_programs, skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::case;
 use crate::support::limit;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
-use crate::support::subject;
 
 /// The chapters of a plugin's page, in order.
 const CHAPTERS: [&str; 9] = [
@@ -65,7 +57,7 @@ pub struct Page {
 
 /// A fenced block.
 pub struct Block {
-    info: String,
+    pub info: String,
     pub text: String,
     pub line: usize,
 }
@@ -138,7 +130,7 @@ impl Page {
     }
 
     /// The text without its fenced blocks.
-    fn prose(&self) -> String {
+    pub fn prose(&self) -> String {
         let mut inside = false;
         let mut outside = |line: &&str| {
             let fence = line.trim_start().starts_with("```");
@@ -294,19 +286,6 @@ fn the_readme_lists_the_plugins_that_the_binary_lists() {
 }
 
 #[test]
-fn the_readme_begins_with_two_commands_that_are_there() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let first = &Page::read("README.md").blocks()[0];
-    let commands: Vec<&str> = first.text.lines().collect();
-    assert_eq!(commands, ["./install.sh --demo", "./tests/run"]);
-    assert!(first.line < 12, "they are on the first screen, not in line {}", first.line);
-    for command in commands {
-        let file = root().join(command.split(' ').next().unwrap());
-        assert_ne!(fs::metadata(file).unwrap().permissions().mode() & 0o111, 0, "{command}");
-    }
-}
-
-#[test]
 fn a_page_of_a_plugin_has_all_chapters() {
     for [name, _, about] in plugins() {
         let page = Page::of_plugin(&name);
@@ -324,119 +303,6 @@ fn a_page_of_a_plugin_has_all_chapters() {
         assert_eq!(found, expected, "{}", page.path);
         assert!(!about.is_empty());
     }
-}
-
-/// Every plugin was swept, and no sweep left anything.
-#[test]
-fn the_table_of_kills_names_every_plugin() {
-    let kills = Table::read("kills").rows;
-    for [name, ..] in plugins() {
-        for operation in ["ADD", "DEL"] {
-            // A row of an IPAM plugin may be part of another plugin's row.
-            let is_swept = |row: &Vec<String>| {
-                row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name)
-            };
-            assert!(
-                kills.iter().any(is_swept),
-                "docs/evidence/kills.csv has no row of {name} {operation}"
-            );
-        }
-    }
-    assert!(kills.iter().all(|row| row[4] == "0"), "{kills:?}");
-}
-
-/// `tests/faults/run` replaces rows in place.
-#[test]
-fn the_tables_of_sweeps_have_the_order_of_the_subjects() {
-    let subjects = subject::all();
-    for name in ["kills", "errors"] {
-        let subjects = subjects.iter().map(|subject| subject.name);
-        let expected: Vec<&str> =
-            subjects.chain(["macvlan with dhcp", "dhcp daemon", "ipam daemon"]).collect();
-        let rows = Table::read(name).rows;
-        let mut networks: Vec<&str> = vec![];
-        for row in &rows {
-            if !networks.contains(&row[0].as_str()) {
-                networks.push(&row[0]);
-            }
-        }
-        assert_eq!(networks, expected, "{name}");
-    }
-}
-
-#[test]
-fn commands_say_which_test_runs_them_or_that_none_does() {
-    let mut taken_from_pages: BTreeMap<String, usize> = BTreeMap::new();
-    for page in Page::all() {
-        for block in page.blocks().iter().filter(|block| block.info.starts_with("sh")) {
-            let place = format!("{}:{}: {}", page.path, block.line, block.info);
-            let Some(test) = block.info.strip_prefix("sh run by ") else {
-                assert_eq!(block.info, "sh not run here", "{place}");
-                continue;
-            };
-            assert!(is_test(test), "{place}: there is no such test");
-            if let Some(name) = test.strip_prefix("packages::") {
-                *taken_from_pages.entry(name.to_owned()).or_default() += 1;
-            }
-        }
-    }
-    assert!(taken_from_pages.len() > 4, "{taken_from_pages:?}");
-    let script = packages_script();
-    for (name, blocks) in taken_from_pages {
-        let body = script
-            .split(&format!("\ntest_{name}() {{\n"))
-            .nth(1)
-            .unwrap()
-            .split("\n}\n")
-            .next()
-            .unwrap();
-        assert_eq!(
-            body.matches("_types ").count(),
-            blocks,
-            "tests/packages does not run each block of {name} once"
-        );
-    }
-}
-
-#[test]
-fn every_json_block_parses() {
-    for page in Page::all() {
-        for block in page.blocks().iter().filter(|block| block.info.starts_with("json")) {
-            if let Err(e) = serde_json::from_str::<Value>(&block.text) {
-                panic!("{}:{}: {e}", page.path, block.line);
-            }
-        }
-    }
-}
-
-#[test]
-fn the_versions_are_those_of_the_code() {
-    let readme = Page::read("README.md").text;
-    let spoken = cni_multi::cni::version::ALL.join(", ");
-    assert!(
-        readme.contains(&spoken),
-        "README has other versions of the specification than {spoken}"
-    );
-    assert!(
-        readme.contains(&cni_multi::runner::plugin_version()),
-        "README has another version of the plugins"
-    );
-    for page in Page::all() {
-        for rest in page.text.split("+cni-multi.").skip(1) {
-            let own = env!("CARGO_PKG_VERSION");
-            assert!(
-                rest.starts_with(own),
-                "{}: a version of cni-multi that is not {own}",
-                page.path
-            );
-        }
-    }
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let rust = manifest.split("rust-version = \"").nth(1).unwrap().split('"').next().unwrap();
-    assert!(
-        Page::read("CONTRIBUTING.md").text.contains(&format!("Rust {rust}")),
-        "CONTRIBUTING wants another Rust"
-    );
 }
 
 /// The comment of a code is the cause, an empty line, and what to do.

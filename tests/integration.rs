@@ -11,7 +11,6 @@ mod doctor;
 mod example;
 mod faults;
 mod gc;
-mod guard;
 mod hostile;
 mod hostile_host;
 mod install;

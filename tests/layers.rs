@@ -8,9 +8,6 @@ use std::path::{Path, PathBuf};
 use cni_multi::registry::PLUGINS;
 
 mod circles;
-mod doc_examples;
-mod error_texts;
-mod test_names;
 
 /// From the bottom up. Layers on one line do not know each other.
 const LAYERS: [&[&str]; 13] = [

@@ -63,19 +63,6 @@ fn a_wrong_word_is_answered_with_the_probable_one() {
     }
 }
 
-#[test]
-fn second_names_are_the_same_command() {
-    let dir = Scratch::new();
-    let same = |one: &[&str], other: &[&str]| {
-        let [one, other] = [one, other].map(run);
-        assert_eq!(one, other);
-    };
-    same(&["ls"], &["list"]);
-    same(&["net", "ls", "--conf-dir", dir.text()], &["net", "list", "--conf-dir", dir.text()]);
-    let rest = ["none", "blue", "--conf-dir", dir.text()];
-    same(&[&["net", "rm"][..], &rest].concat(), &[&["net", "del"][..], &rest].concat());
-}
-
 /// The keys of a plugin are those of its schema, by the plugin's name and as an argument.
 #[test]
 fn help_of_a_plugin_has_its_keys() {
@@ -95,15 +82,6 @@ fn help_of_a_plugin_has_its_keys() {
         assert!(by_argument.lines().any(is_row), "{key}: {by_argument}");
     }
     assert!(text(run(&["loopback", "--help"])).contains("no keys of its own"));
-}
-
-#[test]
-fn the_long_list_is_a_table() {
-    let text = String::from_utf8(run(&["list", "--long"]).stdout).unwrap();
-    let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("PLUGIN          GROUP  PURPOSE"));
-    assert!(lines.next().unwrap().starts_with("bridge          main   "), "{text}");
-    assert_eq!(lines.count() + 1, cni_multi::registry::PLUGINS.len());
 }
 
 /// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
@@ -150,74 +128,6 @@ fn output_on_a_terminal_ends_with_a_newline() {
     assert!(lab.host.sh(&add).ends_with('}'));
     let text = lab.host.sh(&format!("script -qec '{add}' /dev/null"));
     assert!(text.ends_with("}\r\n"), "{text:?}");
-}
-
-/// A word with its last two letters in the other order, or without its last letter if those are
-/// the same.
-fn misspelt(word: &str) -> String {
-    let (start, end) = word.split_at(word.len() - 2);
-    let swapped: String = end.chars().rev().collect();
-    if swapped == end { word[..word.len() - 1].to_owned() } else { [start, &swapped].concat() }
-}
-
-/// A mistake in the command line is answered in words, on stderr, with the word that was meant.
-#[track_caller]
-fn assert_suggests(path: &[String], wrong: &[&str], meant: &str) {
-    let words: Vec<&str> = path.iter().map(String::as_str).chain(wrong.iter().copied()).collect();
-    let output = run(&words);
-    let text = stderr(&output);
-    // The original of cnitool has 1 for every failure.
-    let status = if words[0] == "cnitool" { 1 } else { 2 };
-    assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
-    assert!(output.stdout.is_empty(), "{words:?}: {output:?}");
-    assert!(text.contains(&format!("'{meant}'")), "{words:?}: {text}");
-    assert!(text.ends_with('\n') && !text.contains("\"code\""), "{words:?}: {text}");
-    assert!(!text.contains('\u{1b}'), "{words:?}: {text:?}");
-}
-
-/// Every subcommand, option and listed value below a command, misspelt; returns their number. The
-/// daemon of dhcp has the reference's own options, without dashes in pairs.
-fn assert_suggestions_below(command: &clap::Command, path: &[String]) -> usize {
-    let mut count = 0;
-    if path == ["dhcp", "daemon"] {
-        return count;
-    }
-    for sub in command.get_subcommands().filter(|_| !path.is_empty()) {
-        assert_suggests(path, &[&misspelt(sub.get_name())], sub.get_name());
-        count += 1;
-    }
-    for option in command.get_arguments().filter_map(|arg| arg.get_long()) {
-        let wrong = ["--", &misspelt(option)].concat();
-        assert_suggests(path, &[&wrong], &["--", option].concat());
-        count += 1;
-    }
-    for arg in command.get_arguments() {
-        let values = arg.get_possible_values();
-        let is_listed = arg.get_action().takes_values() && !values.is_empty();
-        for value in values.iter().filter(|_| is_listed) {
-            let wrong = misspelt(value.get_name());
-            let words: Vec<String> = arg
-                .get_long()
-                .map(|long| ["--", long].concat())
-                .into_iter()
-                .chain([wrong])
-                .collect();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            assert_suggests(path, &words, value.get_name());
-            count += 1;
-        }
-    }
-    for sub in command.get_subcommands() {
-        let path = [path, &[sub.get_name().to_owned()]].concat();
-        count += assert_suggestions_below(sub, &path);
-    }
-    count
-}
-
-#[test]
-fn every_misspelt_word_of_every_command_is_suggested() {
-    let count = assert_suggestions_below(&cni_multi::cli::commands(), &[]);
-    assert!(count > 90, "{count}");
 }
 
 #[test]

@@ -4,10 +4,9 @@
 mod machine;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::process::{Command, Output};
 
 use self::machine::{Machine, write_rustc};
 use crate::install::place::write_script;
@@ -81,19 +80,6 @@ fn without_a_package_manager_the_programs_are_named() {
              First install: curl, a C compiler (cc) with a static C library\nThen type: {RUSTUP}\n"
         ),
     );
-}
-
-#[test]
-fn the_page_has_what_is_printed_and_asked_for() {
-    let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
-    let (_, block) = page.split_once("```text\nThis machine lacks").unwrap();
-    let (block, _) = block.split_once("```").unwrap();
-    let machine = Machine::new("apt-get").without(&["cargo", "rustc", "cc"]);
-    machine.refuses(&DEMO, &format!("This machine lacks{block}"));
-    for (manager, _, packages) in MANAGERS {
-        let compiler = &packages[packages.find("gcc").unwrap()..];
-        assert!(page.contains(&format!(": {manager} | `{compiler}` |")), "{manager} {compiler}");
-    }
 }
 
 #[test]
@@ -183,29 +169,6 @@ fn cargo_is_found_in_rustups_places() {
 }
 
 #[test]
-fn rustups_cargo_goes_before_an_old_one_of_the_distribution() {
-    let machine = Machine::new("apt-get");
-    write_rustc(&machine.tools, "1.63.0");
-    machine.add_cargo(&machine.home.join(".cargo/bin"));
-    assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
-}
-
-#[test]
-fn without_home_the_users_entry_has_the_directory() {
-    let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
-    machine.add_cargo(&machine.home.join(".cargo/bin"));
-    let home = machine.home.display();
-    machine.fake(
-        "getent",
-        &format!("[ \"$*\" = 'passwd root' ] && echo 'root:x:0:0:r:{home}:/bin/sh'"),
-    );
-    for shell in ["/bin/dash", "/bin/bash"] {
-        let output = machine.command(shell).args(BUILD).env_remove("HOME").output().unwrap();
-        assert_builds(&machine, &output);
-    }
-}
-
-#[test]
 fn too_little_room_is_reported_with_the_place() {
     let machine = Machine::new("apt-get");
     machine.fake("df", "echo header; echo '/dev/a b 9000000 1 102400 99% /mnt/a 7% b'");
@@ -280,22 +243,6 @@ fn beside_read_only(machine: &Machine, line: &[&str], target: &Path) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-#[test]
-fn a_target_directory_of_another_user_is_named() {
-    let machine = Machine::new("apt-get");
-    let place = read_only(&machine);
-    let said = beside_read_only(&machine, &["--build"], &place.join("target"));
-    let place = place.display();
-    assert_eq!(
-        said,
-        format!(
-            "This machine lacks: write permission for user root in {place}\n\
-             Set CARGO_TARGET_DIR to a directory of your own, or have root type: \
-             chown -R root '{place}'.\n"
-        )
-    );
-}
-
 // --- installing ---
 
 /// apt and rustup that do what they are asked for, into the directories of this machine.
@@ -355,15 +302,6 @@ fn yes_installs_nothing_by_other_managers_or_users() {
     assert_eq!((output.status.code(), log_of(&machine).as_str()), (Some(1), ""));
 }
 
-#[test]
-fn what_cannot_be_installed_is_reported_again() {
-    let machine = Machine::new("apt-get").without(&["cc"]);
-    machine.fake("apt-get", "echo 'E: no network' >&2; exit 100");
-    let said = "This machine lacks: a C compiler\n\
-        First type: apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev\n";
-    machine.refuses(&["install.sh", "--build", "--yes"], &format!("{said}E: no network\n{said}"));
-}
-
 /// Types an answer on a terminal of its own, by script(1).
 fn typed(machine: &Machine, answer: &str) -> Output {
     let mut shell = machine.command("/bin/sh");
@@ -419,26 +357,6 @@ fn with_sudo_the_users_cargo_builds_as_that_user() {
     assert!(!machine.home.join(".cargo").exists());
 }
 
-#[test]
-fn with_sudo_the_line_is_for_the_users_shell() {
-    let machine = called_by_sudo().without(&["cc"]);
-    let output = machine.command("/bin/dash").args(BUILD).env("SUDO_USER", "bob").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    let line =
-        "sudo apt-get update && sudo apt-get install -y --no-install-recommends gcc libc6-dev";
-    assert_eq!(said, format!("This machine lacks: a C compiler\nFirst type: {line}\n"));
-}
-
-#[test]
-fn tests_with_sudo_are_sent_back_to_the_user() {
-    let machine = called_by_sudo();
-    let mut command = machine.command("/bin/bash");
-    let output = command.args(["tests/run"]).env("SUDO_USER", "bob").output().unwrap();
-    let said = "This machine lacks: cargo for root: only bob has it\nRun the command again without sudo.\n";
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
-    assert_eq!(output.status.code(), Some(1));
-}
-
 // --- the demonstration's build ---
 
 #[test]
@@ -449,26 +367,6 @@ fn the_demo_has_a_build_of_its_own_by_the_user_with_cargo() {
         assert!(machine.built_demo().exists(), "{output:?}");
         assert!(!machine.built().exists(), "{output:?}");
     }
-}
-
-/// cargo prints nothing while it compiles the last crate.
-#[test]
-fn the_build_of_the_demo_is_never_silent_for_ten_seconds() {
-    let machine = Machine::new("apt-get");
-    machine.link("sleep");
-    machine.fake("cargo", "[ $1 != build ] || { sleep 10; exit 1; }");
-    let mut command = machine.command("/bin/dash");
-    let mut demo = command.args(DEMO).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    let lines = BufReader::new(demo.stderr.take().unwrap()).lines();
-    let said: Vec<(u64, String)> =
-        lines.map(|line| (began.elapsed().as_secs(), line.unwrap())).collect();
-    assert!(!demo.wait().unwrap().success());
-    let begins = |at: usize, text: &str| said[at].1.starts_with(text);
-    assert!(begins(0, "Building cni-multi") && said[0].0 <= 2, "{said:?}");
-    assert!(begins(1, "  8 s: compiling") && said[1].0 <= 10, "{said:?}");
-    assert!(begins(2, "install.sh: cargo could not build"), "{said:?}");
-    assert!(said[2].0 <= 14, "the pipe was kept open: {said:?}");
 }
 
 // --- namespaces ---
@@ -487,23 +385,6 @@ fn demo_after(machine: &Machine, prepare: &str) -> String {
 }
 
 const WITH_FAKES: &str = "env PATH=\"$FAKES\"";
-
-#[test]
-fn a_container_without_sys_admin_is_recognized() {
-    let said = "This machine lacks: namespaces for user root: it lacks CAP_SYS_ADMIN, \
-        as in most containers\n\
-        Start the container with --privileged, or run the command on the host.\n";
-    let machine = Machine::new("apt-get").without(&["unshare"]);
-    let offer = format!(
-        "{said}Or put unshare -U -r before the command: in a user namespace of its own it may create them.\n"
-    );
-    let drop = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-    assert_eq!(demo_after(&machine, &format!("{drop} {WITH_FAKES}")), said);
-    let told = demo_after(&machine, drop);
-    let tried = format!("{drop} unshare -U -r -n -m -p -f true");
-    let allows = Command::new("sh").args(["-c", &tried]).status().unwrap().success();
-    assert_eq!(told, if allows { offer } else { said.to_owned() });
-}
 
 #[test]
 fn a_limit_of_namespaces_is_named_with_the_sysctl() {
@@ -543,23 +424,4 @@ fn switches_of_debian_and_ubuntu_are_named() {
             )
         );
     }
-}
-
-#[test]
-fn another_refusal_of_the_kernel_is_quoted() {
-    let machine = Machine::new("apt-get").of_user();
-    machine.fake("unshare", "echo 'unshare: not today' >&2; exit 1");
-    // The filter of this process is that of the script as well.
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let expected = if status.contains("Seccomp:\t2") {
-        "a seccomp filter forbids them, as in most containers\n\
-         Start the container with --privileged, or run the command on the host.\n"
-    } else {
-        "the kernel refuses them (unshare: not today)\n\
-         Run the command as another user, or outside of this container or chroot.\n"
-    };
-    assert_eq!(
-        demo_after(&machine, WITH_FAKES),
-        format!("This machine lacks: namespaces for user bob: {expected}")
-    );
 }

@@ -93,33 +93,6 @@ fn help_is_the_comment_that_a_script_begins_with() {
     }
 }
 
-/// The options at the beginnings of lines of the help.
-fn options_of(script: &str) -> Vec<String> {
-    let help = String::from_utf8(call(script, "--help").stdout).unwrap();
-    let words = help.lines().filter_map(|line| {
-        let line = line.strip_prefix("  ")?.trim_start();
-        let call = [format!("./{script} "), format!("{script} ")];
-        let line = call.iter().find_map(|call| line.strip_prefix(call)).unwrap_or(line);
-        line.split_whitespace().next().filter(|word| word.starts_with("--"))
-    });
-    words.map(str::to_owned).collect()
-}
-
-/// A script that takes an option and does not offer it would list options twice.
-#[test]
-fn every_option_of_the_help_is_offered() {
-    let mut count = 0;
-    for script in scripts() {
-        for option in options_of(&script) {
-            let typo = format!("{}zz", &option[..option.len() - 1]);
-            let expected = format!("is not an option; did you mean {option}?");
-            assert_refused(&script, &typo, &expected);
-            count += 1;
-        }
-    }
-    assert!(count > 18, "{count} options");
-}
-
 #[test]
 fn a_mistyped_word_is_answered_with_the_nearest() {
     for (script, word, expected) in [

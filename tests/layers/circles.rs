@@ -196,19 +196,3 @@ fn circles_are_found() {
         assert_eq!(circle_of(files).as_deref(), Some(expected), "{files:?}");
     }
 }
-
-#[test]
-fn what_is_no_circle_is_none() {
-    let cases: [&[(&str, &str)]; 4] = [
-        &[("x.rs", "use super::y::Y;"), ("y.rs", "use crate::c::x::X;"), ("z.rs", "use super::x;")],
-        &[("mod.rs", "mod x; use super::Outer; use self::x::X;"), ("x.rs", "use crate::a::Outer;")],
-        &[("x/mod.rs", "mod z; use self::z::Z;"), ("x/z.rs", "use super::Own;")],
-        &[
-            ("x.rs", "// super::y\nuse crate::d;"),
-            ("y.rs", "use super::x;\n#[cfg(test)]\nmod tests {\n    use super::*;\n}"),
-        ],
-    ];
-    for files in cases {
-        assert_eq!(circle_of(files), None, "{files:?}");
-    }
-}
