@@ -14,9 +14,9 @@ use crate::support::traffic::assert_pings;
 
 /// As `differs`, where the kernel can limit rates.
 fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
-    observe: impl Fn(&Lab) -> T,
     ours: T,
     reference: T,
+    observe: impl Fn(&Lab) -> T,
 ) {
     assert_ne!(ours, reference, "no difference is claimed");
     let case = |expected: &T, lab: &Lab| {
@@ -33,7 +33,7 @@ fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
 #[test]
 fn a_default_burst_does_not_suspend_the_limit() {
     let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
-    let observe = |lab: &Lab| {
+    limits_differ(false, true, |lab| {
         let chain = lab.chain(
             &bandwidth::network(),
             &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})),
@@ -42,27 +42,25 @@ fn a_default_burst_does_not_suspend_the_limit() {
         let seconds =
             crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 1);
         seconds[0] > 3 * bandwidth::RATE
-    };
-    limits_differ(observe, false, true);
+    });
 }
 
 /// The kernel drops packets that are larger than the bucket.
 #[test]
 fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
-    let observe = |lab: &Lab| {
+    limits_differ(true, false, |lab| {
         let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80});
         let chain = lab.chain(&bandwidth::network(), &bandwidth(limits));
         assert_pings(&lab.host, &chain.ips()[0]);
         chain.add();
         lab.host.try_sh(&format!("ping -n -q -c3 -i0.2 -W1 {}", chain.ips()[0])).status.success()
-    };
-    limits_differ(observe, true, false);
+    });
 }
 
 /// The reference names the ifb by network and container, so two interfaces collide.
 #[test]
 fn two_interfaces_of_a_container_can_be_limited() {
-    let observe = |lab: &Lab| {
+    limits_differ(OK, FAILED, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         chain.add();
         let address = json!([{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}]);
@@ -70,62 +68,57 @@ fn two_interfaces_of_a_container_can_be_limited() {
         let second = lab.attach(&chain.container, &network).ifname("eth1");
         let prev_result = second.add();
         chain.clone().ifname("eth1").conf(json!({"prevResult": prev_result})).try_add().status
-    };
-    limits_differ(observe, OK, FAILED);
+    });
 }
 
 /// An existing ingress qdisc makes the last step of ADD fail. The reference leaves the queues and
 /// the ifb.
 #[test]
 fn an_add_of_limits_that_fails_leaves_nothing() {
-    let observe = |lab: &Lab| {
+    limits_differ(true, false, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         lab.host.sh(&format!("tc qdisc add dev {} ingress", host_end(&chain)));
         let before = Watch::start(lab, &[]);
         assert_eq!(chain.try_add().status, FAILED);
         before.changes_now().is_empty()
-    };
-    limits_differ(observe, true, false);
+    });
 }
 
 /// The reference leaves the qdiscs on the host's end until that link is deleted.
 #[test]
 fn del_takes_the_limits_off_the_host_s_end() {
-    let observe = |lab: &Lab| {
+    limits_differ(true, false, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         let before = Watch::start(lab, &[]);
         chain.add();
         chain.del();
         before.changes().is_empty()
-    };
-    limits_differ(observe, true, false);
+    });
 }
 
 /// Without limits and prevResult the reference dereferences a nil pointer: Go's exit status 2.
 #[test]
 fn no_prev_result_is_no_crash_of_bandwidth() {
-    let observe = |lab: &Lab| {
+    limits_differ(FAILED, 2, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({})));
         chain.clone().conf(json!({"prevResult": null})).try_add().status
-    };
-    limits_differ(observe, FAILED, 2);
+    });
 }
 
 /// The ifb only hands frames on. In the reference the kernel gives it a link-local address.
 #[test]
 fn the_ifb_has_no_address() {
-    let observe = |lab: &Lab| {
+    limits_differ(0, 1, |lab| {
         let result = lab.chain(&bandwidth::network(), &bandwidth::both()).add();
         let interfaces = result["interfaces"].as_array().unwrap();
         addresses(lab, interfaces.last().unwrap()["name"].as_str().unwrap())
-    };
-    limits_differ(observe, 0, 1);
+    });
 }
 
 /// The kernel knows the host's end, whatever prevResult says. The reference refuses such a result.
 #[test]
 fn limits_need_no_interfaces_in_prev_result() {
-    let observe = |lab: &Lab| {
+    limits_differ((OK, OK), (FAILED, FAILED), |lab| {
         let old = lab.chain(
             &with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})),
             &bandwidth::both(),
@@ -135,14 +128,13 @@ fn limits_need_no_interfaces_in_prev_result() {
             old.try_add().status,
             new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status,
         )
-    };
-    limits_differ(observe, (OK, OK), (FAILED, FAILED));
+    });
 }
 
 /// Releases 1.5 of the reference had the keys; 1.9.1 limits all traffic instead.
 #[test]
 fn some_subnets_alone_can_be_limited() {
-    let observe = |lab: &Lab| {
+    limits_differ(false, true, |lab| {
         let chain = lab.chain(
             &bandwidth::network(),
             &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})),
@@ -155,6 +147,5 @@ fn some_subnets_alone_can_be_limited() {
         let seconds =
             crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 2);
         seconds[1] < 3 * bandwidth::RATE
-    };
-    limits_differ(observe, false, true);
+    });
 }

@@ -12,12 +12,11 @@ use crate::support::traffic::assert_pings;
 /// reference the kernel gives it a link-local one.
 #[test]
 fn the_host_s_end_has_no_address() {
-    let observe = |lab: &Lab| {
+    differs("bridge", 0, 1, |lab| {
         let attachment = lab.attach(&lab.container(), &bridge::dual_stack());
         let port = interface(&attachment.add(), 1);
         addresses(lab, &port)
-    };
-    differs("bridge", observe, 0, 1);
+    });
 }
 
 /// IPv6 needs an MTU of 1280, so such a link refuses settings of IPv6.
@@ -42,24 +41,20 @@ pub fn addresses(lab: &Lab, link: &str) -> usize {
 /// Without IPAM the reference's CHECK calls an IPAM plugin without a name, and fails.
 #[test]
 fn check_of_a_layer_two_bridge_succeeds() {
-    differs(
-        "bridge",
-        |lab| check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null}))),
-        OK,
-        FAILED,
-    );
+    differs("bridge", OK, FAILED, |lab| {
+        check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null})))
+    });
 }
 
 /// The reference compares the promiscuity counter, which a packet capture raises.
 #[test]
 fn check_does_not_mind_a_capture_on_the_bridge() {
-    let observe = |lab: &Lab| {
+    differs("bridge", OK, FAILED, |lab| {
         let attachment = lab.attach(&lab.container(), &bridge::conf());
         let result = attachment.add();
         lab.host.sh("ip link set br0 promisc on"); // as a capture does
         attachment.check(&result).status
-    };
-    differs("bridge", observe, OK, FAILED);
+    });
 }
 
 /// IPAM's default route has no gateway, so the reference adds a second one for isDefaultGateway:
@@ -70,7 +65,7 @@ fn default_gateway_and_a_default_route_of_ipam_go_together() {
         &bridge::dual_stack(),
         json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
     );
-    let observe = |lab: &Lab| {
+    differs("bridge", OK, FAILED, |lab| {
         let container = lab.container();
         let outcome = lab.attach(&container, &conf).try_add();
         if outcome.status == OK {
@@ -80,15 +75,14 @@ fn default_gateway_and_a_default_route_of_ipam_go_together() {
             assert_eq!(container.json("ip -j -6 route show default").as_array().unwrap().len(), 1);
         }
         outcome.status
-    };
-    differs("bridge", observe, OK, FAILED);
+    });
 }
 
 /// A bridge without ports has an all-zero MAC. The reference reads it before it adds its port, and
 /// then sets it.
 #[test]
 fn a_bridge_without_ports_can_be_used() {
-    let observe = |lab: &Lab| {
+    differs("bridge", OK, FAILED, |lab| {
         lab.host
             .sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
         let container = lab.container();
@@ -97,8 +91,7 @@ fn a_bridge_without_ports_can_be_used() {
             assert_pings(&container, "10.10.0.1");
         }
         outcome.status
-    };
-    differs("bridge", observe, OK, FAILED);
+    });
 }
 
 /// The reference creates a bridge with the part of the name before the NUL, and never finds it by
@@ -106,11 +99,10 @@ fn a_bridge_without_ports_can_be_used() {
 #[test]
 fn a_name_with_a_nul_is_refused() {
     let conf = with(&bridge::conf(), json!({"bridge": "br\u{0}0"}));
-    let observe = |lab: &Lab| {
+    differs("bridge", (FAILED, false), (OK, true), |lab| {
         let outcome = lab.attach(&lab.container(), &conf).try_add();
         (outcome.status, lab.host.link("br").is_some())
-    };
-    differs("bridge", observe, (FAILED, false), (OK, true));
+    });
 }
 
 /// The reference refuses the second gateway, or replaces the first by it with forceAddress.
@@ -122,23 +114,21 @@ fn gateways_of_two_subnets_are_on_the_bridge_together() {
             &bridge::conf(),
             json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}),
         );
-        let observe = |lab: &Lab| {
+        differs("bridge", "10.10.0.1/24 10.20.0.1/24".to_owned(), of_reference.to_owned(), |lab| {
             lab.attach(&lab.container(), &conf).try_add();
             lab.host.addresses("br0").join(" ")
-        };
-        differs("bridge", observe, "10.10.0.1/24 10.20.0.1/24".to_owned(), of_reference.to_owned());
+        });
     }
 }
 
 /// The reference runs the nft program for macspoofchk.
 #[test]
 fn macspoofchk_needs_no_nft_program() {
-    let observe = |lab: &Lab| {
+    differs("bridge", OK, FAILED, |lab| {
         let mut call = lab
             .attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true})))
             .call("ADD", None);
         call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
         call.run().status
-    };
-    differs("bridge", observe, OK, FAILED);
+    });
 }

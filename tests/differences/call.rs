@@ -7,7 +7,6 @@ use crate::plugins::main::bridge::failed_add;
 use crate::plugins::main::ptp::failing;
 use crate::support::attachment::with;
 use crate::support::failed_add::{Case, fail};
-use crate::support::netns::Lab;
 use crate::support::networks::bridge::{self, static_ipam};
 use crate::support::networks::ptp;
 use crate::support::networks::stacked::MACVLAN;
@@ -20,10 +19,10 @@ fn failed_adds_leave_nothing() {
     let leaves =
         |cases: Vec<Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
     for case in leaves(failed_add::cases()) {
-        differs("bridge", |lab| fail(lab, &bridge::conf(), &case).0.is_empty(), true, false);
+        differs("bridge", true, false, |lab| fail(lab, &bridge::conf(), &case).0.is_empty());
     }
     for case in leaves(failing()) {
-        differs("ptp", |lab| fail(lab, &ptp::conf(), &case).0.is_empty(), true, false);
+        differs("ptp", true, false, |lab| fail(lab, &ptp::conf(), &case).0.is_empty());
     }
 }
 
@@ -31,7 +30,7 @@ fn failed_adds_leave_nothing() {
 /// changes, and leaves them.
 #[test]
 fn result_without_addresses_fails_old_versions_and_is_undone() {
-    let observe = |lab: &Lab| {
+    differs("bridge", true, false, |lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let outcome = lab
@@ -42,15 +41,14 @@ fn result_without_addresses_fails_old_versions_and_is_undone() {
             .try_add();
         assert_eq!(outcome.status, FAILED);
         before.changes().is_empty()
-    };
-    differs("bridge", observe, true, false);
+    });
 }
 
 /// CNI_NETNS is the plugin's own namespace: the reference notices after ADD, prints a result and an
 /// error, and leaves all changes.
 #[test]
 fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
-    let observe = |lab: &Lab| {
+    differs("bridge", (true, true), (false, false), |lab| {
         let before = Watch::start(lab, &[]);
         let conf = with(&bridge::conf(), json!({"cniVersion": "1.0.0", "ipam": null}));
         let outcome =
@@ -59,13 +57,12 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
         let one_document =
             serde_json::from_str::<Value>(&outcome.stdout).is_ok_and(|error| error["code"] == 8);
         (one_document, before.changes().is_empty())
-    };
-    differs("bridge", observe, (true, true), (false, false));
+    });
 }
 
 #[test]
 fn a_late_del_leaves_the_container_that_has_the_path_now() {
-    let observe = |lab: &Lab| {
+    differs("loopback", "UNKNOWN".to_owned(), "DOWN".to_owned(), |lab| {
         let (one, other) = (lab.container(), lab.container());
         let conf = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
         let first = lab.attach(&one, &conf).ifname("lo");
@@ -75,13 +72,12 @@ fn a_late_del_leaves_the_container_that_has_the_path_now() {
         lab.attach(&other, &conf).ifname("lo").netns(Some(&one.netns)).add();
         first.del();
         other.link("lo").unwrap()["operstate"].as_str().unwrap().to_owned()
-    };
-    differs("loopback", observe, "UNKNOWN".to_owned(), "DOWN".to_owned());
+    });
 }
 
 #[test]
 fn del_removes_the_interface_that_add_made() {
-    let observe = |lab: &Lab| {
+    differs("macvlan", [false, true], [true, false], |lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &MACVLAN.address("10.10.0.7/24"));
         attachment.add();
@@ -90,35 +86,32 @@ fn del_removes_the_interface_that_add_made() {
             .sh("ip link add link lo name eth0 type macvlan 2>/dev/null || ip link add eth0 type veth peer name end");
         attachment.del();
         ["other", "eth0"].map(|name| container.link(name).is_some())
-    };
-    differs("macvlan", observe, [false, true], [true, false]);
+    });
 }
 
 /// The reference answers a null in vlanTrunk with a Go panic.
 #[test]
 fn a_null_in_a_list_is_no_crash() {
-    let observe = |lab: &Lab| {
+    differs("bridge", true, false, |lab| {
         let outcome = lab
             .attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]})))
             .try_add();
         // On a kernel with VLAN filtering the null may also be accepted as an empty entry.
         serde_json::from_str::<Value>(&outcome.stdout).is_ok()
-    };
-    differs("bridge", observe, true, false);
+    });
 }
 
 /// Every error of the reference has code 999: a runtime cannot tell a full subnet from a typo.
 #[test]
 fn error_codes_tell_what_kind_of_error_it_is() {
-    let observe = |lab: &Lab| {
+    differs("bridge", (101, 7), (999, 999), |lab| {
         let conf = with(&bridge::conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         lab.attach(&lab.container(), &conf).add();
         let full = lab.attach(&lab.container(), &conf).try_add().err().code;
         let mistake =
             lab.attach(&lab.container(), &with(&conf, json!({"vlan": 5000}))).try_add().err().code;
         (full, mistake)
-    };
-    differs("bridge", observe, (101, 7), (999, 999));
+    });
 }
 
 /// A namespace that cannot be opened is an error in CNI_NETNS, found before an address is
@@ -126,27 +119,25 @@ fn error_codes_tell_what_kind_of_error_it_is() {
 #[test]
 fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     for plugin in ["bridge", "ptp", "loopback"] {
-        let observe = |lab: &Lab| {
+        differs(plugin, 4, 999, |lab| {
             let conf = with(&bridge::conf(), json!({"type": plugin}));
             lab.attach(&lab.container(), &conf)
                 .netns(Some("/run/netns/nowhere"))
                 .try_add()
                 .err()
                 .code
-        };
-        differs(plugin, observe, 4, 999);
+        });
     }
 }
 
 /// The specification's error object has its cniVersion.
 #[test]
 fn an_error_object_has_the_version_of_the_configuration() {
-    let observe = |lab: &Lab| {
+    differs("bridge", Some(json!("1.0.0")), None, |lab| {
         let outcome =
             lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlan": 5000}))).try_add();
         outcome.json().get("cniVersion").cloned()
-    };
-    differs("bridge", observe, Some(json!("1.0.0")), None);
+    });
 }
 
 /// JSON without an equivalent string or number: a lone UTF-16 surrogate, a number beyond a double.
@@ -154,7 +145,7 @@ fn an_error_object_has_the_version_of_the_configuration() {
 #[test]
 fn half_a_character_and_a_number_beyond_a_double_are_refused() {
     for unknown in [r#""\ud800""#, "1e999"] {
-        let observe = |lab: &Lab| {
+        differs("static", FAILED, OK, |lab| {
             let conf =
                 static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
             let mut call = lab
@@ -163,8 +154,7 @@ fn half_a_character_and_a_number_beyond_a_double_are_refused() {
             let text = String::from_utf8(call.stdin).unwrap();
             call.stdin = text.replacen('{', &format!(r#"{{"unknown":{unknown},"#), 1).into_bytes();
             call.run().status
-        };
-        differs("static", observe, FAILED, OK);
+        });
     }
 }
 
@@ -172,14 +162,13 @@ fn half_a_character_and_a_number_beyond_a_double_are_refused() {
 /// cannot delete the attachment.
 #[test]
 fn del_takes_any_cni_args() {
-    let observe = |lab: &Lab| {
+    differs("bridge", (OK, false), (FAILED, true), |lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &bridge::conf());
         attachment.add();
         let status = attachment.args("COLOUR=red").try_del().status;
         (status, container.link("eth0").is_some())
-    };
-    differs("bridge", observe, (OK, false), (FAILED, true));
+    });
 }
 
 /// No plugin of the reference implements GC.
@@ -189,7 +178,7 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         &bridge::conf(),
         json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"}),
     );
-    let observe = |lab: &Lab| {
+    differs("bridge", (false, false), (true, true), |lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf);
         attachment.add();
@@ -199,17 +188,15 @@ fn gc_removes_what_no_runtime_knows_any_more() {
             lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
             lab.host.sh("nft list ruleset").contains("10.10.0.2"),
         )
-    };
-    differs("bridge", observe, (false, false), (true, true));
+    });
 }
 
 /// The reference notices an unknown backend after all other changes.
 #[test]
 fn an_unknown_masquerade_backend_is_refused_before_any_change() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "ebtables"}));
-    let observe = |lab: &Lab| {
+    differs("bridge", false, true, |lab| {
         lab.attach(&lab.container(), &conf).try_add().err();
         lab.host.link("br0").is_some()
-    };
-    differs("bridge", observe, false, true);
+    });
 }

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::{FAILED, OK, differs};
 use crate::plugins::main::bridge::del;
 use crate::support::attachment::with;
-use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 
 /// Without the namespace the reference's DEL stops before it removes the rules of masquerading and
@@ -13,20 +12,18 @@ use crate::support::networks::bridge;
 #[test]
 fn del_with_a_vanished_namespace_leaves_no_rule() {
     for backend in ["nftables", "iptables"] {
-        let observe = |lab: &Lab| {
+        differs("bridge", (OK, false, false), (OK, true, true), |lab| {
             let status = del::lose_and_delete(lab, "vanished", &del::everything(backend));
             let rules = lab.host.sh("nft list ruleset 2>/dev/null");
             (status, rules.contains("macspoofchk-container"), rules.contains("10.10.0.2"))
-        };
-        differs("bridge", observe, (OK, false, false), (OK, true, true));
+        });
     }
     let conf =
         with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
-    let observe = |lab: &Lab| {
+    differs("ptp", false, true, |lab| {
         del::lose_and_delete(lab, "vanished", &conf);
         lab.host.sh("nft list ruleset 2>/dev/null").contains("10.10.0.2")
-    };
-    differs("ptp", observe, false, true);
+    });
 }
 
 /// A runtime may call DEL without CNI_NETNS while the namespace still exists; the reference leaves
@@ -35,14 +32,13 @@ fn del_with_a_vanished_namespace_leaves_no_rule() {
 fn del_without_netns_takes_the_link_of_a_living_namespace() {
     for plugin in ["bridge", "ptp"] {
         let conf = with(&bridge::conf(), json!({"type": plugin}));
-        let observe = |lab: &Lab| {
+        differs(plugin, false, true, |lab| {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             attachment.add();
             attachment.netns(None).del();
             container.link("eth0").is_some()
-        };
-        differs(plugin, observe, false, true);
+        });
     }
 }
 
@@ -52,21 +48,20 @@ fn del_without_netns_takes_the_link_of_a_living_namespace() {
 fn del_with_a_stale_netns_file_succeeds() {
     for plugin in ["bridge", "ptp"] {
         let conf = with(&bridge::conf(), json!({"type": plugin}));
-        differs(plugin, |lab| del::lose_and_delete(lab, "stale file", &conf), OK, FAILED);
+        differs(plugin, OK, FAILED, |lab| del::lose_and_delete(lab, "stale file", &conf));
     }
 }
 
 /// DEL must remove the attachment even if the configuration cannot be decoded any more.
 #[test]
 fn del_takes_a_configuration_that_does_not_decode() {
-    let observe = |lab: &Lab| {
+    differs("bridge", (OK, false), (FAILED, true), |lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &bridge::conf());
         attachment.add();
         let status = attachment.clone().conf(json!({"mtu": "large", "vlan": -1})).try_del().status;
         (status, container.link("eth0").is_some())
-    };
-    differs("bridge", observe, (OK, false), (FAILED, true));
+    });
 }
 
 /// A late DEL: the namespace already has an interface of that name from another attachment. The
@@ -75,12 +70,11 @@ fn del_takes_a_configuration_that_does_not_decode() {
 fn del_spares_the_interface_of_another_attachment() {
     for plugin in ["bridge", "ptp"] {
         let conf = with(&bridge::conf(), json!({"type": plugin}));
-        let observe = |lab: &Lab| {
+        differs(plugin, true, false, |lab| {
             let container = lab.container();
             lab.attach(&container, &conf).add();
             lab.attach(&container, &conf).id("somebody-else").try_del();
             container.link("eth0").is_some()
-        };
-        differs(plugin, observe, true, false);
+        });
     }
 }

@@ -12,16 +12,15 @@ use crate::support::networks::dhcp;
 /// Makes one observation on a network with a scripted server and a daemon.
 fn differs_in_dhcp<T: PartialEq + std::fmt::Debug>(
     script: Value,
-    observe: impl Fn(&Lab, &Scripted, &mut Daemon) -> T,
     ours: T,
     reference: T,
+    observe: impl Fn(&Lab, &Scripted, &mut Daemon) -> T,
 ) {
-    let on_the_lan = |lab: &Lab| {
+    differs("dhcp", ours, reference, |lab| {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, script.clone());
         observe(lab, &server, &mut Daemon::start(lab))
-    };
-    differs("dhcp", on_the_lan, ours, reference);
+    });
 }
 
 /// Leases of eight seconds, renewed after one.
@@ -36,72 +35,77 @@ fn for_a_while() {
 
 #[test]
 fn leases_outlive_the_daemon() {
-    let observe = |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
-        lab.attach(&lab.container(), &dhcp::conf()).add();
-        daemon.end_by("TERM");
-        daemon.start_again();
-        let before = server.heard_of(REQUEST).len();
-        for_a_while();
-        server.heard_of(REQUEST).len() > before
-    };
-    differs_in_dhcp(renewed_soon(), observe, true, false);
+    differs_in_dhcp(
+        renewed_soon(),
+        true,
+        false,
+        |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
+            lab.attach(&lab.container(), &dhcp::conf()).add();
+            daemon.end_by("TERM");
+            daemon.start_again();
+            let before = server.heard_of(REQUEST).len();
+            for_a_while();
+            server.heard_of(REQUEST).len() > before
+        },
+    );
 }
 
 #[test]
 fn del_of_a_lease_needs_no_daemon() {
-    let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), OK, FAILED, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
         let attachment = lab.attach(&lab.container(), &dhcp::conf());
         attachment.add();
         daemon.kill();
         attachment.try_del().status
-    };
-    differs_in_dhcp(json!({}), observe, OK, FAILED);
+    });
 }
 
 /// The reference broadcasts RELEASE from 0.0.0.0, which ordinary sockets do not receive.
 #[test]
 fn the_server_hears_that_a_lease_is_given_back() {
-    let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+    differs_in_dhcp(json!({}), 1, 0, |lab: &Lab, server: &Scripted, _: &mut Daemon| {
         let attachment = lab.attach(&lab.container(), &dhcp::conf());
         attachment.add();
         attachment.del();
         for_a_while();
         server.heard_of(RELEASE).len()
-    };
-    differs_in_dhcp(json!({}), observe, 1, 0);
+    });
 }
 
 #[test]
 fn check_of_a_lease_asks_no_server() {
-    let observe = |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
-        let attachment = lab.attach(&lab.container(), &dhcp::conf());
-        let result = attachment.add();
-        daemon.end_by("TERM");
-        lab.host.sh("rm -rf /run/cni/dhcp.*"); // so that the next daemon does not know the lease
-        daemon.start_again();
-        let status = attachment.check(&result).status;
-        (status, server.heard_of(DISCOVER).len())
-    };
-    differs_in_dhcp(json!({}), observe, (FAILED, 1), (OK, 2));
+    differs_in_dhcp(
+        json!({}),
+        (FAILED, 1),
+        (OK, 2),
+        |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
+            let attachment = lab.attach(&lab.container(), &dhcp::conf());
+            let result = attachment.add();
+            daemon.end_by("TERM");
+            lab.host.sh("rm -rf /run/cni/dhcp.*"); // so that the next daemon does not know the lease
+            daemon.start_again();
+            let status = attachment.check(&result).status;
+            (status, server.heard_of(DISCOVER).len())
+        },
+    );
 }
 
 /// The reference's STATUS always succeeds.
 #[test]
 fn status_asks_for_the_dhcp_daemon() {
-    let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), FAILED, OK, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
         daemon.end_by("TERM");
         lab.attach(&lab.container(), &with(&dhcp::conf(), json!({"type": "dhcp", "master": null})))
             .status()
             .status
-    };
-    differs_in_dhcp(json!({}), observe, FAILED, OK);
+    });
 }
 
 /// A bridge port vanishes with the namespace of its peer. The reference's daemon keeps the
 /// namespace open in a thread as long as the lease.
 #[test]
 fn the_dhcp_daemon_keeps_no_namespace_alive() {
-    let observe = |lab: &Lab| {
+    differs("dhcp", 1, 2, |lab| {
         lab.lan(Kind::Bridge);
         let _server = Scripted::start(lab, json!({}));
         let _daemon = Daemon::start(lab);
@@ -110,83 +114,92 @@ fn the_dhcp_daemon_keeps_no_namespace_alive() {
         container.vanish();
         for_a_while();
         lab.host.json("ip -j link show master br0").as_array().unwrap().len()
-    };
-    differs("dhcp", observe, 1, 2);
+    });
 }
 
 /// The server may soon give an expired address to another client. The container keeps its other
 /// addresses.
 #[test]
 fn an_expired_lease_takes_the_address_and_not_the_link() {
-    let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-        let container = lab.container();
-        lab.attach(&container, &dhcp::conf()).add();
-        server.change(json!({"discover": "silence", "renew": "silence", "rebind": "silence", "request": "silence"}));
-        let is_up = || container.sh("ip link show eth0").contains(",UP");
-        let is_over = || container.addresses("eth0").is_empty() || !is_up();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(6);
-        while !is_over() && std::time::Instant::now() < deadline {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        (container.addresses("eth0").is_empty(), is_up())
-    };
     // The reference retries each step for more than a minute, and then sets the link down.
-    differs_in_dhcp(json!({"lease": 3, "t1": 1, "t2": 2}), observe, (true, true), (false, true));
+    differs_in_dhcp(
+        json!({"lease": 3, "t1": 1, "t2": 2}),
+        (true, true),
+        (false, true),
+        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+            let container = lab.container();
+            lab.attach(&container, &dhcp::conf()).add();
+            server.change(json!({"discover": "silence", "renew": "silence", "rebind": "silence", "request": "silence"}));
+            let is_up = || container.sh("ip link show eth0").contains(",UP");
+            let is_over = || container.addresses("eth0").is_empty() || !is_up();
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(6);
+            while !is_over() && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            (container.addresses("eth0").is_empty(), is_up())
+        },
+    );
 }
 
 /// The reference broadcasts it. RFC 2131, 4.4.5, asks for unicast to the server.
 #[test]
 fn a_renewal_is_unicast() {
-    let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-        lab.attach(&lab.container(), &dhcp::conf()).add();
-        server.wait_for(REQUEST, 2, 10)[1]["to"].clone()
-    };
-    differs_in_dhcp(renewed_soon(), observe, json!("unicast"), json!("broadcast"));
+    differs_in_dhcp(
+        renewed_soon(),
+        json!("unicast"),
+        json!("broadcast"),
+        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+            lab.attach(&lab.container(), &dhcp::conf()).add();
+            server.wait_for(REQUEST, 2, 10)[1]["to"].clone()
+        },
+    );
 }
 
 /// The reference's daemon does not start where a dead one has left its socket.
 #[test]
 fn a_socket_of_a_dead_daemon_is_replaced() {
-    let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), false, true, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
         daemon.kill();
         let mut second = Daemon::launch(lab, &[], std::process::Stdio::null());
         wait_until("the second one listens or ends", 5, || {
             second.has_ended() || std::os::unix::net::UnixStream::connect(lab.path(SOCKET)).is_ok()
         });
         second.has_ended()
-    };
-    differs_in_dhcp(json!({}), observe, false, true);
+    });
 }
 
 #[test]
 fn the_dhcp_socket_is_root_s_only() {
     let observe =
         |lab: &Lab, _: &Scripted, _: &mut Daemon| lab.host.sh(&format!("stat -c %a {SOCKET}"));
-    differs_in_dhcp(json!({}), observe, "600\n".to_owned(), "755\n".to_owned());
+    differs_in_dhcp(json!({}), "600\n".to_owned(), "755\n".to_owned(), observe);
 }
 
 /// The reference's flag has had no effect since 1.6.0. An ipvlan without an address receives no
 /// unicast answer.
 #[test]
 fn the_flag_broadcast_has_an_effect() {
-    let observe = |lab: &Lab| {
+    differs("dhcp", json!(0x8000), json!(0), |lab| {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({}));
         let _daemon = Daemon::with_flags(lab, &["-broadcast"]);
         lab.attach(&lab.container(), &dhcp::conf()).add();
         server.heard_of(DISCOVER)[0]["flags"].clone()
-    };
-    differs("dhcp", observe, json!(0x8000), json!(0));
+    });
 }
 
 /// RFC 2132 has address classes and does not mention host bits, which the kernel refuses. The
 /// reference's ADD fails.
 #[test]
 fn a_static_route_of_option_33_has_no_host_bits() {
-    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
-        lab.attach(&lab.container(), &dhcp::conf()).try_add().status
-    };
-    differs_in_dhcp(json!({"options": {"33": "0a0100000a3c0007"}}), observe, OK, FAILED);
+    differs_in_dhcp(
+        json!({"options": {"33": "0a0100000a3c0007"}}),
+        OK,
+        FAILED,
+        |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+            lab.attach(&lab.container(), &dhcp::conf()).try_add().status
+        },
+    );
 }
 
 #[test]
@@ -198,53 +211,65 @@ fn name_servers_and_mtu_of_the_dhcp_server_are_in_the_result() {
     let script = json!({"options": {"6": "0a3c0035", "26": "0578"}});
     differs_in_dhcp(
         script,
-        observe,
         (json!("10.60.0.53"), json!(1400)),
         (Value::Null, Value::Null),
+        observe,
     );
 }
 
 #[test]
 fn an_address_that_another_machine_has_is_declined() {
-    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
-        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
-        lab.attach(&lab.container(), &dhcp::conf()).add()["ips"][0]["address"].clone()
-    };
-    differs_in_dhcp(json!({}), observe, json!("10.60.0.51/24"), json!("10.60.0.50/24"));
+    differs_in_dhcp(
+        json!({}),
+        json!("10.60.0.51/24"),
+        json!("10.60.0.50/24"),
+        |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+            lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+            lab.attach(&lab.container(), &dhcp::conf()).add()["ips"][0]["address"].clone()
+        },
+    );
 }
 
 /// The interface would have to change its address, and the runtime would not be informed. The
 /// reference accepts the offer while the container keeps the old address, which another may get.
 #[test]
 fn a_lease_of_another_address_is_none() {
-    let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-        let container = lab.container();
-        lab.attach(&container, &dhcp::conf()).add();
-        server.change(json!({"renew": "nak", "rebind": "nak", "address": "10.60.0.99"}));
-        for_a_while();
-        for_a_while();
-        container.addresses("eth0").len()
-    };
-    differs_in_dhcp(json!({"lease": 8, "t1": 1, "t2": 2}), observe, 0, 1);
+    differs_in_dhcp(
+        json!({"lease": 8, "t1": 1, "t2": 2}),
+        0,
+        1,
+        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+            let container = lab.container();
+            lab.attach(&container, &dhcp::conf()).add();
+            server.change(json!({"renew": "nak", "rebind": "nak", "address": "10.60.0.99"}));
+            for_a_while();
+            for_a_while();
+            container.addresses("eth0").len()
+        },
+    );
 }
 
 /// The reference knows these options by number only.
 #[test]
 fn options_of_routes_and_names_have_names() {
-    let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-        let conf = with(&dhcp::conf(), json!({"ipam": {"request": [{"option": "domain-search"}]}}));
-        let status = lab.attach(&lab.container(), &conf).try_add().status;
-        (status, server.heard_of(DISCOVER).first().and_then(|packet| option(packet, 55)))
-    };
-    differs_in_dhcp(json!({}), observe, (OK, Some("770301".to_owned())), (FAILED, None));
+    differs_in_dhcp(
+        json!({}),
+        (OK, Some("770301".to_owned())),
+        (FAILED, None),
+        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+            let conf =
+                with(&dhcp::conf(), json!({"ipam": {"request": [{"option": "domain-search"}]}}));
+            let status = lab.attach(&lab.container(), &conf).try_add().status;
+            (status, server.heard_of(DISCOVER).first().and_then(|packet| option(packet, 55)))
+        },
+    );
 }
 
 /// The reference panics.
 #[test]
 fn dhcp_without_ipam_is_a_mistake_of_the_configuration() {
-    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+    differs_in_dhcp(json!({}), FAILED, 2, |lab: &Lab, _: &Scripted, _: &mut Daemon| {
         let conf = with(&dhcp::conf(), json!({"type": "dhcp", "master": null, "ipam": null}));
         lab.attach(&lab.container(), &conf).try_add().status
-    };
-    differs_in_dhcp(json!({}), observe, FAILED, 2);
+    });
 }

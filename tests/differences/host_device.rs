@@ -13,7 +13,7 @@ use crate::support::snapshot::Watch;
 /// The reference returns a device down and without addresses.
 #[test]
 fn a_device_comes_back_as_it_was() {
-    let observe = |lab: &Lab| {
+    differs("host-device", (true, true, 3), (false, false, 0), |lab| {
         host_device::device(lab);
         let before = Watch::start(lab, &[]);
         let attachment = lab.attach(&lab.container(), &host_device::conf());
@@ -24,14 +24,13 @@ fn a_device_comes_back_as_it_was() {
             host_device::is_up(&lab.host, "dev0"),
             lab.host.addresses("dev0").len(),
         )
-    };
-    differs("host-device", observe, (true, true, 3), (false, false, 0));
+    });
 }
 
 /// The reference gives the device back. A late DEL must not change another network's attachment.
 #[test]
 fn del_of_another_network_leaves_the_device_in_the_container() {
-    let observe = |lab: &Lab| {
+    differs("host-device", (OK, false, true), (OK, true, true), |lab| {
         host_device::device(lab);
         let attachment = lab.attach(&lab.container(), &host_device::conf());
         attachment.add();
@@ -39,8 +38,7 @@ fn del_of_another_network_leaves_the_device_in_the_container() {
         let is_back = lab.host.link("dev0").is_some();
         attachment.call("DEL", None).run();
         (late.status, is_back, lab.host.link("dev0").is_some())
-    };
-    differs("host-device", observe, (OK, false, true), (OK, true, true));
+    });
 }
 
 /// After a failure of IPAM or of an address the reference keeps the device in the container, where
@@ -51,7 +49,7 @@ fn a_failed_add_gives_the_device_back() {
         &host_device::conf(),
         json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}),
     );
-    let observe = |lab: &Lab| {
+    differs("host-device", (true, OK), (false, FAILED), |lab| {
         host_device::device(lab);
         let attachment = lab.attach(&lab.container(), &refused);
         assert_eq!(attachment.try_add().status, FAILED);
@@ -59,37 +57,34 @@ fn a_failed_add_gives_the_device_back() {
             lab.host.link("dev0").is_some(),
             attachment.conf(json!({"ipam": {"routes": null}})).try_add().status,
         )
-    };
-    differs("host-device", observe, (true, OK), (false, FAILED));
+    });
 }
 
 /// The reference's DEL fails if the interface or the namespace is missing. A runtime repeats DEL
 /// until it succeeds.
 #[test]
 fn del_of_a_device_that_is_back_already_succeeds() {
-    let repeated = |lab: &Lab| {
+    differs("host-device", OK, FAILED, |lab| {
         host_device::device(lab);
         let attachment = lab.attach(&lab.container(), &host_device::conf());
         attachment.add();
         attachment.del();
         attachment.try_del().status
-    };
-    differs("host-device", repeated, OK, FAILED);
-    let without_namespace = |lab: &Lab| {
+    });
+    differs("host-device", (OK, false), (FAILED, true), |lab| {
         host_device::device(lab);
         let container = lab.container();
         let attachment = lab.attach(&container, &host_device::leased());
         attachment.add();
         container.vanish();
         (attachment.try_del().status, lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists())
-    };
-    differs("host-device", without_namespace, (OK, false), (FAILED, true));
+    });
 }
 
 /// Without CNI_NETNS the reference's DEL does nothing, and the lease stays.
 #[test]
 fn del_of_a_device_without_netns_releases_the_address() {
-    let observe = |lab: &Lab| {
+    differs("host-device", false, true, |lab| {
         host_device::device(lab);
         let container = lab.container();
         let attachment = lab.attach(&container, &host_device::leased());
@@ -97,8 +92,7 @@ fn del_of_a_device_without_netns_releases_the_address() {
         container.vanish();
         attachment.netns(None).del();
         lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists()
-    };
-    differs("host-device", observe, false, true);
+    });
 }
 
 /// The reference looks for the device in sysfs before it returns it.
@@ -108,26 +102,24 @@ fn del_of_a_device_does_not_ask_sysfs() {
         &host_device::layer_two(),
         json!({"device": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
     );
-    let observe = |lab: &Lab| {
+    differs("host-device", (OK, true), (FAILED, false), |lab| {
         host_device::device(lab);
         found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
         let attachment = lab.attach(&lab.container(), &conf);
         attachment.add();
         lab.host.sh("rm -r /sys/bus /sys/devices");
         (attachment.try_del().status, lab.host.link("dev0").is_some())
-    };
-    differs("host-device", observe, (OK, true), (FAILED, false));
+    });
 }
 
 /// Of several keys that name a device the reference uses the first in an order of its own.
 #[test]
 fn a_device_is_named_in_one_way_only() {
     let conf = with(&host_device::layer_two(), json!({"hwaddr": "02:00:00:00:00:99"}));
-    let observe = |lab: &Lab| {
+    differs("host-device", FAILED, OK, |lab| {
         host_device::device(lab);
         lab.attach(&lab.container(), &conf).try_add().status
-    };
-    differs("host-device", observe, FAILED, OK);
+    });
 }
 
 /// The reference puts the ID into a path unchecked.
@@ -137,7 +129,7 @@ fn a_device_s_id_does_not_lead_out_of_its_directory() {
         &host_device::layer_two(),
         json!({"device": null, "pciBusID": "../../../../run/elsewhere"}),
     );
-    let observe = |lab: &Lab| {
+    differs("host-device", FAILED, OK, |lab| {
         host_device::device(lab);
         found::fake_sysfs(
             lab,
@@ -145,21 +137,19 @@ fn a_device_s_id_does_not_lead_out_of_its_directory() {
             "mkdir -p /run/elsewhere/net/dev0 && ln -s /sys/bus/pci/drivers/e1000e /run/elsewhere/driver",
         );
         lab.attach(&lab.container(), &conf).try_add().status
-    };
-    differs("host-device", observe, FAILED, OK);
+    });
 }
 
 /// The reference's decoder fills in a variable that is meant to be internal.
 #[test]
 fn dpdk_mode_is_found_out_and_not_configured() {
     let conf = with(&host_device::layer_two(), json!({"dpdkMode": true}));
-    let observe = |lab: &Lab| {
+    differs("host-device", true, false, |lab| {
         host_device::device(lab);
         let container = lab.container();
         lab.attach(&container, &conf).add();
         container.link("eth0").is_some()
-    };
-    differs("host-device", observe, true, false);
+    });
 }
 
 /// The reference's host-device and tap ignore the dns of IPAM; host-device without IPAM ignores the
@@ -170,11 +160,10 @@ fn dns_comes_from_the_plugin_that_knows_it() {
     let of_ipam = with(&host_device::conf(), json!({"ipam": {"dns": told}}));
     let own = with(&host_device::layer_two(), json!({"dns": told}));
     for conf in [of_ipam, own] {
-        let observe = |lab: &Lab| {
+        differs("host-device", told.clone(), Value::Null, |lab| {
             host_device::device(lab);
             lab.attach(&lab.container(), &conf).add()["dns"].clone()
-        };
-        differs("host-device", observe, told.clone(), Value::Null);
+        });
     }
     let of_ipam = static_ipam(&tap::conf(), json!([{"address": "10.50.0.7/24"}]), json!([]));
     let of_ipam = with(&of_ipam, json!({"ipam": {"dns": told}}));
@@ -183,6 +172,6 @@ fn dns_comes_from_the_plugin_that_knows_it() {
         false => Value::Null,
     };
     if makes(tap::makes_taps) {
-        differs("tap", observe, told, Value::Null);
+        differs("tap", told, Value::Null, observe);
     }
 }

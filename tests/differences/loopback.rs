@@ -3,16 +3,14 @@
 use serde_json::json;
 
 use super::differs;
-use crate::support::netns::Lab;
 
 /// The reference prints the 1.0.0 form under the number of the old version.
 #[test]
 fn loopback_results_have_the_form_of_their_version() {
-    let observe = |lab: &Lab| {
+    differs("loopback", (true, true), (false, false), |lab| {
         let conf = |version: &str| json!({"cniVersion": version, "name": "lo", "type": "loopback"});
         let old = lab.attach(&lab.container(), &conf("0.2.0")).ifname("lo").add();
         let middle = lab.attach(&lab.container(), &conf("0.4.0")).ifname("lo").add();
         (old.get("ip4").is_some(), middle["ips"][0].get("version").is_some())
-    };
-    differs("loopback", observe, (true, true), (false, false));
+    });
 }

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::{FAILED, OK, differs};
 use crate::plugins::main::bridge::masquerade;
 use crate::support::attachment::with;
-use crate::support::netns::Lab;
 use crate::support::networks::bridge::{self, static_ipam};
 use crate::support::traffic::{Ear, assert_pings_with};
 
@@ -13,18 +12,15 @@ use crate::support::traffic::{Ear, assert_pings_with};
 /// attachment removes the rules of the other, and then fails.
 #[test]
 fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
-    differs(
-        "bridge",
-        |lab| masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")),
-        true,
-        false,
-    );
+    differs("bridge", true, false, |lab| {
+        masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables"))
+    });
 }
 
 /// The reference leaves the rules of the first ADD's addresses, which another container may get.
 #[test]
 fn add_removes_iptables_rules_of_an_earlier_add_without_del() {
-    differs("bridge", masquerade::add_takes_the_rules_of_a_lost_one_with_it, true, false);
+    differs("bridge", true, false, masquerade::add_takes_the_rules_of_a_lost_one_with_it);
 }
 
 /// The reference's DEL also tries iptables. Debian's build treats "Chain … does not exist" of 1.8.9
@@ -32,31 +28,29 @@ fn add_removes_iptables_rules_of_an_earlier_add_without_del() {
 #[test]
 fn del_of_an_nftables_network_succeeds_beside_iptables() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
-    let observe = |lab: &Lab| {
+    differs("bridge", OK, FAILED, |lab| {
         let attachment = lab.attach(&lab.container(), &conf);
         attachment.add();
         attachment.try_del().status
-    };
-    differs("bridge", observe, OK, FAILED);
+    });
 }
 
 /// Without `ipMasqBackend` ours uses nf_tables and needs no program; the reference uses iptables.
 #[test]
 fn masquerade_uses_nftables_unless_configured_otherwise() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true}));
-    let observe = |lab: &Lab| {
+    differs("bridge", false, true, |lab| {
         lab.attach(&lab.container(), &conf).add();
         let chains = lab.host.sh("iptables -t nat -S 2>/dev/null");
         chains.contains("MASQUERADE")
-    };
-    differs("bridge", observe, false, true);
+    });
 }
 
 /// Ours needs one read and one change; the reference starts a program for each rule.
 #[test]
 fn iptables_rules_of_an_attachment_take_two_programs() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
-    let observe = |lab: &Lab| {
+    differs("bridge", true, false, |lab| {
         lab.host.sh(r#"mkdir /run/counted; for name in iptables iptables-restore; do
             printf '#!/bin/sh\necho >>/run/counted/log\nexec %s "$@"\n' "$(command -v $name)" >/run/counted/$name
             chmod +x /run/counted/$name; done"#);
@@ -65,8 +59,7 @@ fn iptables_rules_of_an_attachment_take_two_programs() {
             .extend(["sh", "-c", r#"PATH=/run/counted:$PATH exec "$0" "$@""#].map(str::to_owned));
         call.run().ok();
         lab.host.sh("wc -l </run/counted/log").trim().parse::<u32>().unwrap() <= 2
-    };
-    differs("bridge", observe, true, false);
+    });
 }
 
 /// Two addresses of one family in two subnets: the reference's iptables chain masquerades traffic
@@ -85,7 +78,7 @@ fn neighbours_in_a_second_subnet_see_the_container_s_address() {
     };
     // The packet to the far end of the second subnet must pass the host, so the host has that
     // address on another link.
-    let observe = |lab: &Lab| {
+    differs("bridge", vec!["10.20.0.7".to_owned()], vec!["10.30.0.1".to_owned()], |lab| {
         let container = lab.container();
         lab.attach(&container, &conf(7)).add();
         lab.host
@@ -103,8 +96,7 @@ fn neighbours_in_a_second_subnet_see_the_container_s_address() {
         let ear = Ear::listen(&far);
         assert_pings_with(&container, "10.20.0.200", "-I 10.20.0.7");
         ear.heard()
-    };
-    differs("bridge", observe, vec!["10.20.0.7".to_owned()], vec!["10.30.0.1".to_owned()]);
+    });
 }
 
 /// Two networks with the same subnet give one address to two containers. The set has one element
@@ -116,7 +108,7 @@ fn an_address_in_two_networks_is_masqueraded_for_the_last() {
             json!({"name": network, "bridge": bridge, "ipMasq": true, "ipMasqBackend": "nftables"});
         with(&bridge::conf(), changes)
     };
-    let observe = |lab: &Lab| {
+    differs("bridge", (OK, FAILED), (OK, OK), |lab| {
         lab.hide_iptables();
         let (first, second) = (lab.container(), lab.container());
         let (first, second) =
@@ -126,6 +118,5 @@ fn an_address_in_two_networks_is_masqueraded_for_the_last() {
         let with_both = first.check(&result).status;
         second.del();
         (with_both, first.check(&result).status)
-    };
-    differs("bridge", observe, (OK, FAILED), (OK, OK));
+    });
 }

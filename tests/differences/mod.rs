@@ -33,9 +33,9 @@ use crate::support::netns::Lab;
 /// Makes one observation on both sides.
 fn differs<T: PartialEq + std::fmt::Debug>(
     plugin: &str,
-    observe: impl Fn(&Lab) -> T,
     ours: T,
     reference: T,
+    observe: impl Fn(&Lab) -> T,
 ) {
     assert_ne!(ours, reference, "no difference is claimed");
     for_ours(plugin, |lab| assert_eq!(observe(lab), ours, "ours"));

@@ -30,22 +30,20 @@ fn add_mapping(lab: &Lab, backend: &str, changes: Value) -> i32 {
 #[test]
 fn a_host_port_that_is_taken_is_an_error() {
     for backend in portmap::BACKENDS {
-        let observe = |lab: &Lab| {
+        differs("portmap", FAILED, OK, |lab| {
             publish(lab, Some(backend), json!([web()]));
             add_portmap(lab, Some(backend), json!({}))
-        };
-        differs("portmap", observe, FAILED, OK);
+        });
     }
 }
 
 /// The reference uses nftables only where iptables is missing.
 #[test]
 fn portmap_uses_nftables_unless_iptables_is_asked_for() {
-    let observe = |lab: &Lab| {
+    differs("portmap", true, false, |lab| {
         publish(lab, None, json!([web()]));
         iptables::rules(lab).is_empty()
-    };
-    differs("portmap", observe, true, false);
+    });
 }
 
 /// A runtime may call DEL with its configuration alone, as after a restart; the reference leaves
@@ -59,19 +57,18 @@ fn del_of_portmap_needs_no_mappings() {
             chain.bare().del();
             is_open(lab, 8080)
         };
-        differs("portmap", observe, [false; 2], [true; 2]);
+        differs("portmap", [false; 2], [true; 2], observe);
     }
 }
 
 /// The reference creates tables that stay for ever.
 #[test]
 fn the_last_del_of_portmap_takes_the_table_away() {
-    let observe = |lab: &Lab| {
+    differs("portmap", true, false, |lab| {
         let before = lab.host.sh("nft -s list ruleset");
         publish(lab, Some("nftables"), json!([web()])).del();
         lab.host.sh("nft -s list ruleset") == before
-    };
-    differs("portmap", observe, true, false);
+    });
 }
 
 /// The reference finds rules by the container's ID, whatever their network.
@@ -83,13 +80,13 @@ fn del_of_portmap_is_for_one_network() {
         (*chain).clone().conf(json!({"name": "net2"})).del();
         is_open(lab, 8080)
     };
-    differs("portmap", observe, [true; 2], [false; 2]);
+    differs("portmap", [true; 2], [false; 2], observe);
 }
 
 /// The reference notices the invalid port after it has created chains and jumps.
 #[test]
 fn a_failed_add_of_portmap_leaves_no_rule() {
-    let observe = |lab: &Lab| {
+    differs("portmap", false, true, |lab| {
         let before = Watch::start(lab, &[]);
         let chain = lab.chain(
             &network(),
@@ -98,8 +95,7 @@ fn a_failed_add_of_portmap_leaves_no_rule() {
         chain.try_add().err();
         chain.main.del();
         before.changes_now().contains("CNI-")
-    };
-    differs("portmap", observe, false, true);
+    });
 }
 
 /// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not compare
@@ -107,12 +103,11 @@ fn a_failed_add_of_portmap_leaves_no_rule() {
 #[test]
 fn check_of_portmap_looks_at_what_is_shared() {
     for script in ["iptables -t nat -F CNI-HOSTPORT-MASQ", "ip6tables -t nat -F PREROUTING"] {
-        let observe = |lab: &Lab| {
+        differs("portmap", FAILED, OK, |lab| {
             let chain = publish(lab, Some("iptables"), json!([web()]));
             lab.host.sh(script);
             chain.check(&chain.result).status
-        };
-        differs("portmap", observe, FAILED, OK);
+        });
     }
 }
 
@@ -120,15 +115,14 @@ fn check_of_portmap_looks_at_what_is_shared() {
 /// neighbour must go through the gateway.
 #[test]
 fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
-    let observe = |lab: &Lab| {
+    differs("portmap", Some("10.10.0.1".to_owned()), None, |lab| {
         portmap::without_bridge_netfilter(lab);
         let chain = publish(lab, Some("nftables"), json!([web()]));
         let _server = TcpServer::start(&chain.container, 80);
         let neighbour = lab.container();
         lab.attach(&neighbour, &network()).add();
         connect(&neighbour, "198.51.100.1:8080")
-    };
-    differs("portmap", observe, Some("10.10.0.1".to_owned()), None);
+    });
 }
 
 /// Of two tables with the same priority the kernel runs the younger first, which is the
@@ -136,22 +130,22 @@ fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
 #[test]
 fn a_node_port_of_another_table_goes_first() {
     for service in host::SERVICES.iter().filter(|service| service.node_port) {
-        let observe = |lab: &Lab| host::answering(lab, service, Some("nftables"), true)[1];
-        differs("portmap", observe, "service", "published");
+        differs("portmap", "service", "published", |lab| {
+            host::answering(lab, service, Some("nftables"), true)[1]
+        });
     }
 }
 
 #[test]
 fn masq_all_is_for_nftables_too() {
-    let observe = |lab: &Lab| {
+    differs("portmap", "10.10.0.1".to_owned(), "198.51.100.2".to_owned(), |lab| {
         let chained =
             with(&portmap::portmap(Some("nftables"), json!([web()])), json!({"masqAll": true}));
         let chain = lab.chain(&network(), &chained);
         chain.add();
         let _server = TcpServer::start(&chain.container, 80);
         connect(&lab.outside, "198.51.100.1:8080").unwrap()
-    };
-    differs("portmap", observe, "10.10.0.1".to_owned(), "198.51.100.2".to_owned());
+    });
 }
 
 /// The reference passes the missing protocol to a program, which fails. The convention's default is
@@ -159,14 +153,14 @@ fn masq_all_is_for_nftables_too() {
 #[test]
 fn a_mapping_without_a_protocol_is_of_tcp() {
     for backend in portmap::BACKENDS {
-        differs("portmap", |lab| add_mapping(lab, backend, json!({"protocol": null})), OK, FAILED);
+        differs("portmap", OK, FAILED, |lab| add_mapping(lab, backend, json!({"protocol": null})));
     }
 }
 
 /// In the reference capitals work with iptables, and are a syntax error with nftables.
 #[test]
 fn a_protocol_may_have_any_case() {
-    differs("portmap", |lab| add_mapping(lab, "nftables", json!({"protocol": "TCP"})), OK, FAILED);
+    differs("portmap", OK, FAILED, |lab| add_mapping(lab, "nftables", json!({"protocol": "TCP"})));
 }
 
 /// The reference publishes nothing, or not what was requested.
@@ -182,10 +176,9 @@ fn a_mapping_that_cannot_be_made_is_refused() {
     ];
     for backend in portmap::BACKENDS {
         for (main, mappings) in &cases {
-            let observe = |lab: &Lab| {
+            differs("portmap", FAILED, OK, |lab| {
                 lab.chain(main, &portmap::portmap(Some(backend), mappings.clone())).try_add().status
-            };
-            differs("portmap", observe, FAILED, OK);
+            });
         }
     }
 }
@@ -195,7 +188,7 @@ fn a_mapping_that_cannot_be_made_is_refused() {
 #[test]
 fn conditions_of_nftables_are_of_one_container() {
     let conditions = json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]});
-    let observe = |lab: &Lab| {
+    differs("portmap", ([true, true], [false, true]), ([false, true], [false, true]), |lab| {
         let chain = publish(lab, Some("nftables"), json!([web()]));
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
@@ -207,44 +200,37 @@ fn conditions_of_nftables_are_of_one_container() {
         second.add();
         let _other_server = TcpServer::start(&second.container, 80);
         (is_open(lab, 8080), is_open(lab, 9090))
-    };
-    differs("portmap", observe, ([true, true], [false, true]), ([false, true], [false, true]));
+    });
 }
 
 /// A mark bit has no meaning where no mark is set.
 #[test]
 fn a_mark_is_not_taken_for_nftables() {
-    differs(
-        "portmap",
-        |lab| add_portmap(lab, Some("nftables"), json!({"markMasqBit": 5})),
-        FAILED,
-        OK,
-    );
+    differs("portmap", FAILED, OK, |lab| {
+        add_portmap(lab, Some("nftables"), json!({"markMasqBit": 5}))
+    });
 }
 
 /// The reference adds the rules again with nftables.
 #[test]
 fn a_repeated_add_of_portmap_adds_nothing() {
-    let observe = |lab: &Lab| {
+    differs("portmap", true, false, |lab| {
         let chain = publish(lab, Some("nftables"), json!([web()]));
         let once = lab.host.sh("nft -s list ruleset");
         chain.add();
         lab.host.sh("nft -s list ruleset") == once
-    };
-    differs("portmap", observe, true, false);
+    });
 }
 
 /// Without the deletion the kernel keeps sending a known flow to the container; the reference
 /// deletes flows at the next ADD of the port.
 #[test]
 fn del_of_portmap_ends_the_flows_of_udp() {
-    let observe = |lab: &Lab| udp::flows_after_del(lab);
-    differs("portmap", observe, 0, 4);
+    differs("portmap", 0, 4, |lab| udp::flows_after_del(lab));
 }
 
 /// The same port of another machine is a different flow.
 #[test]
 fn flows_of_udp_to_other_machines_are_not_ended() {
-    let observe = |lab: &Lab| udp::flows_to_others_after_add(lab);
-    differs("portmap", observe, 2, 0);
+    differs("portmap", 2, 0, |lab| udp::flows_to_others_after_add(lab));
 }

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::support::netns::Lab;
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::ptp;
 use crate::support::traffic::assert_pings;
@@ -12,23 +11,21 @@ use crate::support::traffic::assert_pings;
 /// packet can take it.
 #[test]
 fn ptp_never_has_its_subnet_on_the_link() {
-    let observe = |lab: &Lab| {
+    differs("ptp", true, false, |lab| {
         let container = lab.container();
         lab.attach(&container, &ptp::conf()).add();
         container.json("ip -j addr show dev eth0")[0]["addr_info"][0]["noprefixroute"] == true
-    };
-    differs("ptp", observe, true, false);
+    });
 }
 
 /// ptp announces a reused address, as bridge does. The reference's ptp does not.
 #[test]
 fn ptp_tells_neighbours_of_a_new_container() {
-    let observe = |lab: &Lab| {
+    differs("ptp", "1".to_owned(), "0".to_owned(), |lab| {
         let container = lab.container();
         lab.attach(&container, &ptp::conf()).add();
         container.sh("cat /proc/sys/net/ipv4/conf/eth0/arp_notify").trim().to_owned()
-    };
-    differs("ptp", observe, "1".to_owned(), "0".to_owned());
+    });
 }
 
 /// Two addresses of a subnet share a gateway, which the reference adds twice: "file exists".
@@ -36,14 +33,14 @@ fn ptp_tells_neighbours_of_a_new_container() {
 fn ptp_takes_two_addresses_of_one_subnet() {
     let addresses = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
     let conf = static_ipam(&ptp::conf(), addresses, json!([]));
-    differs("ptp", |lab| lab.attach(&lab.container(), &conf).try_add().status, OK, FAILED);
+    differs("ptp", OK, FAILED, |lab| lab.attach(&lab.container(), &conf).try_add().status);
 }
 
 /// With a /32 the reference adds IPAM's routes before the route to the gateway, and removes a
 /// subnet route that does not exist.
 #[test]
 fn ptp_takes_a_host_address() {
-    let observe = |lab: &Lab| {
+    differs("ptp", OK, FAILED, |lab| {
         let container = lab.container();
         let alone = static_ipam(
             &ptp::conf(),
@@ -58,6 +55,5 @@ fn ptp_takes_a_host_address() {
             assert_eq!(attachment.check(&outcome.ok()).status, OK);
         }
         outcome.status
-    };
-    differs("ptp", observe, OK, FAILED);
+    });
 }

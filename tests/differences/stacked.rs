@@ -12,9 +12,9 @@ use crate::support::networks::stacked::{IPVLAN, MACVLAN, PEER, Stacked, VLAN};
 /// As `differs`, where the kernel supports such links.
 fn stacked_differs<T: PartialEq + std::fmt::Debug>(
     kind: &Stacked,
-    observe: impl Fn(&Lab) -> T,
     ours: T,
     reference: T,
+    observe: impl Fn(&Lab) -> T,
 ) {
     assert_ne!(ours, reference, "no difference is claimed");
     kind.for_ours(|lab| assert_eq!(observe(lab), ours, "ours"));
@@ -29,8 +29,7 @@ fn failed_adds_of_stacked_links_leave_nothing() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
         for case in stacked::failing().iter().filter(|case| late.contains(&(case.code, case.names)))
         {
-            let observe = |lab: &Lab| fail(lab, &kind.conf(), case).0.is_empty();
-            stacked_differs(kind, observe, true, false);
+            stacked_differs(kind, true, false, |lab| fail(lab, &kind.conf(), case).0.is_empty());
         }
     }
 }
@@ -39,13 +38,12 @@ fn failed_adds_of_stacked_links_leave_nothing() {
 #[test]
 fn an_ipv6_address_that_another_machine_has_is_refused() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        let observe = |lab: &Lab| {
+        stacked_differs(kind, FAILED, OK, |lab| {
             let container = lab.container();
             // The kernel's default.
             container.sh("echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad");
             lab.attach(&container, &kind.address(&format!("{}/64", PEER[1]))).try_add().status
-        };
-        stacked_differs(kind, observe, FAILED, OK);
+        });
     }
 }
 
@@ -56,8 +54,9 @@ fn dns_of_ipam_is_in_the_result() {
             &kind.address("10.10.0.7/24"),
             json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"]}}}),
         );
-        let observe = |lab: &Lab| lab.attach(&lab.container(), &conf).add().get("dns").cloned();
-        stacked_differs(kind, observe, Some(json!({"nameservers": ["192.0.2.53"]})), None);
+        stacked_differs(kind, Some(json!({"nameservers": ["192.0.2.53"]})), None, |lab| {
+            lab.attach(&lab.container(), &conf).add().get("dns").cloned()
+        });
     }
 }
 
@@ -65,28 +64,26 @@ fn dns_of_ipam_is_in_the_result() {
 /// old hardware address of a reused address.
 #[test]
 fn vlan_tells_neighbours_of_a_new_container() {
-    let observe = |lab: &Lab| {
+    stacked_differs(&VLAN, "11".to_owned(), "00".to_owned(), |lab| {
         let container = lab.container();
         lab.attach(&container, &VLAN.conf()).add();
         ["ipv4/conf/eth0/arp_notify", "ipv6/conf/eth0/ndisc_notify"]
             .map(|key| stacked::sysctl(&container, key))
             .concat()
-    };
-    stacked_differs(&VLAN, observe, "11".to_owned(), "00".to_owned());
+    });
 }
 
 #[test]
 fn a_default_route_of_several_next_hops_tells_the_master() {
     for kind in [&MACVLAN, &IPVLAN] {
-        let observe = |lab: &Lab| {
+        stacked_differs(kind, OK, FAILED, |lab| {
             stacked::second_master(lab);
             lab.host.sh("ip addr add 192.0.2.1/24 dev second");
             lab.host.sh("ip route add default nexthop via 198.51.100.2 nexthop via 192.0.2.2");
             lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null})))
                 .try_add()
                 .status
-        };
-        stacked_differs(kind, observe, OK, FAILED);
+        });
     }
 }
 
@@ -95,42 +92,35 @@ fn a_default_route_of_several_next_hops_tells_the_master() {
 fn ipvlan_takes_no_mtu_that_its_master_has_not() {
     for mtu in [1501, -100] {
         let conf = with(&IPVLAN.conf(), json!({"mtu": mtu}));
-        stacked_differs(
-            &IPVLAN,
-            |lab| lab.attach(&lab.container(), &conf).try_add().status,
-            FAILED,
-            OK,
-        );
+        stacked_differs(&IPVLAN, FAILED, OK, |lab| {
+            lab.attach(&lab.container(), &conf).try_add().status
+        });
     }
 }
 
 #[test]
 fn del_of_a_vlan_does_not_need_the_master() {
-    stacked_differs(&VLAN, |lab| stacked::del_after_the_master(lab, &VLAN), OK, FAILED);
+    stacked_differs(&VLAN, OK, FAILED, |lab| stacked::del_after_the_master(lab, &VLAN));
 }
 
 #[test]
 fn del_of_an_ipvlan_does_not_need_a_default_route() {
-    let observe = |lab: &Lab| {
+    stacked_differs(&IPVLAN, OK, FAILED, |lab| {
         lab.host.sh("ip route add default via 198.51.100.2");
         let attachment =
             lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
         attachment.add();
         lab.host.sh("ip route del default");
         attachment.try_del().status
-    };
-    stacked_differs(&IPVLAN, observe, OK, FAILED);
+    });
 }
 
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        stacked_differs(
-            kind,
-            |lab| stacked::del_spares_an_interface_of_another_kind(lab, kind),
-            true,
-            false,
-        );
+        stacked_differs(kind, true, false, |lab| {
+            stacked::del_spares_an_interface_of_another_kind(lab, kind)
+        });
     }
 }
 
@@ -149,7 +139,7 @@ fn check_of_stacked_links_needs_no_master() {
             (at_once, attachment.check(&result).status)
         };
         let of_reference = if kind.plugin == "ipvlan" { FAILED } else { OK };
-        stacked_differs(kind, observe, (OK, OK), (of_reference, FAILED));
+        stacked_differs(kind, (OK, OK), (of_reference, FAILED), observe);
     }
 }
 
@@ -157,7 +147,7 @@ fn check_of_stacked_links_needs_no_master() {
 #[test]
 fn check_compares_the_master_of_stacked_links() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        stacked_differs(kind, |lab| stacked::check_with_another_master(lab, kind), FAILED, OK);
+        stacked_differs(kind, FAILED, OK, |lab| stacked::check_with_another_master(lab, kind));
     }
 }
 
@@ -166,11 +156,8 @@ fn check_compares_the_master_of_stacked_links() {
 fn status_of_stacked_links_asks_for_the_master() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
         let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0", "master": "nonesuch"}));
-        stacked_differs(
-            kind,
-            |lab| lab.attach(&lab.container(), &conf).status().status,
-            FAILED,
-            OK,
-        );
+        stacked_differs(kind, FAILED, OK, |lab| {
+            lab.attach(&lab.container(), &conf).status().status
+        });
     }
 }

@@ -6,7 +6,6 @@ use super::{FAILED, OK, differs, makes};
 use crate::plugins::main::host_device::failed_add;
 use crate::support::attachment::with;
 use crate::support::failed_add::{Case, fail};
-use crate::support::netns::Lab;
 use crate::support::networks::{host_device, tap};
 
 /// With owner and group the reference creates the tap in another way: it ignores the other keys,
@@ -17,18 +16,17 @@ fn a_tap_with_owner_and_group_is_one_as_any_other() {
         &tap::layer_two(),
         json!({"owner": 0, "group": 0, "mtu": 1400, "mac": "02:00:00:00:00:01"}),
     );
-    let observe = |lab: &Lab| {
-        let container = lab.container();
-        lab.attach(&container, &conf).add();
-        let link = container.link("eth0").unwrap();
-        (
-            link["mtu"] == 1400,
-            link["address"] == "02:00:00:00:00:01",
-            link["linkinfo"]["info_data"]["pi"].clone(),
-        )
-    };
     if makes(tap::makes_taps) {
-        differs("tap", observe, (true, true, json!(false)), (false, false, json!(true)));
+        differs("tap", (true, true, json!(false)), (false, false, json!(true)), |lab| {
+            let container = lab.container();
+            lab.attach(&container, &conf).add();
+            let link = container.link("eth0").unwrap();
+            (
+                link["mtu"] == 1400,
+                link["address"] == "02:00:00:00:00:01",
+                link["linkinfo"]["info_data"]["pi"].clone(),
+            )
+        });
     }
 }
 
@@ -36,66 +34,63 @@ fn a_tap_with_owner_and_group_is_one_as_any_other() {
 /// the new one.
 #[test]
 fn a_tap_takes_no_interface_over() {
-    let observe = |lab: &Lab| {
-        let container = lab.container();
-        container.sh("ip link add eth0 type veth peer name other");
-        let status = lab.attach(&container, &tap::layer_two()).try_add().status;
-        (status, container.sh("ip -d link | grep -c 'tun type tap' || true").trim().to_owned())
-    };
     if makes(tap::makes_taps) {
-        differs("tap", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
+        differs("tap", (FAILED, "0".to_owned()), (OK, "1".to_owned()), |lab| {
+            let container = lab.container();
+            container.sh("ip link add eth0 type veth peer name other");
+            let status = lab.attach(&container, &tap::layer_two()).try_add().status;
+            (status, container.sh("ip -d link | grep -c 'tun type tap' || true").trim().to_owned())
+        });
     }
 }
 
 /// The reference runs `ip` unless owner and group are given.
 #[test]
 fn a_tap_needs_no_ip_program() {
-    let observe = |lab: &Lab| {
-        let mut call = lab.attach(&lab.container(), &tap::layer_two()).call("ADD", None);
-        call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
-        call.run().status
-    };
     if makes(tap::makes_taps) {
-        differs("tap", observe, OK, FAILED);
+        differs("tap", OK, FAILED, |lab| {
+            let mut call = lab.attach(&lab.container(), &tap::layer_two()).call("ADD", None);
+            call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
+            call.run().status
+        });
     }
 }
 
 /// Without addresses the reference's CHECK compares nothing.
 #[test]
 fn check_of_a_tap_looks_for_it() {
-    let observe = |lab: &Lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &tap::layer_two());
-        let result = attachment.add();
-        container.sh("ip link del eth0");
-        attachment.check(&result).status
-    };
     if makes(tap::makes_taps) {
-        differs("tap", observe, FAILED, OK);
+        differs("tap", FAILED, OK, |lab| {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &tap::layer_two());
+            let result = attachment.add();
+            container.sh("ip link del eth0");
+            attachment.check(&result).status
+        });
     }
 }
 
 /// The reference asks only the IPAM plugin.
 #[test]
 fn status_of_tap_tells_that_the_driver_is_missing() {
-    let observe = |lab: &Lab| {
+    differs("tap", FAILED, OK, |lab| {
         lab.host.sh("mount -t tmpfs empty /dev/net");
         lab.attach(&lab.container(), &with(&tap::layer_two(), json!({"cniVersion": "1.1.0"})))
             .status()
             .status
-    };
-    differs("tap", observe, FAILED, OK);
+    });
 }
 
 /// Failed ADDs of the reference's tap and host-device leave changes behind.
 #[test]
 fn failed_adds_of_tap_and_host_device_leave_nothing() {
     for case in failed_add::failing().into_iter().filter(|case| case.reference_leaves_something) {
-        let observe = |lab: &Lab| fail(lab, &host_device::conf(), &case).0.is_empty();
-        differs("host-device", observe, true, false);
+        differs("host-device", true, false, |lab| {
+            fail(lab, &host_device::conf(), &case).0.is_empty()
+        });
     }
     if makes(tap::makes_taps) {
         let case = Case::new("no such bridge", json!({"bridge": "br0"}), 7, "br0");
-        differs("tap", |lab| fail(lab, &tap::layer_two(), &case).0.is_empty(), true, false);
+        differs("tap", true, false, |lab| fail(lab, &tap::layer_two(), &case).0.is_empty());
     }
 }

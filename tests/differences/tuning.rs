@@ -23,91 +23,84 @@ fn set_arp_filter() -> Value {
 /// Only ADD sees a sysctl's old value, and the reference does not record it.
 #[test]
 fn tuning_gives_sysctls_back() {
-    let observe = |lab: &Lab| {
+    differs("tuning", "0".to_owned(), "1".to_owned(), |lab| {
         let chain = tuning_chain(lab, set_arp_filter());
         chain.add();
         chain.del();
         tuning::sysctl(&chain.container, ARP_FILTER)
-    };
-    differs("tuning", observe, "0".to_owned(), "1".to_owned());
+    });
 }
 
 /// The reference is content with a partial match, and its CHECK ignores the allowlist.
 #[test]
 fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
-    let observe = |lab: &Lab| {
+    differs("tuning", (FAILED, FAILED), (OK, OK), |lab| {
         let chain = tuning_chain(lab, set_arp_filter());
         let result = chain.add();
         allowlist::write(lab, "arp_filter\n");
         let add = chain.try_add().status;
         allowlist::write(lab, "nothing\n");
         (add, chain.check(&result).status)
-    };
-    differs("tuning", observe, (FAILED, FAILED), (OK, OK));
+    });
 }
 
 /// The reference does not validate a pattern after one that matches.
 #[test]
 fn a_pattern_that_is_none_allows_nothing() {
-    let observe = |lab: &Lab| {
+    differs("tuning", FAILED, OK, |lab| {
         allowlist::write(lab, "net.ipv4.conf.IFNAME.arp_filter\n(\n");
         tuning_chain(lab, set_arp_filter()).try_add().status
-    };
-    differs("tuning", observe, FAILED, OK);
+    });
 }
 
 /// The reference turns every dot into a slash, including those of the link's name.
 #[test]
 fn a_sysctl_of_a_link_with_a_dot_is_found() {
-    let observe = |lab: &Lab| {
+    differs("tuning", OK, FAILED, |lab| {
         let chain = tuning_chain(lab, json!({"sysctl": {"net/ipv4/conf/eth0.5/arp_filter": "1"}}));
         chain.container.sh("ip link add eth0.5 type veth peer name other");
         chain.try_add().status
-    };
-    differs("tuning", observe, OK, FAILED);
+    });
 }
 
 /// A pod that may choose the name of its interface must not reach the settings of all links. In the
 /// reference it does.
 #[test]
 fn ifname_is_never_all_links() {
-    let observe = |lab: &Lab| {
+    differs("tuning", (FAILED, "0".to_owned()), (OK, "1".to_owned()), |lab| {
         let chain = tuning_chain(lab, set_arp_filter());
         let status = chain.clone().ifname("all").try_add().status;
         (status, tuning::sysctl(&chain.container, "ipv4/conf/all/arp_filter"))
-    };
-    differs("tuning", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
+    });
 }
 
 /// The reference leaves its changes.
 #[test]
 fn a_failed_tuning_leaves_nothing() {
-    let observe = |lab: &Lab| {
+    differs("tuning", true, false, |lab| {
         let chain = tuning_chain(lab, with(&set_arp_filter(), json!({"txQLen": 5, "mtu": 70_000})));
         let before = Watch::start(lab, &[&chain.container]);
         chain.try_add().err();
         before.changes_now().is_empty()
-    };
-    differs("tuning", observe, true, false);
+    });
 }
 
 #[test]
 fn a_repeated_tuning_keeps_the_first_backup() {
-    let observe = |lab: &Lab| {
+    differs("tuning", json!(1500), json!(1400), |lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400}));
         chain.add();
         chain.add();
         chain.del();
         chain.container.link("eth0").unwrap()["mtu"].clone()
-    };
-    differs("tuning", observe, json!(1500), json!(1400));
+    });
 }
 
 /// A stale backup would be restored for the next container with that ID. In the reference the
 /// backup stays for ever.
 #[test]
 fn the_backup_goes_with_the_namespace() {
-    let observe = |lab: &Lab| {
+    differs("tuning", [false, false], [true, true], |lab| {
         let (gone, linkless) =
             (tuning_chain(lab, json!({"mtu": 1400})), tuning_chain(lab, json!({"mtu": 1400})));
         gone.add();
@@ -117,32 +110,29 @@ fn the_backup_goes_with_the_namespace() {
         linkless.container.sh("ip link del eth0");
         linkless.del();
         [gone, linkless].map(|chain| tuning::has_backup(lab, &chain))
-    };
-    differs("tuning", observe, [false, false], [true, true]);
+    });
 }
 
 /// The reference's file name does not include the network.
 #[test]
 fn del_of_another_network_does_not_restore() {
-    let observe = |lab: &Lab| {
+    differs("tuning", json!(1400), json!(1500), |lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400}));
         chain.add();
         chain.clone().conf(json!({"name": "other"})).del();
         chain.container.link("eth0").unwrap()["mtu"].clone()
-    };
-    differs("tuning", observe, json!(1400), json!(1500));
+    });
 }
 
 /// The reference ignores errors of DEL.
 #[test]
 fn del_reports_what_it_cannot_restore() {
-    let observe = |lab: &Lab| {
+    differs("tuning", (FAILED, false), (OK, true), |lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400}));
         chain.add();
         lab.host.sh(&format!("echo '{{\"mtu\": 70000}}' > {}", tuning::backup_of(&chain)));
         (chain.try_del().status, tuning::has_backup(lab, &chain))
-    };
-    differs("tuning", observe, (FAILED, false), (OK, true));
+    });
 }
 
 /// The reference writes to a nil map.
@@ -150,51 +140,48 @@ fn del_reports_what_it_cannot_restore() {
 fn sysctls_of_args_need_no_others() {
     let observe =
         |lab: &Lab| tuning_chain(lab, json!({"args": {"cni": set_arp_filter()}})).try_add().status;
-    differs("tuning", observe, OK, 2);
+    differs("tuning", OK, 2, observe);
 }
 
 #[test]
 fn two_spellings_of_a_sysctl_are_refused() {
     let twice = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net/ipv4/conf/IFNAME/arp_filter": "0"}});
-    differs("tuning", |lab| tuning_chain(lab, twice.clone()).try_add().status, FAILED, OK);
+    differs("tuning", FAILED, OK, |lab| tuning_chain(lab, twice.clone()).try_add().status);
 }
 
 /// In the reference, ADD with false does nothing, and CHECK expects false even where nothing is
 /// configured.
 #[test]
 fn promisc_false_is_off() {
-    let observe = |lab: &Lab| {
+    differs("tuning", (OK, OK), (FAILED, FAILED), |lab| {
         let chain = tuning_chain(lab, json!({"promisc": false, "mtu": 1400}));
         chain.container.sh("ip link set eth0 promisc on");
         let result = chain.add();
         let switched_off = chain.check(&result).status;
         chain.container.sh("ip link set eth0 promisc on");
         (switched_off, chain.clone().conf(json!({"promisc": null})).check(&result).status)
-    };
-    differs("tuning", observe, (OK, OK), (FAILED, FAILED));
+    });
 }
 
 /// The reference compares text.
 #[test]
 fn check_of_a_list_of_numbers_succeeds() {
-    let observe = |lab: &Lab| {
+    differs("tuning", OK, FAILED, |lab| {
         let chain =
             tuning_chain(lab, json!({"sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}}));
         let result = chain.add();
         chain.check(&result).status
-    };
-    differs("tuning", observe, OK, FAILED);
+    });
 }
 
 /// The reference compares text.
 #[test]
 fn check_of_a_mac_in_capitals_succeeds() {
-    let observe = |lab: &Lab| {
+    differs("tuning", OK, FAILED, |lab| {
         let chain = tuning_chain(lab, json!({"mac": "02-00-00-00-00-AB"}));
         let result = chain.add();
         chain.check(&result).status
-    };
-    differs("tuning", observe, OK, FAILED);
+    });
 }
 
 /// The reference's result has the old one, on which the next plugin relies.
@@ -202,25 +189,24 @@ fn check_of_a_mac_in_capitals_succeeds() {
 fn the_result_of_tuning_tells_the_mtu() {
     let observe =
         |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400})).add()["interfaces"][2]["mtu"].clone();
-    differs("tuning", observe, json!(1400), Value::Null);
+    differs("tuning", json!(1400), Value::Null, observe);
 }
 
 /// The reference gives the container's `mac` to it as well.
 #[test]
 fn the_host_s_interface_in_the_result_is_left_alone() {
-    let observe = |lab: &Lab| {
+    differs("tuning", json!("02:00:00:00:00:01"), json!(tuning::MAC), |lab| {
         let chain = tuning_chain(lab, json!({"mac": tuning::MAC}));
         let host = json!({"name": "eth0", "mac": "02:00:00:00:00:01"});
         let previous = json!({"cniVersion": "1.0.0", "interfaces": [host]});
         chain.clone().conf(json!({"prevResult": previous})).add()["interfaces"][0]["mac"].clone()
-    };
-    differs("tuning", observe, json!("02:00:00:00:00:01"), json!(tuning::MAC));
+    });
 }
 
 /// A user with write access to the directory chooses where the reference writes as root.
 #[test]
 fn the_backup_is_never_written_through_a_link() {
-    let observe = |lab: &Lab| {
+    differs("tuning", ("700".to_owned(), true), ("600".to_owned(), false), |lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400, "dataDir": "/run/new/data"}));
         chain.add();
         let mode = lab.host.sh("stat -c %a /run/new/data").trim().to_owned();
@@ -229,8 +215,7 @@ fn the_backup_is_never_written_through_a_link() {
         lab.host.sh(&format!("echo precious > /run/victim; ln -s /run/victim {file}"));
         chain.try_add();
         (mode, lab.host.sh("cat /run/victim") == "precious\n")
-    };
-    differs("tuning", observe, ("700".to_owned(), true), ("600".to_owned(), false));
+    });
 }
 
 /// The reference resolves it below the runtime's working directory, which may be another one at
@@ -238,31 +223,29 @@ fn the_backup_is_never_written_through_a_link() {
 #[test]
 fn a_relative_data_dir_is_refused() {
     // Entering a mount namespace changes the directory to its root, so this is the lab's own /run.
-    let observe = |lab: &Lab| {
+    differs("tuning", FAILED, OK, |lab| {
         tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status
-    };
-    differs("tuning", observe, FAILED, OK);
+    });
 }
 
 /// A path in /proc may soon be that of another process. The reference restores in the namespace
 /// that has the path now.
 #[test]
 fn tuning_is_restored_in_its_own_namespace_only() {
-    let observe = |lab: &Lab| {
+    differs("tuning", json!(1450), json!(1500), |lab| {
         let [old, new] = [(); 2].map(|()| tuning_chain(lab, json!({"mtu": 1400})));
         old.add();
         new.container.sh("ip link set eth0 mtu 1450");
         old.clone().netns(Some(&new.container.netns)).del();
         new.container.link("eth0").unwrap()["mtu"].clone()
-    };
-    differs("tuning", observe, json!(1450), json!(1500));
+    });
 }
 
 /// The backup of `a_b` with `c` has the same file name as that of `a` with `b_c`. The reference's
 /// second ADD overwrites the file, so DEL restores wrong values.
 #[test]
 fn a_backup_of_the_same_name_is_not_overwritten() {
-    let observe = |lab: &Lab| {
+    differs("tuning", FAILED, OK, |lab| {
         let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
             let container = lab.container();
             container.sh(&format!("ip link add {ifname} type veth peer name other"));
@@ -272,6 +255,5 @@ fn a_backup_of_the_same_name_is_not_overwritten() {
         });
         first.1.add();
         second.1.try_add().status
-    };
-    differs("tuning", observe, FAILED, OK);
+    });
 }

@@ -13,9 +13,9 @@ use crate::support::networks::vrf;
 /// `blue`.
 fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
     changes: Value,
-    observe: impl Fn(&Container, &Chained<'_>) -> T,
     ours: T,
     reference: T,
+    observe: impl Fn(&Container, &Chained<'_>) -> T,
 ) {
     assert_ne!(ours, reference, "no difference is claimed");
     let observe = |lab: &Lab| {
@@ -34,47 +34,53 @@ fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
 
 #[test]
 fn a_vrf_of_others_stays_after_del() {
-    let observe = |container: &Container, member: &Chained<'_>| {
+    differs_in_vrf(json!({}), true, false, |container: &Container, member: &Chained<'_>| {
         container.sh("ip link add blue up type vrf table 20");
         member.add();
         member.del();
         container.link("blue").is_some()
-    };
-    differs_in_vrf(json!({}), observe, true, false);
+    });
 }
 
 /// The reference reports an error, and the VRF stays.
 #[test]
 fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
-    let observe = |container: &Container, member: &Chained<'_>| {
-        member.add();
-        container.sh("ip link del net1");
-        (member.try_del().status, container.link("blue").is_some())
-    };
-    differs_in_vrf(json!({}), observe, (OK, false), (FAILED, true));
+    differs_in_vrf(
+        json!({}),
+        (OK, false),
+        (FAILED, true),
+        |container: &Container, member: &Chained<'_>| {
+            member.add();
+            container.sh("ip link del net1");
+            (member.try_del().status, container.link("blue").is_some())
+        },
+    );
 }
 
 /// The reference removes the interface from any master.
 #[test]
 fn del_of_vrf_leaves_an_interface_of_another_vrf() {
-    let observe = |container: &Container, member: &Chained<'_>| {
-        member.add();
-        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
-        member.del();
-        vrf::master(container, "net1")
-    };
-    differs_in_vrf(json!({}), observe, json!("red"), Value::Null);
+    differs_in_vrf(
+        json!({}),
+        json!("red"),
+        Value::Null,
+        |container: &Container, member: &Chained<'_>| {
+            member.add();
+            container.sh("ip link add red type vrf table 20; ip link set net1 master red");
+            member.del();
+            vrf::master(container, "net1")
+        },
+    );
 }
 
 /// The reference takes a table without a VRF for free, whatever rules lead to it.
 #[test]
 fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
-    let observe = |container: &Container, member: &Chained<'_>| {
+    differs_in_vrf(json!({}), 2, 1, |container: &Container, member: &Chained<'_>| {
         container.sh("ip rule add from 192.0.2.1 lookup 1");
         member.add();
         table(container, "blue")
-    };
-    differs_in_vrf(json!({}), observe, 2, 1);
+    });
 }
 
 /// The reference restores only global addresses and routes of main.
@@ -91,16 +97,15 @@ fn vrf_loses_no_address_and_no_route() {
             .map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
         [address, routes[0].contains("10.82.0.0/16"), routes[1].contains("10.80.0.0/16")]
     };
-    differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
+    differs_in_vrf(json!({}), [true; 3], [false; 3], observe);
 }
 
 /// The reference compares only the interface's VRF.
 #[test]
 fn check_of_vrf_looks_at_routes() {
-    let observe = |container: &Container, member: &Chained<'_>| {
+    differs_in_vrf(json!({}), FAILED, OK, |container: &Container, member: &Chained<'_>| {
         member.add();
         container.sh("ip route del 10.77.0.0/16 vrf blue");
         member.check(&member.result).status
-    };
-    differs_in_vrf(json!({}), observe, FAILED, OK);
+    });
 }
