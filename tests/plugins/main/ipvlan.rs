@@ -3,20 +3,16 @@
 
 use serde_json::{Value, json};
 
-use super::stacked::{
-    self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
-    neighbours_are_told, second_master, stands_on,
-};
+use super::stacked::{self, eth0, mac, second_master, stands_on};
 use crate::support::attachment::with;
-use crate::support::broken::Break;
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, contract};
-use crate::support::failed_add::{Case, assert_fails};
+use crate::support::failed_add::assert_fails;
 use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::stacked::{IPVLAN, PEER};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{Ear, assert_no_ping, assert_pings, assert_two_containers_talk};
+use crate::support::traffic::{Ear, assert_no_ping, assert_pings};
 
 #[test]
 fn the_contract_of_main_plugins_is_kept() {
@@ -25,101 +21,6 @@ fn the_contract_of_main_plugins_is_kept() {
         conf: IPVLAN.conf(),
         prepare: |lab| IPVLAN.prepare(lab),
     });
-}
-
-#[test]
-fn the_peer_is_reached_and_del_leaves_nothing() {
-    stacked::the_peer_is_reached_and_del_leaves_nothing(&IPVLAN);
-}
-
-#[test]
-fn the_result_says_what_the_kernel_has() {
-    stacked::the_result_says_what_the_kernel_has(&IPVLAN);
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    stacked::every_version_gets_a_result_of_its_shape(&IPVLAN);
-}
-
-#[test]
-fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
-    stacked::dns_of_the_network_replaces_that_of_ipam_as_a_whole(&IPVLAN);
-}
-
-#[test]
-fn dns_of_the_network_is_in_the_result() {
-    stacked::dns_of_the_network_is_in_the_result(&IPVLAN);
-}
-
-#[test]
-fn the_mtu_is_given_or_the_master_s() {
-    stacked::the_mtu_is_given_or_the_master_s(&IPVLAN);
-}
-
-#[test]
-fn the_host_may_have_an_interface_of_the_same_name() {
-    stacked::the_host_may_have_an_interface_of_the_same_name(&IPVLAN);
-}
-
-#[test]
-fn the_master_may_be_named_by_an_alternative_name() {
-    stacked::the_master_may_be_named_by_an_alternative_name(&IPVLAN);
-}
-
-#[test]
-fn the_master_is_looked_for_where_link_in_container_says() {
-    stacked::the_master_is_looked_for_where_link_in_container_says(&IPVLAN);
-}
-
-#[test]
-fn ipv6_addresses_can_be_used_when_add_returns() {
-    stacked::ipv6_addresses_can_be_used_when_add_returns(&IPVLAN);
-}
-
-#[test]
-fn a_duplicate_ipv6_address_is_refused() {
-    stacked::a_duplicate_ipv6_address_is_refused(&IPVLAN);
-}
-
-#[test]
-fn del_with_a_stale_netns_file_leaves_nothing() {
-    stacked::del_with_a_stale_netns_file_leaves_nothing(&IPVLAN);
-}
-
-#[test]
-fn del_takes_any_configuration() {
-    stacked::del_takes_any_configuration(&IPVLAN);
-}
-
-#[test]
-fn gc_frees_what_no_runtime_knows_any_more() {
-    stacked::gc_frees_what_no_runtime_knows_any_more(&IPVLAN);
-}
-
-#[test]
-fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
-    stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&IPVLAN);
-}
-
-#[test]
-fn the_master_is_the_link_of_the_default_route() {
-    stacked::the_master_is_the_link_of_the_default_route(&IPVLAN);
-}
-
-#[test]
-fn the_master_is_that_of_the_first_of_several_next_hops() {
-    stacked::the_master_is_that_of_the_first_of_several_next_hops(&IPVLAN);
-}
-
-#[test]
-fn the_default_route_is_the_container_s_where_the_master_is() {
-    stacked::the_default_route_is_the_container_s_where_the_master_is(&IPVLAN);
-}
-
-#[test]
-fn two_containers_of_one_master_talk() {
-    IPVLAN.for_each_peer(|lab| assert_two_containers_talk(lab, &IPVLAN.dual_stack()));
 }
 
 #[test]
@@ -338,36 +239,6 @@ fn addresses_are_required() {
 
 // --- DEL, STATUS, CHECK ---
 
-#[test]
-fn a_new_container_is_announced_to_neighbours() {
-    IPVLAN.for_each_peer(|lab| neighbours_are_told(lab, &IPVLAN));
-}
-
-#[test]
-fn del_after_the_master_is_gone_leaves_nothing() {
-    IPVLAN.for_each_peer(|lab| assert_eq!(del_after_the_master(lab, &IPVLAN), 0));
-}
-
-#[test]
-fn del_spares_what_is_no_ipvlan() {
-    IPVLAN.for_ours(|lab| assert!(del_spares_an_interface_of_another_kind(lab, &IPVLAN)));
-}
-
-#[test]
-fn status_tells_that_no_container_could_be_attached() {
-    stacked::status_tells_that_no_container_could_be_attached(&IPVLAN, true);
-}
-
-#[test]
-fn check_finds_what_has_changed() {
-    let own = vec![
-        Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
-        Break::new("mac changed", "true", "eth0")
-            .host("ip link set uplink address 02:00:00:00:00:01"),
-    ];
-    stacked::check_finds_what_has_changed(&IPVLAN, own);
-}
-
 /// CHECK without `master` after an ADD without it. The reference fails: see tests/differences.
 fn check_without_master(lab: &Lab) -> i32 {
     lab.host.sh("ip route add default via 198.51.100.2");
@@ -381,33 +252,7 @@ fn check_needs_no_master() {
     IPVLAN.for_ours(|lab| assert_eq!(check_without_master(lab), 0));
 }
 
-#[test]
-fn check_compares_the_master() {
-    IPVLAN.for_ours(|lab| assert_eq!(stacked::check_with_another_master(lab, &IPVLAN), 1));
-}
-
 // --- ADD that fails ---
-
-fn failing() -> Vec<Case> {
-    vec![
-        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
-            .reference_leaves_nothing(),
-        Case::new("mode of another plugin", json!({"mode": "bridge"}), 7, "mode: \"bridge\"")
-            .reference_leaves_nothing(),
-        Case::new("mode of a wrong type", json!({"mode": 2}), 6, "mode").reference_leaves_nothing(),
-        Case::new("a macvlan is on the master", json!({}), 100, "uplink")
-            .host("ip link add link uplink name other type macvlan")
-            .reference_leaves_nothing(),
-        Case::new("the master is a port of a bridge", json!({}), 100, "uplink")
-            .host("ip link add br0 type bridge; ip link set uplink master br0")
-            .reference_leaves_nothing(),
-    ]
-}
-
-#[test]
-fn add_fails_and_nothing_has_changed() {
-    stacked::add_fails_and_nothing_has_changed(&IPVLAN, failing());
-}
 
 /// The reference accepts any MTU: see tests/differences.
 #[test]
@@ -432,4 +277,11 @@ fn an_address_of_another_container_of_the_master_is_refused() {
             before.assert_unchanged("the failed ADD");
         }
     });
+}
+
+stacked::tests_of! { IPVLAN:
+    the_master_is_the_link_of_the_default_route
+    the_master_is_that_of_the_first_of_several_next_hops
+    the_default_route_is_the_container_s_where_the_master_is
+    two_containers_of_one_master_talk
 }

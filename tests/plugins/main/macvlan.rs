@@ -3,19 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::stacked::{
-    self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
-    neighbours_are_told,
-};
+use super::stacked::{self, eth0, mac};
 use crate::support::attachment::{for_ours, ips, skip, with};
-use crate::support::broken::Break;
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, assert_old_versions_need_addresses, contract};
 use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::{MACVLAN, PEER, hasty_container};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{assert_no_ping, assert_pings, assert_two_containers_talk};
+use crate::support::traffic::{assert_no_ping, assert_pings};
 
 fn of_mode(mode: &str) -> Value {
     with(&MACVLAN.conf(), json!({"mode": mode}))
@@ -47,101 +43,6 @@ fn the_contract_of_main_plugins_is_kept() {
         conf: MACVLAN.conf(),
         prepare: |lab| MACVLAN.prepare(lab),
     });
-}
-
-#[test]
-fn the_peer_is_reached_and_del_leaves_nothing() {
-    stacked::the_peer_is_reached_and_del_leaves_nothing(&MACVLAN);
-}
-
-#[test]
-fn the_result_says_what_the_kernel_has() {
-    stacked::the_result_says_what_the_kernel_has(&MACVLAN);
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    stacked::every_version_gets_a_result_of_its_shape(&MACVLAN);
-}
-
-#[test]
-fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
-    stacked::dns_of_the_network_replaces_that_of_ipam_as_a_whole(&MACVLAN);
-}
-
-#[test]
-fn dns_of_the_network_is_in_the_result() {
-    stacked::dns_of_the_network_is_in_the_result(&MACVLAN);
-}
-
-#[test]
-fn the_mtu_is_given_or_the_master_s() {
-    stacked::the_mtu_is_given_or_the_master_s(&MACVLAN);
-}
-
-#[test]
-fn the_host_may_have_an_interface_of_the_same_name() {
-    stacked::the_host_may_have_an_interface_of_the_same_name(&MACVLAN);
-}
-
-#[test]
-fn the_master_may_be_named_by_an_alternative_name() {
-    stacked::the_master_may_be_named_by_an_alternative_name(&MACVLAN);
-}
-
-#[test]
-fn the_master_is_looked_for_where_link_in_container_says() {
-    stacked::the_master_is_looked_for_where_link_in_container_says(&MACVLAN);
-}
-
-#[test]
-fn ipv6_addresses_can_be_used_when_add_returns() {
-    stacked::ipv6_addresses_can_be_used_when_add_returns(&MACVLAN);
-}
-
-#[test]
-fn a_duplicate_ipv6_address_is_refused() {
-    stacked::a_duplicate_ipv6_address_is_refused(&MACVLAN);
-}
-
-#[test]
-fn del_with_a_stale_netns_file_leaves_nothing() {
-    stacked::del_with_a_stale_netns_file_leaves_nothing(&MACVLAN);
-}
-
-#[test]
-fn del_takes_any_configuration() {
-    stacked::del_takes_any_configuration(&MACVLAN);
-}
-
-#[test]
-fn gc_frees_what_no_runtime_knows_any_more() {
-    stacked::gc_frees_what_no_runtime_knows_any_more(&MACVLAN);
-}
-
-#[test]
-fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
-    stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&MACVLAN);
-}
-
-#[test]
-fn the_master_is_the_link_of_the_default_route() {
-    stacked::the_master_is_the_link_of_the_default_route(&MACVLAN);
-}
-
-#[test]
-fn the_master_is_that_of_the_first_of_several_next_hops() {
-    stacked::the_master_is_that_of_the_first_of_several_next_hops(&MACVLAN);
-}
-
-#[test]
-fn the_default_route_is_the_container_s_where_the_master_is() {
-    stacked::the_default_route_is_the_container_s_where_the_master_is(&MACVLAN);
-}
-
-#[test]
-fn two_containers_of_one_master_talk() {
-    MACVLAN.for_each_peer(|lab| assert_two_containers_talk(lab, &MACVLAN.dual_stack()));
 }
 
 #[test]
@@ -323,35 +224,6 @@ fn a_layer_two_network_has_no_result_in_old_versions() {
     MACVLAN.for_each_peer(|lab| assert_old_versions_need_addresses(lab, &layer_two));
 }
 
-#[test]
-fn a_new_container_is_announced_to_neighbours() {
-    MACVLAN.for_each_peer(|lab| neighbours_are_told(lab, &MACVLAN));
-}
-
-#[test]
-fn del_after_the_master_is_gone_leaves_nothing() {
-    MACVLAN.for_each_peer(|lab| assert_eq!(del_after_the_master(lab, &MACVLAN), 0));
-}
-
-#[test]
-fn del_spares_what_is_no_macvlan() {
-    MACVLAN.for_ours(|lab| assert!(del_spares_an_interface_of_another_kind(lab, &MACVLAN)));
-}
-
-#[test]
-fn status_tells_that_no_container_could_be_attached() {
-    stacked::status_tells_that_no_container_could_be_attached(&MACVLAN, true);
-}
-
-#[test]
-fn check_finds_what_has_changed() {
-    let own = vec![
-        Break::mac_changed(),
-        Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
-    ];
-    stacked::check_finds_what_has_changed(&MACVLAN, own);
-}
-
 /// Without `master` the reference's CHECK looks up the default route again, which may have moved to
 /// another link.
 #[test]
@@ -365,47 +237,6 @@ fn check_needs_no_master() {
         lab.host.sh("ip route del default");
         attachment.check(&result).ok();
     });
-}
-
-#[test]
-fn check_compares_the_master() {
-    MACVLAN.for_ours(|lab| assert_eq!(stacked::check_with_another_master(lab, &MACVLAN), 1));
-}
-
-fn failing() -> Vec<Case> {
-    let cases = vec![
-        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
-            .reference_leaves_nothing(),
-        Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"")
-            .reference_leaves_nothing(),
-        Case::new("mode of a wrong type", json!({"mode": 4}), 6, "mode").reference_leaves_nothing(),
-        Case::new("mac is none", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\"")
-            .reference_leaves_nothing(),
-        Case::new(
-            "mac of the runtime is none",
-            json!({"runtimeConfig": {"mac": "x"}}),
-            7,
-            "runtimeConfig.mac: \"x\"",
-        )
-        .reference_leaves_nothing(),
-        Case::new("bcqueuelen of a wrong type", json!({"bcqueuelen": "long"}), 6, "bcqueuelen")
-            .reference_leaves_nothing(),
-        Case::new("passthru on a master in use", json!({"mode": "passthru"}), 100, "uplink")
-            .host("ip link add link uplink name other type macvlan mode bridge")
-            .reference_leaves_nothing(),
-        Case::new("another way into a master in passthru mode", json!({}), 100, "uplink")
-            .host("ip link add link uplink name other type macvlan mode passthru")
-            .reference_leaves_nothing(),
-        Case::new("the master is a port of a bridge", json!({"mode": "bridge"}), 100, "uplink")
-            .host("ip link add br0 type bridge; ip link set uplink master br0")
-            .reference_leaves_nothing(),
-    ];
-    cases.into_iter().chain(stacked::failing_mtu()).collect()
-}
-
-#[test]
-fn add_fails_and_nothing_has_changed() {
-    stacked::add_fails_and_nothing_has_changed(&MACVLAN, failing());
 }
 
 #[test]
@@ -470,4 +301,11 @@ fn del_deletes_the_link_of_the_reference_after_a_rollback() {
         attachment.clone().netns(Some(&next.netns)).del();
         assert!(next.link("eth0").is_some(), "it may be another container's");
     });
+}
+
+stacked::tests_of! { MACVLAN:
+    the_master_is_the_link_of_the_default_route
+    the_master_is_that_of_the_first_of_several_next_hops
+    the_default_route_is_the_container_s_where_the_master_is
+    two_containers_of_one_master_talk
 }

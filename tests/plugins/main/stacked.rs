@@ -22,7 +22,7 @@ use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::stacked::{PEER, Stacked, hasty_container};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{assert_pings, assert_pings_with};
+use crate::support::traffic::{assert_pings, assert_pings_with, assert_two_containers_talk};
 use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 /// Creates a second link on the host with another peer behind it, without addresses.
@@ -373,20 +373,6 @@ pub fn a_duplicate_ipv6_address_is_refused(kind: &Stacked) {
 
 // --- DEL, GC, STATUS ---
 
-/// The reference's DEL fails: see tests/differences.
-pub fn del_with_a_stale_netns_file_leaves_nothing(kind: &Stacked) {
-    kind.for_ours(|lab| {
-        for changes in [json!({}), json!({"linkInContainer": true})] {
-            let before = Watch::start(lab, &[]);
-            let container = lab.container();
-            lab.attach(&container, &kind.conf()).add();
-            container.go_stale();
-            lab.attach(&container, &with(&kind.conf(), changes)).del();
-            before.assert_unchanged("ADD");
-        }
-    });
-}
-
 /// ADD, then deletion of the master (and with it the container's link), then DEL twice. Returns the
 /// status of the first DEL. The lease is gone too.
 pub fn del_after_the_master(lab: &Lab, kind: &Stacked) -> i32 {
@@ -404,92 +390,12 @@ pub fn del_after_the_master(lab: &Lab, kind: &Stacked) -> i32 {
     status
 }
 
-/// A configuration may have changed since ADD to one that ADD would refuse. The reference's DEL
-/// parses all of it, or a part.
-pub fn del_takes_any_configuration(kind: &Stacked) {
-    let changes = [
-        json!({"mode": "nonsense", "mtu": -1, "vlanId": 5000}),
-        json!({"mode": 5, "mtu": "large", "vlanId": "x", "mac": 7, "bcqueuelen": -1, "linkInContainer": "yes"}),
-        json!({"master": "nonesuch"}),
-        json!({"master": null}),
-        json!({"master": 7}),
-        json!({"linkInContainer": true}),
-    ];
-    kind.for_ours(|lab| {
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        for changes in &changes {
-            lab.attach(&container, &kind.conf()).add();
-            lab.attach(&container, &with(&kind.conf(), changes.clone())).args("COLOUR=red").del();
-            before.assert_unchanged(&format!("ADD, then DEL with {changes}"));
-        }
-    });
-}
-
 /// Whether DEL spares an interface of another kind that has the attachment's name.
 pub fn del_spares_an_interface_of_another_kind(lab: &Lab, kind: &Stacked) -> bool {
     let container = lab.container();
     container.sh("ip link add eth0 type veth peer name other");
     lab.attach(&container, &kind.conf()).del();
     container.link("eth0").is_some()
-}
-
-pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
-    kind.for_ours(|lab| {
-        let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
-        // Without DAD the link-local address is there before the snapshot.
-        let kept = hasty_container(lab);
-        let attachment = lab.attach(&kept, &conf);
-        let result = attachment.add();
-        let before = Watch::start(lab, &[&kept]);
-        // A lease is all that an attachment has on the host. A master has each VLAN ID once.
-        let lost = lab.container();
-        let conf_of_lost =
-            with(&conf, if kind.plugin == "vlan" { json!({"vlanId": 101}) } else { json!({}) });
-        lab.attach(&lost, &conf_of_lost).add();
-        lost.vanish();
-        assert_eq!(attachment.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
-        before.assert_unchanged("the ADD that was forgotten");
-        attachment.check(&result).ok();
-        assert_pings(&kept, PEER[0]);
-        // Without the list GC frees nothing.
-        attachment.call("GC", None).run().ok();
-        attachment.check(&result).ok();
-        attachment.gc(&[]).ok();
-        assert!(!lab.host.sh("ls /var/lib/cni/networks/net1").contains("10.10.0.2"));
-    });
-}
-
-/// The reference's STATUS asks only IPAM.
-pub fn status_tells_that_no_container_could_be_attached(
-    kind: &Stacked,
-    master_can_be_omitted: bool,
-) {
-    let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
-    kind.for_ours(|lab| {
-        let container = lab.container();
-        let status =
-            |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
-        assert_eq!(status(json!({})).ok(), Value::Null);
-        assert_eq!(
-            status(json!({"master": "nonesuch", "linkInContainer": true})).ok(),
-            Value::Null,
-            "nobody can know"
-        );
-        let missing = status(json!({"master": "nonesuch"})).err();
-        assert_eq!(missing.code, 50, "{missing:?}");
-        assert!(missing.text().contains("nonesuch"), "{missing:?}");
-        if master_can_be_omitted {
-            assert_eq!(status(json!({"master": null})).err().code, 50);
-            lab.host.sh("ip route add default via 198.51.100.2");
-            status(json!({"master": null})).ok();
-        }
-        let full = json!({"ipam": {"subnet": "10.10.0.0/30"}});
-        lab.attach(&container, &with(&conf, full.clone())).add();
-        let full = status(full);
-        assert!(full.stderr.contains("no IP addresses available in range set"), "{full:?}");
-        assert_eq!(full.ok(), Value::Null, "the next DEL frees an address");
-    });
 }
 
 // --- CHECK ---
@@ -522,13 +428,6 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
     // The next case gets the same addresses, which a renamed link would still have.
     container.try_sh("ip link del eth9");
     lab.host.sh("rm -r /var/lib/cni/networks/net1");
-}
-
-pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
-    let cases = case::in_turn(common_breaks().into_iter().chain(own), 3);
-    kind.for_each_peer(|lab| {
-        cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
-    });
 }
 
 /// The status of CHECK for an attachment on another master, with all else equal.
@@ -584,8 +483,153 @@ pub fn failing_mtu() -> Vec<Case> {
     ]
 }
 
-pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
-    let cases = case::in_turn(failing().into_iter().chain(own), 3);
+pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        let small = with(&kind.conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
+        // The last address belongs to a container without a link on the master.
+        lab.attach(&lab.container(), &with(&small, json!({"type": "host-local"}))).add();
+        assert_full_subnet_is_refused(lab, &small);
+    });
+}
+
+/// The reference's STATUS asks only IPAM.
+pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked) {
+    let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
+    kind.for_ours(|lab| {
+        let container = lab.container();
+        let status =
+            |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
+        assert_eq!(status(json!({})).ok(), Value::Null);
+        assert_eq!(
+            status(json!({"master": "nonesuch", "linkInContainer": true})).ok(),
+            Value::Null,
+            "nobody can know"
+        );
+        let missing = status(json!({"master": "nonesuch"})).err();
+        assert_eq!(missing.code, 50, "{missing:?}");
+        assert!(missing.text().contains("nonesuch"), "{missing:?}");
+        if kind.plugin != "vlan" {
+            assert_eq!(status(json!({"master": null})).err().code, 50);
+            lab.host.sh("ip route add default via 198.51.100.2");
+            status(json!({"master": null})).ok();
+        }
+        let full = json!({"ipam": {"subnet": "10.10.0.0/30"}});
+        lab.attach(&container, &with(&conf, full.clone())).add();
+        let full = status(full);
+        assert!(full.stderr.contains("no IP addresses available in range set"), "{full:?}");
+        assert_eq!(full.ok(), Value::Null, "the next DEL frees an address");
+    });
+}
+
+/// What CHECK finds in a link of this kind alone.
+fn own_breaks(kind: &Stacked) -> Vec<Break> {
+    match kind.plugin {
+        "macvlan" => vec![
+        Break::mac_changed(),
+        Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
+    ],
+        "ipvlan" => vec![
+        Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
+        Break::new("mac changed", "true", "eth0")
+            .host("ip link set uplink address 02:00:00:00:00:01"),
+    ],
+        _ => vec![
+        Break::mac_changed(),
+        Break::new("replaced by another VLAN", "ip link del eth0", "200").host(
+            "ip link add link uplink name other type vlan id 200 && ip link set other netns $container name eth0 && \
+             ip -n $container link set eth0 up && ip -n $container addr add 10.10.0.2/24 dev eth0 && \
+             ip -n $container addr add 2001:db8:10::2/64 dev eth0 nodad && \
+             ip -n $container route add default via 10.10.0.1 && ip -n $container route add default via 2001:db8:10::1",
+        ),
+    ],
+    }
+}
+
+pub fn check_finds_what_has_changed(kind: &Stacked) {
+    let cases = case::in_turn(common_breaks().into_iter().chain(own_breaks(kind)), 3);
+    kind.for_each_peer(|lab| {
+        cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
+    });
+}
+
+/// Failures of this kind alone.
+fn own_failing(kind: &Stacked) -> Vec<Case> {
+    match kind.plugin {
+        "macvlan" => vec![
+            Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
+                .reference_leaves_nothing(),
+            Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"")
+                .reference_leaves_nothing(),
+            Case::new("mode of a wrong type", json!({"mode": 4}), 6, "mode")
+                .reference_leaves_nothing(),
+            Case::new(
+                "mac is none",
+                json!({"mac": "02:00:00:00:00"}),
+                7,
+                "mac: \"02:00:00:00:00\"",
+            )
+            .reference_leaves_nothing(),
+            Case::new(
+                "mac of the runtime is none",
+                json!({"runtimeConfig": {"mac": "x"}}),
+                7,
+                "runtimeConfig.mac: \"x\"",
+            )
+            .reference_leaves_nothing(),
+            Case::new("bcqueuelen of a wrong type", json!({"bcqueuelen": "long"}), 6, "bcqueuelen")
+                .reference_leaves_nothing(),
+            Case::new("passthru on a master in use", json!({"mode": "passthru"}), 100, "uplink")
+                .host("ip link add link uplink name other type macvlan mode bridge")
+                .reference_leaves_nothing(),
+            Case::new("another way into a master in passthru mode", json!({}), 100, "uplink")
+                .host("ip link add link uplink name other type macvlan mode passthru")
+                .reference_leaves_nothing(),
+            Case::new("the master is a port of a bridge", json!({"mode": "bridge"}), 100, "uplink")
+                .host("ip link add br0 type bridge; ip link set uplink master br0")
+                .reference_leaves_nothing(),
+        ],
+        "ipvlan" => vec![
+            Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
+                .reference_leaves_nothing(),
+            Case::new("mode of another plugin", json!({"mode": "bridge"}), 7, "mode: \"bridge\"")
+                .reference_leaves_nothing(),
+            Case::new("mode of a wrong type", json!({"mode": 2}), 6, "mode")
+                .reference_leaves_nothing(),
+            Case::new("a macvlan is on the master", json!({}), 100, "uplink")
+                .host("ip link add link uplink name other type macvlan")
+                .reference_leaves_nothing(),
+            Case::new("the master is a port of a bridge", json!({}), 100, "uplink")
+                .host("ip link add br0 type bridge; ip link set uplink master br0")
+                .reference_leaves_nothing(),
+        ],
+        _ => vec![
+            Case::new("no master", json!({"master": null}), 7, "master: ")
+                .reference_leaves_nothing(),
+            Case::new("no master, but a default route", json!({"master": null}), 7, "master: ")
+                .host("ip route add default via 198.51.100.2")
+                .reference_leaves_nothing(),
+            Case::new("master empty", json!({"master": ""}), 7, "master: ")
+                .reference_leaves_nothing(),
+            Case::new("number too large", json!({"vlanId": 4095}), 7, "vlanId: 4095")
+                .reference_leaves_nothing(),
+            Case::new("number much too large", json!({"vlanId": 5000}), 7, "vlanId: 5000")
+                .reference_leaves_nothing(),
+            Case::new("number negative", json!({"vlanId": -1}), 7, "vlanId: -1")
+                .reference_leaves_nothing(),
+            Case::new("number of a wrong type", json!({"vlanId": "100"}), 6, "vlanId")
+                .reference_leaves_nothing(),
+            Case::new("number taken on the host", json!({}), 102, "vlanId: 100")
+                .host("ip link add link uplink name taken type vlan id 100")
+                .reference_leaves_nothing(),
+            Case::new("no IPAM", json!({"ipam": null}), 7, "ipam.type: "),
+        ],
+    }
+}
+
+pub fn add_fails_and_nothing_has_changed(kind: &Stacked) {
+    // The reference's ipvlan accepts any MTU: see tests/differences.
+    let mtu = if kind.plugin == "ipvlan" { vec![] } else { failing_mtu() };
+    let cases = case::in_turn(failing().into_iter().chain(own_failing(kind)).chain(mtu), 3);
     let (alone, together): (Vec<Case>, Vec<Case>) =
         cases.into_iter().partition(|case| case.host != "true");
     kind.for_each_peer(|lab| {
@@ -594,11 +638,76 @@ pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
     alone.iter().for_each(|case| kind.for_each_peer(|lab| assert_fails(lab, &kind.conf(), case)));
 }
 
-pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        let small = with(&kind.conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
-        // The last address belongs to a container without a link on the master.
-        lab.attach(&lab.container(), &with(&small, json!({"type": "host-local"}))).add();
-        assert_full_subnet_is_refused(lab, &small);
-    });
+pub fn two_containers_of_one_master_talk(kind: &Stacked) {
+    kind.for_each_peer(|lab| assert_two_containers_talk(lab, &kind.dual_stack()));
+}
+
+/// The reference's vlan differs: see tests/differences.
+fn for_each_peer_but_of_vlan(kind: &Stacked, case: impl Fn(&Lab)) {
+    if kind.plugin == "vlan" { kind.for_ours(case) } else { kind.for_each_peer(case) }
+}
+
+pub fn a_new_container_is_announced_to_neighbours(kind: &Stacked) {
+    for_each_peer_but_of_vlan(kind, |lab| neighbours_are_told(lab, kind));
+}
+
+pub fn del_after_the_master_is_gone_leaves_nothing(kind: &Stacked) {
+    for_each_peer_but_of_vlan(kind, |lab| assert_eq!(del_after_the_master(lab, kind), 0));
+}
+
+pub fn del_spares_what_is_of_another_kind(kind: &Stacked) {
+    kind.for_ours(|lab| assert!(del_spares_an_interface_of_another_kind(lab, kind)));
+}
+
+pub fn check_compares_the_master(kind: &Stacked) {
+    kind.for_ours(|lab| assert_eq!(check_with_another_master(lab, kind), 1));
+}
+
+// --- the tests ---
+
+/// Tests of one kind of link: a function of this file for each name.
+macro_rules! tests_of {
+    ($kind:ident: $($case:ident)+) => {$(
+        #[test]
+        fn $case() {
+            $crate::plugins::main::stacked::$case(&$crate::support::networks::stacked::$kind);
+        }
+    )+};
+}
+pub(crate) use tests_of;
+
+macro_rules! tests_of_each_kind {
+    ($($case:ident)+) => {
+        mod macvlan {
+            super::tests_of! { MACVLAN: $($case)+ }
+        }
+        mod ipvlan {
+            super::tests_of! { IPVLAN: $($case)+ }
+        }
+        mod vlan {
+            super::tests_of! { VLAN: $($case)+ }
+        }
+    };
+}
+
+tests_of_each_kind! {
+    the_peer_is_reached_and_del_leaves_nothing
+    the_result_says_what_the_kernel_has
+    every_version_gets_a_result_of_its_shape
+    dns_of_the_network_replaces_that_of_ipam_as_a_whole
+    dns_of_the_network_is_in_the_result
+    the_mtu_is_given_or_the_master_s
+    the_host_may_have_an_interface_of_the_same_name
+    the_master_may_be_named_by_an_alternative_name
+    the_master_is_looked_for_where_link_in_container_says
+    a_new_container_is_announced_to_neighbours
+    ipv6_addresses_can_be_used_when_add_returns
+    a_duplicate_ipv6_address_is_refused
+    del_after_the_master_is_gone_leaves_nothing
+    del_spares_what_is_of_another_kind
+    status_tells_that_no_container_could_be_attached
+    check_finds_what_has_changed
+    check_compares_the_master
+    add_fails_and_nothing_has_changed
+    add_on_a_full_subnet_fails_and_nothing_has_changed
 }
