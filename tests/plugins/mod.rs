@@ -1,5 +1,6 @@
 //! One module per plugin, as in src/plugins.
 
+mod contract;
 pub mod ipam;
 pub mod main;
 pub mod meta;

@@ -205,23 +205,6 @@ pub fn assert_del_spares_another_kind(lab: &Lab, conf: &Value) {
     before.assert_unchanged("DEL");
 }
 
-/// GC deletes everything of an attachment that the runtime does not know any more, and nothing of
-/// the others.
-pub fn assert_gc_frees_what_is_forgotten(lab: &Lab, conf: &Value) {
-    let conf = with(conf, json!({"cniVersion": "1.1.0"}));
-    let kept = lab.container();
-    let known = lab.attach(&kept, &conf);
-    known.add();
-    let before = Watch::start(lab, &[&kept]);
-    let lost = lab.container();
-    let forgotten = lab.attach(&lost, &conf);
-    forgotten.add();
-    lost.vanish();
-    assert_eq!(forgotten.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
-    before.assert_unchanged("the ADD that was forgotten");
-    known.del();
-}
-
 /// STATUS of a plugin that itself needs nothing is that of its IPAM plugin.
 pub fn assert_status_is_that_of_ipam(lab: &Lab, conf: &Value) {
     let conf = |ipam| with(conf, json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));

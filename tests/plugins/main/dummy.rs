@@ -2,16 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::parallel::all_at_once;
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
-    assert_dns_of_network_or_ipam, assert_gc_frees_what_is_forgotten,
-    assert_status_is_that_of_ipam, contract,
+    assert_dns_of_network_or_ipam, assert_status_is_that_of_ipam, contract,
 };
-use crate::support::failed_add::{Case, assert_fails, fail};
+use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::Namespace;
 use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::dummy::{conf, makes_dummies};
@@ -123,30 +121,6 @@ fn a_link_of_the_host_with_the_name_is_no_obstacle() {
 }
 
 #[test]
-fn containers_come_and_go_at_the_same_time() {
-    plugin().for_each_peer(|lab| {
-        warm_up(lab, &conf());
-        let containers: Vec<_> = (0..4).map(|_| lab.container()).collect();
-        let before = Watch::start(lab, &[&containers[0], &containers[3]]);
-        let attachments: Vec<_> = containers
-            .iter()
-            .flat_map(|container| {
-                ["eth0", "net1"].map(|ifname| lab.attach(container, &conf()).ifname(ifname))
-            })
-            .collect();
-        let results: Vec<Value> =
-            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
-        for (attachment, result) in attachments.iter().zip(&results) {
-            attachment.check(result).ok();
-        }
-        all_at_once(&attachments, "DEL")
-            .iter()
-            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        before.assert_unchanged("eight ADDs");
-    });
-}
-
-#[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
     // The reference reports only the DNS of IPAM: see tests/differences.
     let fixed = static_ipam(&conf(), json!([{"address": "10.60.0.7/24"}]), json!([]));
@@ -170,12 +144,6 @@ fn check_finds_what_has_changed() {
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for_ours("dummy", |lab| assert_del_spares_another_kind(lab, &conf()));
-}
-
-#[test]
-fn gc_frees_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see tests/differences.
-    plugin().for_ours(|lab| assert_gc_frees_what_is_forgotten(lab, &conf()));
 }
 
 #[test]
@@ -226,24 +194,6 @@ fn add_without_an_address_fails_and_nothing_has_changed() {
             &no_address,
             &Case::new("IPAM has no address", json!({}), 101, "missing IP config"),
         );
-    });
-}
-
-#[test]
-fn add_without_kernel_support_says_so_and_leaves_nothing() {
-    for_each_peer("dummy", |lab| {
-        let probe = lab.host.try_sh("ip link add probe type dummy");
-        if probe.status.success() {
-            return; // the other tests cover this kernel
-        }
-        let (changes, error) =
-            fail(lab, &conf(), &Case::new("no such interfaces", json!({}), 100, "dummy"));
-        assert_eq!(changes, "");
-        assert!(error.text().contains("not supported"), "{error:?}");
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 100, "{error:?}");
-            assert!(error.text().contains("dummy"), "{error:?}");
-        }
     });
 }
 

@@ -15,10 +15,7 @@ use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::assert_dns_of_network_or_ipam;
 use crate::support::netns::{Lab, Namespace};
-use crate::support::networks::bridge::static_ipam;
-use crate::support::networks::host_device::{
-    await_carrier, conf, device, is_up, layer_two, leased, named_device,
-};
+use crate::support::networks::host_device::{await_carrier, conf, device, is_up, layer_two};
 use crate::support::traffic::assert_pings;
 
 /// The hardware address of `dev0`.
@@ -159,33 +156,6 @@ fn names_that_others_have_are_no_obstacle() {
 }
 
 #[test]
-fn devices_of_two_containers_come_and_go_at_the_same_time() {
-    for_each_peer("host-device", |lab| {
-        let containers = [0, 1].map(|number| {
-            named_device(lab, number);
-            lab.container()
-        });
-        let attachments: Vec<_> = (0..)
-            .zip(&containers)
-            .map(|(number, container)| {
-                let address = json!([{"address": format!("10.4{number}.0.2/24")}]);
-                let conf = static_ipam(&layer_two(), address, json!([]));
-                lab.attach(container, &with(&conf, json!({"device": format!("dev{number}")})))
-            })
-            .collect();
-        for _ in 0..5 {
-            all_at_once(&attachments, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
-            assert_pings(&containers[0], "10.40.0.1");
-            assert_pings(&containers[1], "10.41.0.1");
-            all_at_once(&attachments, "DEL")
-                .iter()
-                .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-            assert!(lab.host.link("dev0").is_some() && lab.host.link("dev1").is_some());
-        }
-    });
-}
-
-#[test]
 fn one_of_two_containers_gets_the_device_that_both_want() {
     for_each_peer("host-device", |lab| {
         for round in 0..5 {
@@ -239,19 +209,5 @@ fn check_finds_what_has_changed() {
             attachment.try_del(); // the reference's fails if the link is missing
             lab.outside.try_sh("ip link del peer0");
         }
-    });
-}
-
-#[test]
-fn check_needs_the_result_the_namespace_and_the_lease() {
-    for_each_peer("host-device", |lab| {
-        device(lab);
-        let attachment = lab.attach(&lab.container(), &leased());
-        let result = attachment.add();
-        attachment.check(&result).ok();
-        assert!(attachment.call("CHECK", None).run().err().msg.contains("prevResult"));
-        attachment.clone().netns(Some(&lab.container().netns)).check(&result).err();
-        lab.host.sh("rm /var/lib/cni/networks/net1/10.40.0.2");
-        attachment.check(&result).err();
     });
 }

@@ -10,8 +10,7 @@ use crate::support::attachment::{for_ours, interface, with};
 use crate::support::broken::{Break, assert_check_finds};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
-    assert_full_subnet_is_refused, assert_gc_frees_what_is_forgotten,
-    assert_old_versions_need_addresses, contract,
+    assert_full_subnet_is_refused, assert_old_versions_need_addresses, contract,
 };
 use crate::support::failed_add::{Case, fail};
 use crate::support::netns::Lab;
@@ -164,7 +163,6 @@ fn the_parts_that_main_plugins_share_are_as_theirs() {
         assert_old_versions_need_addresses(lab, &without_ipam(json!({})));
         let fixed = static_ipam(&conf(), json!([{"address": "10.10.0.5/24"}]), json!([]));
         assert_dns_of_network_or_ipam(lab, &fixed);
-        assert_gc_frees_what_is_forgotten(lab, &conf());
         let small = with(&conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         lab.attach(&lab.container(), &small).add();
         assert_full_subnet_is_refused(lab, &small);
@@ -372,23 +370,5 @@ fn status_asks_the_database_for_the_bridge() {
         assert!(error.msg.contains("ovsdb socket unix:/var/run/openvswitch/db.sock"), "{error:?}");
         serve(lab);
         ovs.status().ok();
-    });
-}
-
-#[test]
-fn gc_keeps_valid_ports_and_those_of_other_networks() {
-    on_a_node(|lab| {
-        let [live, gone] = [lab.container(), lab.container()];
-        let other = with(&conf(), json!({"name": "net2", "ipam": {"subnet": "10.20.0.0/24"}}));
-        let kept = [lab.attach(&live, &conf()), lab.attach(&gone, &other).ifname("net1")];
-        let results: Vec<Value> = kept.iter().map(|ovs| ovs.add()).collect();
-        let before = Watch::start(lab, &[&live]);
-        let stale = lab.attach(&gone, &conf());
-        stale.add();
-        stale.gc(&[(&live.id, "eth0")]).ok();
-        before.assert_unchanged("GC");
-        for (ovs, result) in kept.iter().zip(&results) {
-            ovs.check(result).ok();
-        }
     });
 }

@@ -6,13 +6,12 @@ mod selinux;
 use serde_json::{Value, json};
 
 use self::cable::{Cable, open_as};
-use crate::parallel::all_at_once;
-use crate::support::attachment::{for_ours, interface, ips, skip, with};
+use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
-    assert_dns_of_network_or_ipam, assert_gc_frees_what_is_forgotten,
-    assert_old_versions_need_addresses, assert_status_is_that_of_ipam, contract,
+    assert_dns_of_network_or_ipam, assert_old_versions_need_addresses,
+    assert_status_is_that_of_ipam, contract,
 };
 use crate::support::failed_add::{Case, assert_fails, fail};
 use crate::support::netns::Namespace;
@@ -285,60 +284,6 @@ fn owner_and_group_can_open_the_tap() {
 }
 
 #[test]
-fn no_helper_program_is_needed() {
-    let all = json!({"mtu": 1400, "mac": "02:00:00:00:00:01", "multiQueue": true, "bridge": "br0"});
-    plugin().for_ours(|lab| {
-        for changes in [json!({}), json!({"owner": 0}), all.clone()] {
-            let container = lab.container();
-            container.sh("ip link add br0 type bridge");
-            let attachment = lab.attach(&container, &with(&dual_stack(), changes));
-            for command in ["ADD", "DEL"] {
-                let mut call = attachment.call(command, None);
-                call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
-                call.run().ok();
-                assert_eq!(container.link("eth0").is_some(), command == "ADD");
-            }
-        }
-    });
-}
-
-#[test]
-fn containers_come_and_go_at_the_same_time() {
-    plugin().for_each_peer(|lab| {
-        warm_up(lab, &conf());
-        let containers: Vec<_> = (0..10).map(|_| lab.container()).collect();
-        let before = Watch::start(lab, &[&containers[0], &containers[9]]);
-        let attachments: Vec<_> =
-            containers.iter().map(|container| lab.attach(container, &conf())).collect();
-        let results: Vec<Value> =
-            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
-        for (container, result) in containers.iter().zip(&results) {
-            assert_eq!(container.addresses("eth0"), [format!("{}/24", ips(result)[0])]);
-        }
-        all_at_once(&attachments, "DEL")
-            .iter()
-            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        before.assert_unchanged("ten ADDs");
-    });
-}
-
-#[test]
-fn two_interfaces_of_a_container_are_two_attachments() {
-    plugin().for_each_peer(|lab| {
-        let container = lab.container();
-        let attachments =
-            ["eth0", "net1"].map(|ifname| lab.attach(&container, &conf()).ifname(ifname));
-        let results: Vec<Value> =
-            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
-        assert_eq!([interface(&results[0], 0), interface(&results[1], 0)], ["eth0", "net1"]);
-        attachments[0].del();
-        assert!(container.link("eth0").is_none());
-        attachments[1].check(&results[1]).ok();
-        attachments[1].del();
-    });
-}
-
-#[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
     // The reference reports only the network's DNS: see tests/differences.
     let fixed = static_ipam(&conf(), json!([{"address": "10.50.0.7/24"}]), json!([]));
@@ -384,12 +329,6 @@ fn check_looks_at_the_interface_itself() {
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     plugin().for_ours(|lab| assert_del_spares_another_kind(lab, &conf()));
-}
-
-#[test]
-fn gc_frees_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see tests/differences.
-    plugin().for_ours(|lab| assert_gc_frees_what_is_forgotten(lab, &conf()));
 }
 
 pub fn failing() -> Vec<Case> {

@@ -12,7 +12,6 @@ mod upgrade;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
-use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::extent::is_emulated;
 use crate::support::flow::{Flow, assert_rate, measure};
@@ -145,28 +144,6 @@ fn the_kernel_has_the_limits_and_the_result_names_the_ifb() {
             "{filters}"
         );
         chain.check(&result).ok();
-    });
-}
-
-#[test]
-fn del_leaves_nothing_and_can_be_repeated() {
-    for_each_able_peer(|lab| {
-        bridge::warm_up(lab, &network());
-        let before = Watch::start(lab, &[]);
-        let chain = lab.chain(&network(), &both());
-        let unlimited = Watch::start(lab, &[&chain.container]);
-        let result = chain.add();
-        assert!(unlimited.changes_now().contains("tbf"), "the snapshot sees limits");
-        assert!(lab.host.link(&interface(&result, 2)).is_some());
-        chain.del();
-        if lab.peer == Peer::Ours {
-            unlimited.assert_unchanged("ADD"); // the reference leaves the queues to the main plugin: see tests/differences
-        }
-        chain.del();
-        chain.main.del();
-        before.assert_unchanged("both ADDs");
-        chain.del();
-        before.assert_unchanged("the third DEL");
     });
 }
 
@@ -317,41 +294,6 @@ fn a_default_burst_does_not_suspend_the_limit() {
     });
 }
 
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    for_each_able_peer(|lab| {
-        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-            let chain = lab.chain(&with(&network(), json!({"cniVersion": version})), &both());
-            let result = chain.add();
-            assert_eq!(result["cniVersion"], version);
-            assert!(interface(&result, 2).starts_with("bwp"), "{result}");
-            if version >= "0.4.0" {
-                chain.check(&result).ok();
-            }
-            chain.del_all();
-        }
-    });
-}
-
-/// Results before 0.3.0 name no interfaces, so the link is looked up in the kernel.
-#[test]
-fn old_versions_are_limited_too() {
-    for_able_ours(|lab| {
-        for version in [json!(null), json!("0.1.0"), json!("0.2.0")] {
-            let chain = lab.chain(&with(&network(), json!({"cniVersion": version})), &both());
-            assert_eq!(chain.add(), chain.result);
-            let veth = lab.host.json("ip -j link show type veth")[1]["ifname"]
-                .as_str()
-                .unwrap()
-                .to_owned();
-            let limited = lab.host.sh("tc qdisc show").matches("tbf").count();
-            assert_eq!(limited, 2, "{version} {veth}");
-            chain.del_all();
-            assert_eq!(lab.host.sh("tc qdisc show").matches("tbf").count(), 0, "{version}");
-        }
-    });
-}
-
 /// A result that names the container's interface, and the host's end not: some plugins have only
 /// what is in the container. ADD adds it, so that CHECK and DEL of either side find it.
 #[test]
@@ -431,24 +373,5 @@ fn status_says_that_the_kernel_can() {
         let before = Watch::start(lab, &[]);
         chain.status().ok();
         before.assert_unchanged("STATUS");
-    });
-}
-
-#[test]
-fn many_adds_at_once_do_not_disturb_each_other() {
-    for_each_able_peer(|lab| {
-        bridge::warm_up(lab, &network());
-        let before = Watch::start(lab, &[]);
-        let chains: Vec<_> = (0..8).map(|_| lab.chain(&network(), &both())).collect();
-        let attachments: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
-        let outcomes = crate::parallel::all_at_once(&attachments, "ADD");
-        for (chain, outcome) in chains.iter().zip(&outcomes) {
-            chain.check(&outcome.ok()).ok();
-        }
-        crate::parallel::all_at_once(&attachments, "DEL")
-            .iter()
-            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        chains.iter().for_each(|chain| chain.main.del());
-        before.assert_unchanged("eight ADDs");
     });
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_ours, with};
+use crate::support::attachment::{for_ours, with};
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge;
@@ -277,40 +277,6 @@ fn each_interface_of_the_result_is_flushed() {
         both.conf["prevResult"] = result;
         both.add();
         assert_eq!(container.sh("ip route show default").trim(), "default via 10.10.0.1 dev eth0");
-    });
-}
-
-#[test]
-fn del_needs_nothing_and_leaves_nothing() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        bridge::warm_up(lab, &network());
-        let watch = Watch::start(lab, &[&container]);
-        let plugin = after(lab, &container, every_key());
-        plugin.add();
-        plugin.bare().del();
-        plugin.bare().conf(json!({"addroutes": 7})).del();
-        plugin.del_all();
-        plugin.main.gc(&[]).ok();
-        watch.assert_unchanged("DEL");
-        plugin.status().ok();
-    });
-}
-
-#[test]
-fn every_version_is_served() {
-    for_ours("route-override", |lab| {
-        for version in EVERY_VERSION {
-            let container = lab.container();
-            let keys = json!({"cniVersion": version, "isDefaultGateway": true});
-            let network = with(&bridge::conf(), keys);
-            let keys = override_of(json!({"flushgateway": true}));
-            let plugin = lab.chain_in(&container, "eth0", &network, &keys);
-            let result = plugin.add();
-            assert_eq!(routes(&container, 4, "main"), [""; 0], "{version:?}: {result:#}");
-            plugin.assert_operations_of(version.unwrap_or("0.1.0"), &result);
-            plugin.del_all();
-        }
     });
 }
 

@@ -7,7 +7,7 @@ mod repair;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::broken::{Break, assert_check_finds};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
@@ -282,30 +282,6 @@ fn link_local_neighbours_stay_within_reach() {
         assert_pings(&container, &neighbour);
         sbr.add();
         assert_pings(&container, &neighbour);
-    });
-}
-
-#[test]
-fn every_version_gets_its_previous_result_back() {
-    for_each_peer("sbr", |lab| {
-        for version in EVERY_VERSION {
-            let container = lab.container();
-            let main = with(&second(), json!({"cniVersion": version}));
-            let sbr = attach(lab, &container, &main, "net1");
-            assert_eq!(sbr.add(), sbr.result, "{version:?}");
-            assert_eq!(rules(&container).len(), 2);
-            if version >= Some("0.4.0") {
-                sbr.check(&sbr.result).ok();
-            }
-            if version >= Some("1.1.0") {
-                sbr.status().ok();
-                sbr.gc(&[(&sbr.container_id, "net1")]).ok();
-                assert_eq!(rules(&container).len(), 2);
-            }
-            sbr.del();
-            assert_eq!(rules(&container), []);
-            sbr.main.del();
-        }
     });
 }
 

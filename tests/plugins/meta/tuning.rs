@@ -210,32 +210,6 @@ fn other_interfaces_are_left_alone() {
     });
 }
 
-#[test]
-fn many_at_once_do_not_disturb_each_other() {
-    for_each_peer("tuning", |lab| {
-        let conf = with(
-            &every_attribute(),
-            json!({"mac": null, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
-        );
-        let chains: Vec<_> = (0..20).map(|_| chain(lab, conf.clone())).collect();
-        let containers: Vec<&Namespace> = vec![&chains[0].container, &chains[19].container];
-        let before = Watch::start(lab, &containers);
-        let attached: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
-        crate::parallel::all_at_once(&attached, "ADD")
-            .iter()
-            .for_each(|outcome| drop(outcome.ok()));
-        for chain in &chains {
-            chain.check(&chain.result).ok();
-        }
-        crate::parallel::all_at_once(&attached, "DEL")
-            .iter()
-            .for_each(|outcome| drop(outcome.ok()));
-        if lab.peer == Peer::Ours {
-            before.assert_unchanged("20 ADDs");
-        }
-    });
-}
-
 /// STATUS reports why ADD would fail. The reference has no STATUS.
 #[test]
 fn status_says_why_add_could_not_be_served() {

@@ -7,7 +7,7 @@ mod repair;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, with};
+use crate::support::attachment::{for_each_peer, for_ours, for_reference, with};
 use crate::support::broken::{Break, assert_check_finds};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
@@ -251,28 +251,6 @@ fn parallel_adds_share_a_vrf_or_get_separate_tables() {
                     .all(|link| link == &json!({}))
             );
             members.iter().for_each(|member| member.main.del());
-        }
-    });
-}
-
-#[test]
-fn every_version_gets_its_previous_result_back() {
-    for_each_peer("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        for version in EVERY_VERSION.into_iter().filter(|version| *version >= Some("0.3.1")) {
-            let main = with(&network(1, 2), json!({"cniVersion": version}));
-            let member = attach(lab, &container, &main, "net1", "blue");
-            assert_eq!(member.add(), member.result, "{version:?}");
-            if version >= Some("0.4.0") {
-                member.check(&member.result).ok();
-            }
-            if version >= Some("1.1.0") {
-                member.status().ok();
-                member.gc(&[(&member.container_id, "net1")]).ok();
-                assert_eq!(master(&container, "net1"), "blue");
-            }
-            member.del();
-            member.main.del();
         }
     });
 }

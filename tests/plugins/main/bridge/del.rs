@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
-use crate::support::contract::assert_gc_frees_what_is_forgotten;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
@@ -14,32 +13,6 @@ pub fn everything(backend: &str) -> Value {
         &dual_stack(),
         json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
     )
-}
-
-#[test]
-fn del_can_be_repeated() {
-    for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        lab.hide_iptables();
-        warm_up(lab, &everything("nftables"));
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &everything("nftables"));
-        attachment.add();
-        attachment.del();
-        before.assert_unchanged("ADD");
-        attachment.del();
-        before.assert_unchanged("the first DEL");
-    });
-}
-
-#[test]
-fn del_of_what_was_never_added_succeeds() {
-    for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        lab.attach(&container, &conf()).del();
-        before.assert_unchanged("DEL");
-    });
 }
 
 /// At ADD another link has the preferred name of the host's end; at DEL that name is free.
@@ -112,21 +85,6 @@ fn lose<'a>(container: &Container, attachment: Attachment<'a>, how: &str) -> Att
 }
 
 #[test]
-fn del_without_a_namespace_leaves_nothing_at_all() {
-    // The reference leaves its rules: see tests/differences.
-    for_ours("bridge", |lab| {
-        for backend in ["nftables", "iptables"] {
-            warm_up(lab, &everything(backend));
-            let before = Watch::start(lab, &[]);
-            for how in ["vanished", "stale file", "no CNI_NETNS"] {
-                assert_eq!(lose_and_delete(lab, how, &everything(backend)), 0, "{how}");
-                before.assert_unchanged(&format!("ADD ({how}, {backend})"));
-            }
-        }
-    });
-}
-
-#[test]
 fn del_removes_the_link_even_if_the_namespace_has_others() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
@@ -139,27 +97,6 @@ fn del_removes_the_link_even_if_the_namespace_has_others() {
         assert_eq!(container.addresses("net1"), ["10.10.0.3/24"]);
         let leases = lab.host.sh("ls /var/lib/cni/networks/net1");
         assert!(!leases.contains("10.10.0.2") && leases.contains("10.10.0.3"), "{leases}");
-    });
-}
-
-#[test]
-fn gc_removes_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see tests/differences.
-    for_ours("bridge", |lab| {
-        for backend in ["nftables", "iptables"] {
-            let conf = with(&everything(backend), json!({"cniVersion": "1.1.0"}));
-            warm_up(lab, &conf);
-            let other_network = with(
-                &conf,
-                json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]]}}),
-            );
-            let bystander = lab.container();
-            let by = lab.attach(&bystander, &other_network).id("bystander");
-            by.add();
-            assert_gc_frees_what_is_forgotten(lab, &conf);
-            by.del();
-            lab.host.sh("ip link del br2");
-        }
     });
 }
 

@@ -127,48 +127,6 @@ fn the_host_talks_through_the_device_again() {
     });
 }
 
-#[test]
-fn the_container_keeps_nothing() {
-    for_each_peer("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        for base in [conf(), layer_two(), leased()] {
-            let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &base);
-            attachment.add();
-            attachment.del();
-            assert_is_back(lab, &container);
-            let left = before.changes();
-            let left: Vec<&str> = left
-                .lines()
-                .filter(|line| !line.contains("dev0") && !line.contains("10.40.0."))
-                .collect();
-            if lab.peer == Peer::Ours {
-                assert_eq!(left, [""; 0]);
-            }
-            assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
-        }
-    });
-}
-
-/// The reference's DEL fails in each case: see tests/differences.
-#[test]
-fn del_of_what_is_not_there_succeeds() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        lab.attach(&container, &leased()).del(); // never added
-        lab.attach(&container, &layer_two()).del();
-        before.assert_unchanged("DEL");
-        // A foreign link has the name, and no alias that names a device.
-        container.sh("ip link add eth0 type veth peer name other");
-        let before = Watch::start(lab, &[&container]);
-        lab.attach(&container, &leased()).del();
-        before.assert_unchanged("DEL");
-    });
-}
-
 /// A link with an alias for another purpose is not a device of the host.
 #[test]
 fn del_spares_a_link_with_an_alias_that_is_no_name() {
@@ -269,44 +227,6 @@ fn del_waits_until_the_device_s_name_is_free_on_the_host() {
             attachment.del();
             assert_is_back(lab, &container);
             lab.host.sh("ip link del dev0");
-        }
-    });
-}
-
-#[test]
-fn gc_gives_back_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see tests/differences.
-    for_ours("host-device", |lab| {
-        for base in [leased(), layer_two()] {
-            device(lab);
-            let conf = with(&base, json!({"cniVersion": "1.1.0"}));
-            let (container, bystander) = (lab.container(), lab.container());
-            lab.host.sh("ip link add dev1 type veth peer name peer1 netns outside");
-            let other_network = with(
-                &layer_two(),
-                json!({"cniVersion": "1.1.0", "name": "net2", "device": "dev1"}),
-            );
-            lab.attach(&bystander, &other_network).add();
-            let before = Watch::start(lab, &[&container, &bystander]);
-            let attachment = lab.attach(&container, &conf);
-            attachment.add();
-            assert_eq!(attachment.gc(&[(&container.id, "eth0")]).ok(), Value::Null);
-            assert_is_inside(lab, &container, "dev0");
-            assert_eq!(attachment.call("GC", None).run().ok(), Value::Null); // without the list
-            assert_is_inside(lab, &container, "dev0");
-            assert_eq!(
-                attachment.gc(&[(&container.id, "eth1"), ("another", "eth0")]).ok(),
-                Value::Null
-            );
-            before.assert_unchanged("the ADD that was forgotten");
-            // The same after the namespace is gone, and the veth with it.
-            attachment.add();
-            container.vanish();
-            attachment.gc(&[]).ok();
-            assert_eq!(records(lab), ["600 0"], "the other network's");
-            assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
-            lab.attach(&bystander, &other_network).del();
-            lab.host.sh("ip link del dev1");
         }
     });
 }

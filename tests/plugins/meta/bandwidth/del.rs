@@ -2,70 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{for_able_ours, for_each_able_peer, host_end, queue};
+use super::{for_able_ours, host_end};
 use crate::support::attachment::{interface, with};
 use crate::support::netns::Lab;
-use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, both, network};
+use crate::support::networks::bandwidth::{both, network};
 use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
 use crate::support::synced::{attach, net};
-
-#[test]
-fn del_needs_nothing_but_the_key() {
-    for_each_able_peer(|lab| {
-        bridge::warm_up(lab, &network());
-        let limits = json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST});
-        for stale in [false, true] {
-            let before = Watch::start(lab, &[]);
-            let chain =
-                lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
-            chain.add();
-            if stale {
-                chain.container.go_stale();
-                chain.clone().conf(json!({"prevResult": null, "runtimeConfig": null})).del();
-            } else {
-                chain.container.vanish();
-                chain.bare().del();
-            }
-            chain.bare().del();
-            chain.main.clone().netns(None).del();
-            before.assert_unchanged(&format!("ADD (stale: {stale})"));
-        }
-    });
-}
-
-/// Without the namespace, DEL finds the host end by its name.
-#[test]
-fn del_without_a_namespace_takes_the_limits_off_the_host_s_end() {
-    for_able_ours(|lab| {
-        let chain = lab.chain(&network(), &both());
-        let before = Watch::start(lab, &[&chain.container]);
-        chain.add();
-        chain.bare().del();
-        before.assert_unchanged("ADD");
-        chain.bare().del();
-        before.assert_unchanged("the first DEL");
-    });
-}
-
-#[test]
-fn del_works_with_a_configuration_that_add_would_refuse() {
-    for_able_ours(|lab| {
-        for changes in [
-            json!({"ingressRate": -1}),
-            json!({"ingressBurst": 0}),
-            json!({"shapedSubnets": ["hello"]}),
-            json!({"prevResult": {"interfaces": 7}}),
-        ] {
-            let chain = lab.chain(&network(), &both());
-            let before = Watch::start(lab, &[&chain.container]);
-            chain.add();
-            chain.clone().conf(changes.clone()).del();
-            before.assert_unchanged(&format!("ADD and DEL with {changes}"));
-            chain.main.del();
-        }
-    });
-}
 
 /// A runtime can reuse a path, and ifindexes in two containers are often equal.
 #[test]
@@ -161,35 +104,6 @@ fn del_after_a_part_was_deleted_leaves_nothing() {
     });
 }
 
-#[test]
-fn gc_removes_what_no_runtime_knows_any_more() {
-    for_able_ours(|lab| {
-        let latest = with(&network(), json!({"cniVersion": "1.1.0"}));
-        let other_network = with(
-            &latest,
-            json!({"name": "net2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]], "routes": []}}),
-        );
-        let (kept, bystander) = (lab.chain(&latest, &both()), lab.chain(&other_network, &both()));
-        let results: Vec<Value> = [&kept, &bystander].map(|chain| chain.add()).to_vec();
-        let before = Watch::start(lab, &[&kept.container]);
-        let lost = lab.chain(&latest, &both());
-        let ifb = interface(&lost.add(), 2);
-        lost.container.vanish();
-        lab.host.sh("ip link add bwpffffffffffff type ifb"); // without an owner, or the reference's
-        lost.call("GC", None).run().ok(); // without the list of valid attachments GC frees nothing
-        assert!(lab.host.link(&ifb).is_some());
-        assert_eq!(lost.gc(&[(&kept.container.id, "eth0")]).ok(), Value::Null);
-        assert!(lab.host.link(&ifb).is_none() && lab.host.link("bwpffffffffffff").is_some());
-        lab.host.sh("ip link del bwpffffffffffff");
-        lost.main.del();
-        before.assert_unchanged("the ADD that was forgotten");
-        for (chain, result) in [&kept, &bystander].into_iter().zip(&results) {
-            chain.check(result).ok();
-            assert!(queue(&lab.host, &interface(result, 2)).contains("tbf"));
-        }
-    });
-}
-
 /// The kernel accepts an alias only for an existing link, so an ADD killed between the two requests
 /// leaves an ifb without one.
 #[test]
@@ -267,4 +181,17 @@ fn put_failing_plugin_before_bandwidth(lab: &Lab) {
     );
     lab.host
         .sh(r#"sed -i 's/{[^{}]*"type":"bandwidth"/{"type":"fails"},&/' /run/net.d/pods.conflist"#);
+}
+/// Without the namespace, DEL finds the host end by its name.
+#[test]
+fn del_without_a_namespace_takes_the_limits_off_the_host_s_end() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &both());
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.add();
+        chain.bare().del();
+        before.assert_unchanged("ADD");
+        chain.bare().del();
+        before.assert_unchanged("the first DEL");
+    });
 }

@@ -18,20 +18,6 @@ fn rules(lab: &Lab) -> String {
     lab.host.sh("iptables -S; ip6tables -S")
 }
 
-#[test]
-fn del_of_a_namespace_that_is_gone_leaves_nothing() {
-    for_ours("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        let chain = lab.chain(&network(), &policy(None, "same-bridge"));
-        let before = rules(lab);
-        chain.add();
-        chain.container.vanish();
-        chain.bare().conf(json!({"ingressPolicy": "no-such-policy", "backend": 7})).del();
-        assert_eq!(rules(lab), before);
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
-    });
-}
-
 /// A second ADD without DEL frees the first container's addresses, and no later DEL names them.
 #[test]
 fn a_second_add_without_del_removes_the_rules_of_the_first() {
@@ -130,36 +116,6 @@ fn a_late_del_leaves_the_rules_of_the_address_s_new_owner() {
             second.check(&second.result).ok();
             second.bare().del();
             assert!(!rules(lab).contains("10.10.0."), "{}", rules(lab));
-        });
-    }
-}
-
-#[test]
-fn gc_removes_what_no_runtime_knows_any_more() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            lab.host.sh(DROPPING);
-            let (kept, stale) = (admit(lab, &firewall(backend)), admit(lab, &firewall(backend)));
-            let other = with(
-                &network(),
-                json!({"name": "other", "bridge": "br1", "ipam": {"ranges": [[{"subnet": "10.30.0.0/24"}]]}}),
-            );
-            let other = lab.chain(&other, &firewall(backend));
-            other.add();
-            kept.gc(&[(&kept.container_id, "eth0")]).ok();
-            let rules = rules(lab);
-            assert!(
-                !rules.contains(&format!("{}/", stale.ips()[0]))
-                    && !rules.contains(&stale.ips()[1]),
-                "{rules}"
-            );
-            kept.check(&kept.result).ok();
-            other.check(&other.result).ok();
-            kept.gc(&[]).ok();
-            other.gc(&[]).ok();
-            assert!(
-                !lab.host.sh("nft list ruleset; iptables -S; ip6tables -S").contains("CNI-FORWARD")
-            );
         });
     }
 }

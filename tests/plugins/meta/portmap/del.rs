@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{for_each_backend, for_ours_with_each_backend};
 use crate::support::attachment::{for_ours, with};
-use crate::support::contract::assert_del_leaves_nothing;
 use crate::support::networks::portmap::{
     BACKENDS, is_open, network, other_network, portmap, publish, warm_up, web,
 };
@@ -22,34 +21,6 @@ fn everything() -> Value {
     ])
 }
 
-#[test]
-fn del_can_be_repeated_and_needs_no_add() {
-    for_each_backend(|lab, backend| {
-        warm_up(lab, &network(), &portmap(backend, everything()));
-        let chain = lab.chain(&network(), &portmap(backend, everything()));
-        let before = Watch::start(lab, &[]);
-        chain.del();
-        before.assert_unchanged("DEL of what was never added");
-        chain.add();
-        assert_del_leaves_nothing(&chain, &before);
-    });
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    for_each_backend(|lab, backend| {
-        warm_up(lab, &network(), &portmap(backend, everything()));
-        let chain = lab.chain(&network(), &portmap(backend, everything()));
-        let before = Watch::start(lab, &[]);
-        chain.add();
-        (*chain).clone().netns(None).del();
-        before.assert_unchanged("ADD");
-        chain.add();
-        (*chain).clone().netns(Some("/run/netns/gone")).conf(json!({"prevResult": null})).del();
-        before.assert_unchanged("the second ADD");
-    });
-}
-
 /// The reference does nothing without mappings; see tests/differences. Ours does not need the
 /// backend either.
 #[test]
@@ -62,26 +33,6 @@ fn del_needs_nothing_but_the_name() {
             chain.add();
             chain.bare().conf(json!({"backend": other})).del();
             before.assert_unchanged(&format!("ADD with {backend:?}, DEL with {other:?}"));
-        }
-    });
-}
-
-/// The mappings have changed since ADD and some are invalid: DEL removes what exists all the same.
-#[test]
-fn del_does_not_depend_on_the_mappings() {
-    for_ours_with_each_backend(|lab, backend| {
-        warm_up(lab, &network(), &portmap(backend, everything()));
-        let chain = lab.chain(&network(), &portmap(backend, everything()));
-        let before = Watch::start(lab, &[]);
-        let others = [
-            json!([]),
-            json!([{"hostPort": 9, "containerPort": 9}]),
-            json!([{"hostPort": 0, "containerPort": 0}]),
-        ];
-        for mappings in others {
-            chain.add();
-            (*chain).clone().conf(json!({"runtimeConfig": {"portMappings": mappings}})).del();
-            before.assert_unchanged(&format!("ADD, DEL with {mappings}"));
         }
     });
 }
@@ -146,40 +97,6 @@ fn del_leaves_the_rules_of_others_alone() {
         before.assert_unchanged("ADD");
         let _server = TcpServer::start(&owner.container, 80);
         assert_eq!(is_open(lab, 9090), [true, true]);
-    });
-}
-
-/// The reference has no GC. The runtime lists the valid attachments, without mappings or results.
-#[test]
-fn gc_removes_what_no_runtime_knows_any_more() {
-    for_ours_with_each_backend(|lab, backend| {
-        let v11 = json!({"cniVersion": "1.1.0"});
-        let main = with(&network(), v11.clone());
-        let add = |main: &Value, port: u16| {
-            let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
-            let chain = lab.chain(main, &portmap(backend, mapping));
-            chain.add();
-            chain
-        };
-        warm_up(lab, &main, &portmap(backend, json!([web()])));
-        let kept = add(&main, 9001);
-        let _bystander = add(&with(&other_network(), v11), 9002);
-        let before = Watch::start(lab, &[]);
-        let lost = add(&main, 9003);
-        lost.main.del();
-        lost.container.vanish();
-        let gc = lost.bare().conf(json!({"backend": null}));
-        assert_eq!(
-            gc.gc(&[(&kept.container_id, "eth0"), (&lost.container_id, "eth0")]).ok(),
-            Value::Null
-        );
-        assert!(!before.changes_now().is_empty(), "what is valid stays");
-        assert_eq!(gc.gc(&[(&kept.container_id, "eth0")]).ok(), Value::Null);
-        before.assert_unchanged(&format!("the ADD that was forgotten, {backend:?}"));
-        let _server = TcpServer::start(&kept.container, 80);
-        assert_eq!(is_open(lab, 9001), [true, true]);
-        gc.call("GC", None).run().ok();
-        before.assert_unchanged("GC without a list");
     });
 }
 

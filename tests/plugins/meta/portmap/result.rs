@@ -3,26 +3,11 @@
 use serde_json::{Value, json};
 
 use super::for_each_backend;
-use crate::support::attachment::{EVERY_VERSION, with};
+use crate::support::attachment::with;
 use crate::support::call::Peer;
 use crate::support::networks::portmap::{is_open, network, portmap, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
-
-#[test]
-fn the_previous_result_is_the_result_in_every_version() {
-    for_each_backend(|lab, backend| {
-        for version in EVERY_VERSION {
-            let routes = json!({"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]});
-            let main = with(&network(), json!({"cniVersion": version, "ipam": routes}));
-            let chain = lab.chain(&main, &portmap(backend, json!([web()])));
-            assert_eq!(chain.add(), chain.result, "{version:?}");
-            let _server = TcpServer::start(&chain.container, 80);
-            assert_eq!(is_open(lab, 8080), [true, true], "{version:?}: the addresses were found");
-            chain.del_all();
-        }
-    });
-}
 
 /// portmap must keep every field that another plugin of the chain wrote.
 #[test]

@@ -3,62 +3,15 @@
 use serde_json::json;
 
 use super::routes;
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, for_reference, with};
+use crate::support::attachment::{Attachment, for_ours, for_reference};
 use crate::support::call::{Peer, farm};
-use crate::support::networks::sbr::{attach, first, rules, second, two_uplinks};
-use crate::support::snapshot::Watch;
+use crate::support::networks::sbr::{first, rules, two_uplinks};
 
 const KEPT: &str = "/run/cni/sbr";
 
 /// sbr as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(sbr: &Attachment<'a>) -> Attachment<'a> {
     sbr.clone().conf(json!({"prevResult": null}))
-}
-
-#[test]
-fn del_of_the_chain_leaves_nothing() {
-    for_each_peer("sbr", |lab| {
-        for table in [json!({}), json!({"table": 5000})] {
-            crate::support::networks::bridge::warm_up(lab, &first());
-            let container = lab.container();
-            let eth0 = lab.attach(&container, &first());
-            eth0.add();
-            let before = Watch::start(lab, &[&container]);
-            for _ in 0..2 {
-                let sbr = attach(lab, &container, &second(), "net1").changed(table.clone());
-                sbr.add();
-                sbr.del();
-                sbr.del();
-                sbr.main.del();
-                lab.host.sh("ip link del br1"); // the kernel reports the lost carrier late
-                before.assert_unchanged("ADD");
-            }
-            eth0.del();
-        }
-    });
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    // The reference fails, and creates a file at the path; see tests/differences.
-    for_ours("sbr", |lab| {
-        crate::support::networks::bridge::warm_up(lab, &second());
-        let before = Watch::start(lab, &[]);
-        for lose in ["vanish", "go stale", "no path"] {
-            let container = lab.container();
-            let sbr = attach(lab, &container, &second(), "net1");
-            sbr.add();
-            match lose {
-                "vanish" => container.vanish(),
-                "go stale" => container.go_stale(),
-                _ => (),
-            }
-            let netns = (lose != "no path").then_some(container.netns.as_str());
-            bare(&sbr).netns(netns).del();
-            sbr.main.del();
-            before.assert_unchanged(&format!("ADD ({lose})"));
-        }
-    });
 }
 
 #[test]
@@ -96,41 +49,6 @@ fn del_finds_its_rules_when_the_interface_is_gone() {
         container.sh("ip link del net1");
         bare(&sbr).del();
         assert_eq!(rules(&container), []);
-    });
-}
-
-#[test]
-fn del_does_not_need_the_configuration() {
-    for_ours("sbr", |lab| {
-        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
-        sbr.add();
-        bare(&sbr).conf(json!({"table": "x"})).del();
-        assert_eq!(rules(&container), []);
-        assert!(std::fs::read_dir(lab.path(KEPT)).unwrap().next().is_none());
-    });
-}
-
-#[test]
-fn gc_forgets_what_no_runtime_knows_any_more() {
-    for_ours("sbr", |lab| {
-        let newest = |main| with(&main, json!({"cniVersion": "1.1.0"}));
-        let (one, other) = (lab.container(), lab.container());
-        let stale = attach(lab, &one, &newest(second()), "net1");
-        let valid = attach(lab, &other, &newest(second()), "net1");
-        let foreign = attach(lab, &one, &newest(first()), "eth0");
-        [&stale, &valid, &foreign].iter().for_each(|sbr| drop(sbr.add()));
-        let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
-        assert_eq!(kept(), 3);
-        stale.call("GC", None).run().ok();
-        assert_eq!(kept(), 3, "GC that is told nothing forgets nothing");
-        stale.gc(&[(&other.id, "net1")]).ok();
-        assert_eq!(kept(), 2);
-        assert_eq!(rules(&other).len(), 2);
-        one.vanish();
-        valid.check(&valid.result).ok();
-        valid.del();
-        foreign.del();
-        assert_eq!(kept(), 0);
     });
 }
 

@@ -172,46 +172,6 @@ fn a_stale_file_is_not_believed() {
     });
 }
 
-#[test]
-fn del_needs_no_namespace_configuration_or_previous_result() {
-    for_ours("tuning", |lab| {
-        let all = || chain(lab, with(&every_attribute(), set_filter()));
-        let warm = all();
-        warm.add();
-        warm.del();
-        warm.main.del();
-        let before = Watch::start(lab, &[]);
-        let gone = all();
-        gone.add();
-        gone.container.vanish();
-        gone.del();
-        gone.main.del();
-        let stale = all();
-        stale.add();
-        stale.container.go_stale();
-        stale.del();
-        stale.main.del();
-        let bare = all();
-        bare.add();
-        bare.bare().del();
-        bare.main.del();
-        let mistaken = all();
-        mistaken.add();
-        mistaken.clone().conf(json!({"mac": 7, "sysctl": {"kernel.x": 1}, "prevResult": 5})).del();
-        assert_eq!(mistaken.container.link("eth0").unwrap()["mtu"], 1500);
-        mistaken.main.del();
-        let linkless = all();
-        linkless.add();
-        linkless.main.del();
-        linkless.del();
-        linkless.del();
-        let never = all();
-        never.bare().del();
-        never.main.del();
-        before.assert_unchanged("ADDs and DELs");
-    });
-}
-
 /// The reference ignores every error in DEL. Ours restores what it can and reports the rest, and
 /// the next DEL succeeds.
 #[test]
@@ -321,34 +281,6 @@ fn del_of_another_network_spares_the_attachment() {
         chain.clone().conf(json!({"name": "net2"})).del();
         chain.check(&result).ok();
         assert!(lab.path(&backup_of(&chain)).exists());
-    });
-}
-
-#[test]
-fn gc_removes_files_of_stale_attachments_of_its_network() {
-    for_ours("tuning", |lab| {
-        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
-        let [valid, stale, other] =
-            [(); 3].map(|()| lab.chain(&main, &tuning(json!({"mtu": 1400}))));
-        valid.add();
-        stale.add();
-        other.clone().conf(json!({"name": "net2"})).add();
-        let reference = lab.path("/run/cni/tuning/reference_eth0.json");
-        std::fs::write(&reference, r#"{"mtu":1500}"#).unwrap();
-        valid.gc(&[(valid.container_id.as_str(), "eth0")]).ok();
-        let there = |chain| lab.path(&backup_of(chain)).exists();
-        assert_eq!(
-            (there(&valid), there(&stale), there(&other), reference.exists()),
-            (true, false, true, true)
-        );
-        valid.clone().conf(json!({"dataDir": "/run/nowhere"})).gc(&[]).ok();
-        valid.gc(&[]).ok();
-        assert_eq!((there(&valid), there(&other)), (false, true));
-        assert_eq!(
-            valid.container.link("eth0").unwrap()["mtu"],
-            1400,
-            "a namespace may be another container's by now"
-        );
     });
 }
 

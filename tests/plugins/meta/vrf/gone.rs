@@ -2,14 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
-use crate::support::networks::bridge;
-use crate::support::networks::vrf::{
-    attach, container, for_ours_in_blue, in_blue, master, network,
-};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours};
+use crate::support::networks::vrf::{container, for_ours_in_blue, in_blue, master};
 use crate::support::snapshot::Watch;
-
-const KEPT: &str = "/run/cni/vrf";
 
 /// vrf as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(vrf: &Attachment<'a>) -> Attachment<'a> {
@@ -49,36 +44,6 @@ fn a_vrf_goes_when_its_interface_is_gone() {
 }
 
 #[test]
-fn del_does_not_need_the_namespace() {
-    for_each_peer("vrf", |lab| {
-        for lose in ["vanish", "no path"] {
-            let Some(container) = container(lab) else { return };
-            bridge::warm_up(lab, &network(1, 3));
-            let before = Watch::start(lab, &[]);
-            let member = in_blue(lab, &container);
-            member.add();
-            if lose == "vanish" {
-                container.vanish();
-            }
-            let netns = (lose == "vanish").then_some(container.netns.as_str());
-            bare(&member).netns(netns).del();
-            member.main.del();
-            before.assert_unchanged(&format!("ADD ({lose})"));
-        }
-    });
-}
-
-#[test]
-fn del_does_not_need_the_configuration() {
-    for_ours_in_blue(|lab, container, member| {
-        member.add();
-        bare(member).conf(json!({"vrfname": "renamed", "table": -1})).del();
-        assert!(container.link("blue").is_none());
-        assert!(std::fs::read_dir(lab.path(KEPT)).unwrap().next().is_none());
-    });
-}
-
-#[test]
 fn a_vrf_of_others_stays() {
     // The reference removes the VRF; see tests/differences.
     for_ours("vrf", |lab| {
@@ -107,27 +72,6 @@ fn an_interface_in_another_vrf_is_left_there() {
         member.del();
         assert_eq!(master(container, "net1"), "red");
         assert!(container.link("blue").is_none());
-    });
-}
-
-#[test]
-fn gc_forgets_what_no_runtime_knows_any_more() {
-    for_ours("vrf", |lab| {
-        let Some(one) = container(lab) else { return };
-        let Some(other) = container(lab) else { return };
-        let newest = |address: u8| with(&network(1, address), json!({"cniVersion": "1.1.0"}));
-        let stale = attach(lab, &one, &newest(2), "net1", "blue");
-        let valid = attach(lab, &other, &newest(3), "net1", "blue");
-        stale.add();
-        valid.add();
-        let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
-        stale.call("GC", None).run().ok();
-        assert_eq!(kept(), 2, "GC that is told nothing forgets nothing");
-        stale.gc(&[(&other.id, "net1")]).ok();
-        assert_eq!(kept(), 1);
-        valid.check(&valid.result).ok();
-        valid.del();
-        assert!(other.link("blue").is_none());
     });
 }
 
