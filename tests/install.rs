@@ -74,15 +74,6 @@ fn every_listed_name_is_a_link_that_survives_a_moved_directory() {
 }
 
 #[test]
-fn a_missing_directory_is_made() {
-    let place = Place::new();
-    let binary = place.build("new");
-    let dir = place.root.join("opt/cni/bin");
-    place.ok(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
-    assert!(dir.join("bridge").exists());
-}
-
-#[test]
 fn the_binary_under_test_installs_and_answers_version() {
     let place = Place::new();
     place.install(&call::binary());
@@ -178,17 +169,6 @@ fn rollback_twice_is_one_step_back() {
 }
 
 #[test]
-fn rollback_goes_on_after_it_was_interrupted() {
-    let place = Place::new();
-    place.install(&place.other("old"));
-    place.install(&place.build("new"));
-    fs::write(place.dir.join(".cni-multi/rolled-back"), "").unwrap();
-    fs::rename(place.dir.join(".cni-multi/previous"), place.dir.join("cni-multi")).unwrap();
-    place.ok(&["--rollback"]);
-    assert_eq!(place.says(ANOTHER), "old");
-}
-
-#[test]
 fn an_install_after_a_rollback_can_be_rolled_back() {
     let place = Place::new();
     place.install(&place.build("old"));
@@ -207,28 +187,6 @@ fn rollback_of_a_first_install_restores_the_replaced_plugins() {
     place.ok(&["--rollback"]);
     assert_eq!(place.snapshot(), before);
     assert!(place.ok(&["--rollback"]).contains("nothing to do"));
-}
-
-#[test]
-fn rollback_with_nothing_to_go_back_to_is_refused() {
-    let place = Place::new();
-    place.install(&place.build("new"));
-    let before = place.snapshot();
-    let error = place.err(&["--rollback"]);
-    assert!(error.contains("no previous binary and no replaced plugins"), "{error}");
-    assert_eq!(place.snapshot(), before);
-}
-
-#[test]
-fn rollback_to_a_binary_that_does_not_run_changes_nothing() {
-    let place = Place::new();
-    place.install(&place.build("old"));
-    place.install(&place.build("new"));
-    write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
-    let before = place.snapshot();
-    let error = place.err(&["--rollback"]);
-    assert!(error.contains(".cni-multi/previous does not run here"), "{error}");
-    assert_eq!(place.snapshot(), before);
 }
 
 #[test]
@@ -283,30 +241,6 @@ fn a_binary_that_is_not_cni_multi_changes_nothing() {
     }
 }
 
-#[test]
-fn a_directory_at_a_plugins_name_is_refused_before_any_change() {
-    let place = Place::with_foreign_plugins();
-    fs::create_dir(place.dir.join("vlan")).unwrap();
-    let before = place.snapshot();
-    let error = place.err(&["--binary", place.build("new").to_str().unwrap()]);
-    let expected = format!("{}: vlan is a directory; nothing was changed\n", place.dir.display());
-    assert_eq!(error, expected);
-    assert_eq!(place.snapshot(), before);
-}
-
-#[test]
-fn a_file_in_the_place_of_the_directory_is_named() {
-    let place = Place::new();
-    let file = place.root.join("file");
-    fs::write(&file, "").unwrap();
-    let binary = place.build("new");
-    for dir in [file.clone(), file.join("below")] {
-        let error =
-            place.err(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
-        assert!(error.contains(dir.to_str().unwrap()), "{error}");
-    }
-}
-
 /// Root can write regardless of the mode, so the case of root is a read-only mount.
 #[test]
 fn a_read_only_directory_is_named_and_stays_as_it_is() {
@@ -334,35 +268,6 @@ fn a_read_only_directory_is_named_and_stays_as_it_is() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.starts_with(&format!("{dir}: cannot be written: ")), "{error}");
     assert_eq!(place.snapshot(), before);
-}
-
-#[test]
-fn no_name_is_missing_at_any_moment() {
-    let place = Place::with_foreign_plugins();
-    let old = place.build("old");
-    let new = place.other("new");
-    let done = AtomicBool::new(false);
-    let looks = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut looks = 0;
-            while !done.load(Ordering::Relaxed) {
-                for name in ["bridge", "portmap"] {
-                    fs::File::open(place.dir.join(name)).unwrap();
-                }
-                looks += 1;
-            }
-            looks
-        });
-        for _ in 0..3 {
-            place.install(&old);
-            place.install(&new);
-            place.ok(&["--rollback"]);
-            place.ok(&["--uninstall"]);
-        }
-        done.store(true, Ordering::Relaxed);
-        watcher.join().unwrap()
-    });
-    assert!(looks > 100, "the watcher looked only {looks} times");
 }
 
 /// The kernel refuses to write to a running program (ETXTBSY), but permits replacing it by rename.
@@ -415,15 +320,6 @@ fn installs_at_the_same_time_take_turns() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_cleared_by_the_next() {
-    let place = Place::new();
-    fs::create_dir_all(place.dir.join(".cni-multi/replaced")).unwrap();
-    fs::write(place.dir.join(".cni-multi/new.0"), "half a binary").unwrap();
-    place.install(&place.build("new"));
-    assert!(place.names().iter().all(|name| !name.contains('/')), "{:?}", place.names());
-}
-
-#[test]
 fn a_binary_for_another_processor_is_refused_first() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
@@ -466,20 +362,6 @@ fn a_wrong_option_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("'--force'") && said.contains("try '--help'"), "{said}");
-}
-
-/// net::manual checks the manual pages that it writes.
-#[test]
-fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
-    let place = Place::with_foreign_plugins();
-    let before = place.snapshot();
-    let printed = place.ok(&["--manual", "share", "--dry-run"]);
-    let share = place.root.join("share");
-    assert_eq!(
-        printed,
-        format!("would write the manual and the completions below {}\n", share.display())
-    );
-    assert!(!share.exists() && place.snapshot() == before);
 }
 
 // --- `cni-multi install` ---
@@ -578,17 +460,6 @@ fn taking_back_where_nothing_is_says_so_and_makes_nothing() {
         );
         assert!(!place.dir.exists());
     }
-}
-
-#[test]
-fn the_binary_installs_all_that_it_lists() {
-    let place = Place::new();
-    place.take(Install, By::Binary);
-    let mut expected = listed_by(&call::binary());
-    expected.push("cni-multi".to_owned());
-    expected.sort();
-    assert_eq!(place.names(), expected);
-    assert_eq!(place.link("host-local").as_deref(), Some("cni-multi"));
 }
 
 #[test]
@@ -748,21 +619,6 @@ fn no_name_is_missing_while_binary_and_script_take_turns() {
     assert!(!files.keys().any(|name| name.ends_with(".0")), "{files:?}");
 }
 
-/// An install that is killed between the two steps of keeping the old binary leaves two names for
-/// one file.
-#[test]
-fn a_rollback_by_the_binary_uses_up_what_it_goes_back_to() {
-    let place = Place::new();
-    place.take(Install, By::Script);
-    fs::create_dir(place.dir.join(".cni-multi")).unwrap();
-    fs::hard_link(place.dir.join("cni-multi"), place.dir.join(".cni-multi/previous")).unwrap();
-    place.take(Rollback, By::Binary);
-    let names = place.names();
-    let of_state: Vec<&String> = names.iter().filter(|name| name.starts_with('.')).collect();
-    assert_eq!(of_state, [".cni-multi", ".cni-multi/rolled-back"]);
-    assert!(names.contains(&"cni-multi".to_owned()));
-}
-
 #[test]
 fn the_binary_waits_for_no_fifo_at_a_name_of_its_own() {
     let place = Place::with_foreign_plugins();
@@ -799,16 +655,6 @@ fn installed_plugins_run_for_ordinary_users_with_any_umask() {
             path.display()
         );
     }
-}
-
-#[test]
-fn the_binary_refuses_to_go_back_in_two_ways() {
-    let place = Place::with_foreign_plugins();
-    place.take(Install, By::Binary);
-    let before = place.snapshot();
-    let output = place.command(&["--rollback", "--uninstall"]);
-    assert!(!output.status.success(), "{output:?}");
-    assert_eq!(place.snapshot(), before);
 }
 
 /// Its addresses are unique in a cluster: another plugin in its place would give them again.

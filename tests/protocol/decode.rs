@@ -6,6 +6,7 @@ use super::{assert_error, conf, static_conf};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
+use crate::support::table::cells;
 
 peers! {
     what_is_not_one_json_object_is_refused,
@@ -212,105 +213,53 @@ fn unknown_keys_are_ignored(peer: &Peer) {
     );
 }
 
-/// Plugin, command, the keys in addition to `cniVersion` and `name`, and the path of the mistake.
-type Wrong = (&'static str, &'static str, &'static str, &'static str);
-
 fn with_keys(keys: &str) -> String {
     conf("1.1.0").replacen('}', &format!(",{keys}}}"), 1)
 }
 
+/// A row has the plugin, the command, the keys in addition to `cniVersion` and `name`, and the path of the mistake.
 fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
-    const WRONG: [Wrong; 38] = [
-        ("static", "ADD", r#""name":5"#, "name"),
-        ("static", "ADD", r#""name":{}"#, "name"),
-        ("static", "ADD", r#""cniVersion":5"#, "cniVersion"),
-        ("static", "CHECK", r#""cniVersion":["1.1.0"]"#, "cniVersion"),
-        ("static", "ADD", r#""ipam":5"#, "ipam"),
-        ("static", "ADD", r#""ipam":[]"#, "ipam"),
-        ("static", "ADD", r#""ipam":{"addresses":{}}"#, "ipam.addresses"),
-        ("static", "ADD", r#""ipam":{"addresses":[5]}"#, "ipam.addresses[0]"),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3/24"},{"address":5}]}"#,
-            "ipam.addresses[1].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":5}]}"#,
-            "ipam.addresses[0].gateway",
-        ),
-        ("static", "ADD", r#""IPAM":{"Routes":[{"DST":5}]}"#, "ipam.routes[0].dst"),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"routes":[{"dst":"::/0"},{"dst":"::/0","mtu":"1400"}]}"#,
-            "ipam.routes[1].mtu",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"routes":[{"dst":"::/0","mtu":1400.0}]}"#,
-            "ipam.routes[0].mtu",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"routes":[{"dst":"::/0","advmss":1e3}]}"#,
-            "ipam.routes[0].advmss",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"routes":[{"dst":"::/0","table":"main"}]}"#,
-            "ipam.routes[0].table",
-        ),
-        ("static", "ADD", r#""ipam":{"dns":{"nameservers":"1.1.1.1"}}"#, "ipam.dns.nameservers"),
-        ("static", "ADD", r#""ipam":{"dns":{"search":["a",5]}}"#, "ipam.dns.search[1]"),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{},"runtimeConfig":{"ips":"10.1.2.3/24"}"#,
-            "runtimeConfig.ips",
-        ),
-        ("static", "ADD", r#""ipam":{},"args":{"cni":{"ips":[5]}}"#, "args.cni.ips[0]"),
-        ("host-local", "ADD", r#""ipam":{"ranges":{}}"#, "ipam.ranges"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[{"subnet":"10.1.2.0/24"}]}"#, "ipam.ranges[0]"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":5}]]}"#, "ipam.ranges[0][0].subnet"),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":5}]]}"#,
-            "ipam.ranges[0][0].rangeStart",
-        ),
-        ("host-local", "ADD", r#""ipam":{"subnet":["10.1.2.0/24"]}"#, "ipam.subnet"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","dataDir":5}"#, "ipam.dataDir"),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"subnet":"10.1.2.0/24","resolvConf":false}"#,
-            "ipam.resolvConf",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ipRanges":[5]}"#,
-            "runtimeConfig.ipRanges[0]",
-        ),
-        ("bridge", "STATUS", r#""mtu":"1500""#, "mtu"),
-        ("bridge", "STATUS", r#""mtu":1.5"#, "mtu"),
-        ("bridge", "STATUS", r#""isGateway":"true""#, "isGateway"),
-        ("bridge", "STATUS", r#""IPMASQ":1"#, "ipMasq"),
-        ("bridge", "STATUS", r#""bridge":5"#, "bridge"),
-        ("bridge", "STATUS", r#""vlan":"5""#, "vlan"),
-        ("bridge", "STATUS", r#""vlanTrunk":[{"id":"x"}]"#, "vlanTrunk[0].id"),
-        ("bridge", "STATUS", r#""ipam":{"type":5}"#, "ipam.type"),
-        ("bridge", "STATUS", r#""runtimeConfig":{"mac":5}"#, "runtimeConfig.mac"),
-        ("ptp", "STATUS", r#""mtu":true"#, "mtu"),
-        ("ptp", "STATUS", r#""ipMasq":"yes""#, "ipMasq"),
-    ];
-    for (plugin, command, keys, path) in WRONG {
+    const WRONG: &str = r#"
+static | ADD | "name":5 | name
+static | ADD | "name":{} | name
+static | ADD | "cniVersion":5 | cniVersion
+static | CHECK | "cniVersion":["1.1.0"] | cniVersion
+static | ADD | "ipam":5 | ipam
+static | ADD | "ipam":[] | ipam
+static | ADD | "ipam":{"addresses":{}} | ipam.addresses
+static | ADD | "ipam":{"addresses":[5]} | ipam.addresses[0]
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3/24"},{"address":5}]} | ipam.addresses[1].address
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":5}]} | ipam.addresses[0].gateway
+static | ADD | "IPAM":{"Routes":[{"DST":5}]} | ipam.routes[0].dst
+static | ADD | "ipam":{"routes":[{"dst":"::/0"},{"dst":"::/0","mtu":"1400"}]} | ipam.routes[1].mtu
+static | ADD | "ipam":{"routes":[{"dst":"::/0","mtu":1400.0}]} | ipam.routes[0].mtu
+static | ADD | "ipam":{"routes":[{"dst":"::/0","advmss":1e3}]} | ipam.routes[0].advmss
+static | ADD | "ipam":{"routes":[{"dst":"::/0","table":"main"}]} | ipam.routes[0].table
+static | ADD | "ipam":{"dns":{"nameservers":"1.1.1.1"}} | ipam.dns.nameservers
+static | ADD | "ipam":{"dns":{"search":["a",5]}} | ipam.dns.search[1]
+static | ADD | "ipam":{},"runtimeConfig":{"ips":"10.1.2.3/24"} | runtimeConfig.ips
+static | ADD | "ipam":{},"args":{"cni":{"ips":[5]}} | args.cni.ips[0]
+host-local | ADD | "ipam":{"ranges":{}} | ipam.ranges
+host-local | ADD | "ipam":{"ranges":[{"subnet":"10.1.2.0/24"}]} | ipam.ranges[0]
+host-local | ADD | "ipam":{"ranges":[[{"subnet":5}]]} | ipam.ranges[0][0].subnet
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":5}]]} | ipam.ranges[0][0].rangeStart
+host-local | ADD | "ipam":{"subnet":["10.1.2.0/24"]} | ipam.subnet
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24","dataDir":5} | ipam.dataDir
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24","resolvConf":false} | ipam.resolvConf
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ipRanges":[5]} | runtimeConfig.ipRanges[0]
+bridge | STATUS | "mtu":"1500" | mtu
+bridge | STATUS | "mtu":1.5 | mtu
+bridge | STATUS | "isGateway":"true" | isGateway
+bridge | STATUS | "IPMASQ":1 | ipMasq
+bridge | STATUS | "bridge":5 | bridge
+bridge | STATUS | "vlan":"5" | vlan
+bridge | STATUS | "vlanTrunk":[{"id":"x"}] | vlanTrunk[0].id
+bridge | STATUS | "ipam":{"type":5} | ipam.type
+bridge | STATUS | "runtimeConfig":{"mac":5} | runtimeConfig.mac
+ptp | STATUS | "mtu":true | mtu
+ptp | STATUS | "ipMasq":"yes" | ipMasq
+"#;
+    for [plugin, command, keys, path] in cells(WRONG) {
         let outcome = Call::new(peer, plugin, command, with_keys(keys)).run();
         let error = outcome.err();
         assert_eq!(outcome.status, 1);
@@ -331,150 +280,53 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
 
 /// The case leaves open whether text that is not an address fails in decoding or in validation.
 fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
-    const ADDRESS: &str = "ipam.addresses[0].address";
-    const GATEWAY: &str = "ipam.addresses[0].gateway";
-    const WRONG: [Wrong; 19] = [
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3"}]}"#, ADDRESS),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/33"}]}"#, ADDRESS),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.03/24"}]}"#, ADDRESS),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#, ADDRESS),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#, ADDRESS),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#, ADDRESS),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"1.2.3.x"}]}"#,
-            GATEWAY,
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1/24"}]}"#,
-            GATEWAY,
-        ),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"10.0.0.0"}]}"#, "ipam.routes[0].dst"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"1.2.3.4/99"}]}"#, "ipam.routes[0].dst"),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"routes":[{"dst":"::/0","gw":"1.2.3.x"}]}"#,
-            "ipam.routes[0].gw",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{},"runtimeConfig":{"ips":["10.1.2.3"]}"#,
-            "runtimeConfig.ips[0]",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{},"args":{"cni":{"ips":["10.1.2.3/24","x"]}}"#,
-            "args.cni.ips[1]",
-        ),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0"}"#, "ipam.subnet"),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"x"}]]}"#,
-            "ipam.ranges[1][0].subnet",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"x"}]]}"#,
-            "ipam.ranges[0][0].rangeEnd",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","gateway":"10.1.2"}]]}"#,
-            "ipam.ranges[0][0].gateway",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ips":["x"]}"#,
-            "runtimeConfig.ips[0]",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"subnet":"10.1.2.0/24"},"args":{"cni":{"ips":[""]}}"#,
-            "args.cni.ips[0]",
-        ),
-    ];
-    refused_with_path(peer, &WRONG, &[6, 7]);
+    const WRONG: &str = r#"
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3/33"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.03/24"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":"1.2.3/45"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":" 10.1.2.3/24"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]} | ipam.addresses[0].address
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"1.2.3.x"}]} | ipam.addresses[0].gateway
+static | ADD | "ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1/24"}]} | ipam.addresses[0].gateway
+static | ADD | "ipam":{"routes":[{"dst":"10.0.0.0"}]} | ipam.routes[0].dst
+static | ADD | "ipam":{"routes":[{"dst":"1.2.3.4/99"}]} | ipam.routes[0].dst
+static | ADD | "ipam":{"routes":[{"dst":"::/0","gw":"1.2.3.x"}]} | ipam.routes[0].gw
+static | ADD | "ipam":{},"runtimeConfig":{"ips":["10.1.2.3"]} | runtimeConfig.ips[0]
+static | ADD | "ipam":{},"args":{"cni":{"ips":["10.1.2.3/24","x"]}} | args.cni.ips[1]
+host-local | ADD | "ipam":{"subnet":"10.1.2.0"} | ipam.subnet
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"x"}]]} | ipam.ranges[1][0].subnet
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"x"}]]} | ipam.ranges[0][0].rangeEnd
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24","gateway":"10.1.2"}]]} | ipam.ranges[0][0].gateway
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ips":["x"]} | runtimeConfig.ips[0]
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24"},"args":{"cni":{"ips":[""]}} | args.cni.ips[0]
+"#;
+    refused_with_path(peer, WRONG, &[6, 7]);
 }
 
 fn invalid_range_is_a_configuration_error_with_its_path(peer: &Peer) {
-    const WRONG: [Wrong; 14] = [
-        ("host-local", "ADD", r#""ipam":{}"#, "ipam.ranges"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[]}"#, "ipam.ranges"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[]]}"#, "ipam.ranges[0]"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{}]]}"#, "ipam.ranges[0][0].subnet"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/31"}"#, "ipam.subnet"),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"fd00::/127"}]]}"#,
-            "ipam.ranges[0][0].subnet",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.3/24"}]]}"#,
-            "ipam.ranges[0][0].subnet",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}"#,
-            "ipam.rangeStart",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}]]}"#,
-            "ipam.ranges[0][0].rangeStart",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"10.1.3.1"}]]}"#,
-            "ipam.ranges[0][0].rangeEnd",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"fd00::/64"}]]}"#,
-            "ipam.ranges[0]",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.0.0/16"}]]}"#,
-            "ipam.ranges[0]",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.0.0/16"}]]}"#,
-            "ipam.ranges",
-        ),
-        (
-            "host-local",
-            "ADD",
-            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}]]},"runtimeConfig":{"ipRanges":[[{"subnet":"10.9.9.9/24"}]]}"#,
-            "runtimeConfig.ipRanges[0][0].subnet",
-        ),
-    ];
-    refused_with_path(peer, &WRONG, &[7]);
+    const WRONG: &str = r#"
+host-local | ADD | "ipam":{} | ipam.ranges
+host-local | ADD | "ipam":{"ranges":[]} | ipam.ranges
+host-local | ADD | "ipam":{"ranges":[[]]} | ipam.ranges[0]
+host-local | ADD | "ipam":{"ranges":[[{}]]} | ipam.ranges[0][0].subnet
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/31"} | ipam.subnet
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"fd00::/127"}]]} | ipam.ranges[0][0].subnet
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.3/24"}]]} | ipam.ranges[0][0].subnet
+host-local | ADD | "ipam":{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"} | ipam.rangeStart
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}]]} | ipam.ranges[0][0].rangeStart
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"10.1.3.1"}]]} | ipam.ranges[0][0].rangeEnd
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"fd00::/64"}]]} | ipam.ranges[0]
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.0.0/16"}]]} | ipam.ranges[0]
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.0.0/16"}]]} | ipam.ranges
+host-local | ADD | "ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}]]},"runtimeConfig":{"ipRanges":[[{"subnet":"10.9.9.9/24"}]]} | runtimeConfig.ipRanges[0][0].subnet
+"#;
+    refused_with_path(peer, WRONG, &[7]);
 }
 
 #[track_caller]
-fn refused_with_path(peer: &Peer, wrong: &[Wrong], codes: &[u64]) {
-    for (plugin, command, keys, path) in wrong {
+fn refused_with_path(peer: &Peer, wrong: &'static str, codes: &[u64]) {
+    for [plugin, command, keys, path] in cells(wrong) {
         let outcome = Call::new(peer, plugin, command, with_keys(keys)).run();
         let error = outcome.err();
         assert_eq!(outcome.status, 1);

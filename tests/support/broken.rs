@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::attachment::{Attachment, with};
 use super::call::Peer;
 use super::netns::{Container, Lab};
+use super::table::cells;
 
 /// A change to an attachment that CHECK has to find.
 pub struct Break {
@@ -16,6 +17,14 @@ pub struct Break {
     host: String,
     /// Text that our error has to contain.
     names: String,
+}
+
+/// The changes of a table: what; a command in the container; the text of our error; a command on the host, if any.
+pub fn rows(table: &'static str) -> Vec<Break> {
+    let of_row = |[what, container, names, host]: [&str; 4]| {
+        Break::new(what, container, names).host(if host.is_empty() { "true" } else { host })
+    };
+    cells(table).into_iter().map(of_row).collect()
 }
 
 impl Break {

@@ -1,6 +1,6 @@
 //! An ADD that fails: its error says what to do, and the kernel is left as before.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::attachment::{Attachment, for_each_peer};
 use super::call::{ErrorObject, Peer};
@@ -21,6 +21,29 @@ pub struct Case {
     pub reference_leaves_something: bool,
 }
 
+/// The cases of a table, a line each: what fails; the changes to the configuration; the code and the text of our error;
+/// then `host: ` or `in: ` with a script that prepares the host or the container, and `both` where the reference leaves
+/// nothing either.
+pub fn rows(table: &'static str) -> Vec<Case> {
+    let case = |line: &'static str| {
+        let mut cells = line.split(" | ");
+        let [what, changes, error] =
+            [(); 3].map(|()| cells.next().unwrap_or_else(|| panic!("{line} has a cell too few")));
+        let changes = serde_json::from_str(changes).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let (code, names) = error.split_once(": ").unwrap();
+        let case = Case::new(what, changes, code.parse().unwrap(), names);
+        cells.fold(case, |case, cell| match cell.split_once(": ") {
+            Some(("host", script)) => case.host(script),
+            Some(("in", script)) => case.container(script),
+            _ => {
+                assert_eq!(cell, "both", "{line}");
+                case.reference_leaves_nothing()
+            }
+        })
+    };
+    table.lines().filter(|line| !line.is_empty()).map(case).collect()
+}
+
 impl Case {
     pub fn new(what: &'static str, changes: Value, code: u64, names: &'static str) -> Case {
         Case {
@@ -32,21 +55,6 @@ impl Case {
             names,
             reference_leaves_something: true,
         }
-    }
-
-    pub fn unknown_ipam() -> Case {
-        let unknown = json!({"ipam": {"type": "no-such-ipam"}});
-        Case::new("IPAM plugin unknown", unknown, 104, "no-such-ipam")
-    }
-
-    pub fn interface_exists() -> Case {
-        Case::new("interface exists", json!({}), 102, "eth0")
-            .container("ip link add eth0 type veth peer name other")
-    }
-
-    pub fn second_name_is_taken() -> Case {
-        let altname = "ip link add other type veth peer name more && ip link property add dev other altname eth0";
-        Case::new("a second name is taken", json!({}), 102, "eth0").container(altname)
     }
 
     pub fn host(self, host: &'static str) -> Case {

@@ -31,6 +31,7 @@ pub mod snapshot;
 pub mod stdin;
 pub mod subject;
 pub mod synced;
+pub mod table;
 pub mod tracer;
 pub mod traffic;
 pub mod versions;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Chain, in_turns, long_or_short};
 use crate::faults::table::tell;
-use crate::support::attachment::{for_ours, for_reference, ips, with};
+use crate::support::attachment::{for_ours, ips, with};
 use crate::support::netns::{Container, Lab, UPLINK};
 use crate::support::networks::firewall::{DROPPING, firewall};
 use crate::support::networks::portmap::{at, network, portmap, without_bridge_netfilter};
@@ -135,33 +135,4 @@ fn hundreds_with_nftables_are_served_and_leave_nothing() {
 #[test]
 fn hundreds_with_iptables_are_served_and_leave_nothing() {
     all_are_served_and_nothing_is_left("iptables", long_or_short(200, 40));
-}
-
-/// Tells figures for the table. The reference's behaviour is not asserted.
-#[test]
-fn the_reference_s_figures_are_printed() {
-    let Some(size) = long_or_short(Some(200), None) else { return };
-    for backend in ["nftables", "iptables"] {
-        for_reference("portmap", |lab| {
-            let crowd = Crowd::new(lab, backend, size);
-            let started = Instant::now();
-            let outcomes = crowd.add();
-            let added = started.elapsed();
-            let results: Vec<Value> =
-                outcomes.iter().map(|outcome| outcome.clone().unwrap_or_default()).collect();
-            let given: Vec<String> =
-                results.iter().filter(|result| !result.is_null()).flat_map(ips).collect();
-            let double = given.len() - given.iter().collect::<BTreeSet<_>>().len();
-            let failed: Vec<&String> =
-                outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-            failed.iter().take(3).for_each(|error| eprintln!("{error}"));
-            let started = Instant::now();
-            let deleted = crowd.del(&results);
-            let errors: Vec<&String> =
-                deleted.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-            errors.iter().take(3).for_each(|error| eprintln!("{error}"));
-            let figures = [(added, failed.len()), (started.elapsed(), errors.len())];
-            tell_crowd(backend, "reference", size, figures, double);
-        });
-    }
 }

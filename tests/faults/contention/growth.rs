@@ -1,12 +1,12 @@
 //! The cost of one attachment on a busy host: the amount read from the kernel does not grow with
 //! the number of links, addresses, routes or rules.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
+use super::Chain;
 use super::networks::{Kernel, Member};
-use super::{Chain, long_or_short};
 use crate::support::attachment::{Attachment, for_ours, skip};
 use crate::support::netns::Lab;
 
@@ -99,50 +99,6 @@ fn no_add_or_del_reads_more_of_a_host_that_has_more() {
             assert!(
                 many <= few + 4096,
                 "{what} received {few} bytes, and {many} on a host with 400 links more"
-            );
-        }
-    });
-}
-
-/// The median duration of ADD and of DEL.
-fn median(chain: &Chain<'_>) -> [Duration; 2] {
-    let mut times: [Vec<Duration>; 2] = [vec![], vec![]];
-    for _ in 0..31 {
-        let started = Instant::now();
-        let result = chain.add().unwrap();
-        times[0].push(started.elapsed());
-        let started = Instant::now();
-        chain.del(&result).unwrap();
-        times[1].push(started.elapsed());
-    }
-    times.map(|mut times| {
-        times.sort();
-        times[times.len() / 2]
-    })
-}
-
-/// Prints figures for the page: the cost that the kernel itself adds.
-#[test]
-fn the_cost_on_a_host_with_ten_thousand_links_is_printed() {
-    let Some(links) = long_or_short(Some(10_000), None) else { return };
-    for_ours("bridge", |lab| {
-        let member = Member::new(lab, &Kernel::of(lab), 0);
-        member.warm_up();
-        let measure = || {
-            member.networks.iter().map(|(name, chain)| (*name, median(chain))).collect::<Vec<_>>()
-        };
-        let few = measure();
-        populate(lab, links);
-        for ((name, few), (_, many)) in few.into_iter().zip(measure()) {
-            let ratio = |at: usize| many[at].as_secs_f64() / few[at].as_secs_f64();
-            eprintln!(
-                "FIGURES with {links} links more / without, {name}: ADD {:.1?} / {:.1?} = {:.2}, DEL {:.1?} / {:.1?} = {:.2}",
-                many[0],
-                few[0],
-                ratio(0),
-                many[1],
-                few[1],
-                ratio(1)
             );
         }
     });

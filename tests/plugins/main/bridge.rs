@@ -538,33 +538,3 @@ fn routes_of_ipam_are_in_the_container_with_their_attributes() {
         assert_eq!((&on_link["scope"], on_link.get("gateway")), (&json!("link"), None));
     });
 }
-
-#[test]
-fn no_helper_program_is_needed() {
-    for_ours("bridge", |lab| {
-        let all = with(
-            &dual_stack(),
-            json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true}),
-        );
-        let container = lab.container();
-        let attachment = lab.attach(&container, &all);
-        for command in ["ADD", "DEL"] {
-            let mut call = attachment.call(command, None);
-            call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
-            call.run().ok();
-        }
-        assert!(container.link("eth0").is_none());
-    });
-}
-
-#[test]
-fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
-    for_ours("bridge", |lab| {
-        let container = lab.container();
-        let before = Watch::start(lab, &[]);
-        let error =
-            lab.attach(&container, &conf()).netns(Some("/proc/self/ns/net")).try_add().err();
-        assert_eq!(error.code, 8, "{error:?}");
-        before.assert_unchanged("the refused ADD");
-    });
-}

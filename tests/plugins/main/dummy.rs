@@ -9,6 +9,7 @@ use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
     assert_dns_of_network_or_ipam, assert_status_is_that_of_ipam, contract,
 };
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::Namespace;
 use crate::support::networks::bridge::{static_ipam, warm_up};
@@ -169,17 +170,17 @@ fn an_ipam_plugin_is_required() {
 
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    let late = json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}});
-    let cases = [
-        Case::unknown_ipam(),
-        Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.60.0.0/31"}}), 7, "10.60.0.0/31"),
-        Case::new("route unreachable", late, 100, "10.88.0.1"),
-        Case::interface_exists(),
-        Case::new("a dummy exists", json!({}), 102, "eth0")
-            .container("ip link add eth0 type dummy"),
-        Case::second_name_is_taken(),
-    ];
-    let cases = cases.map(Case::reference_leaves_nothing);
+    let cases = rows(
+        r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
+IPAM refuses | {"ipam": {"subnet": "10.60.0.0/31"}} | 7: 10.60.0.0/31
+route unreachable | {"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
+a dummy exists | {} | 102: eth0 | in: ip link add eth0 type dummy
+a second name is taken | {} | 102: eth0 | in: ip link add other type veth peer name more && ip link property add dev other altname eth0
+"#,
+    );
+    let cases: Vec<Case> = cases.into_iter().map(Case::reference_leaves_nothing).collect();
     plugin().for_each_peer(|lab| cases.iter().for_each(|case| assert_fails(lab, &conf(), case)));
 }
 

@@ -7,7 +7,8 @@ use super::stacked::{self, eth0, mac};
 use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, assert_old_versions_need_addresses, contract};
-use crate::support::failed_add::{Case, assert_fails};
+use crate::support::failed_add::assert_fails;
+use crate::support::failed_add::rows;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::{MACVLAN, PEER, hasty_container};
 use crate::support::snapshot::Watch;
@@ -241,18 +242,12 @@ fn check_needs_no_master() {
 
 #[test]
 fn add_without_ipam_fails_and_nothing_has_changed() {
-    let cases = [
-        Case::new("interface exists", json!({"ipam": null}), 102, "eth0")
-            .container("ip link add eth0 type veth peer name other")
-            .reference_leaves_nothing(),
-        Case::new(
-            "master unknown",
-            json!({"ipam": null, "master": "nonesuch"}),
-            7,
-            "master: \"nonesuch\"",
-        )
-        .reference_leaves_nothing(),
-    ];
+    let cases = rows(
+        r#"
+interface exists | {"ipam": null} | 102: eth0 | in: ip link add eth0 type veth peer name other | both
+master unknown | {"ipam": null, "master": "nonesuch"} | 7: master: "nonesuch" | both
+"#,
+    );
     cases
         .iter()
         .for_each(|case| MACVLAN.for_each_peer(|lab| assert_fails(lab, &MACVLAN.conf(), case)));

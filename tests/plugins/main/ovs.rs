@@ -12,7 +12,8 @@ use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
     assert_full_subnet_is_refused, assert_old_versions_need_addresses, contract,
 };
-use crate::support::failed_add::{Case, fail};
+use crate::support::failed_add::fail;
+use crate::support::failed_add::rows;
 use crate::support::netns::Lab;
 use crate::support::networks::bridge::{dual_stack, static_ipam};
 use crate::support::networks::ovs::{column, conf, node, ports, serve, stop};
@@ -173,25 +174,22 @@ fn the_parts_that_main_plugins_share_are_as_theirs() {
 /// leaves the veth pair.
 #[test]
 fn a_failed_add_leaves_nothing() {
-    let cases = [
-        Case::unknown_ipam(),
-        Case::interface_exists(),
-        Case::new("no bridge", json!({"bridge": null}), 7, "failed to get bridge name"),
-        Case::new("bridge missing", json!({"bridge": "ovs9"}), 11, "failed to find bridge ovs9"),
-        Case::new("device", json!({"deviceID": "0000:03:02.3"}), 7, "deviceID"),
-        Case::new("TLS", json!({"socket_file": "ssl:127.0.0.1:6640"}), 7, "has no TLS"),
-        Case::new("internal", json!({"interface_type": "internal"}), 7, "interface_type"),
-        Case::new("reserved", json!({"vlan": 4095}), 7, "expected 0 to 4094"),
-        Case::new("untagged", json!({"trunk": [{"id": 0}]}), 7, "trunk[0].id: 0"),
-        Case::new("no native VLAN", json!({"vlan_mode": "native-tagged"}), 7, "native VLAN"),
-        Case::new("ofport", json!({"ofport_request": 65280}), 7, "expected 0 to 65279"),
-        Case::new(
-            "route",
-            json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.98.0.1"}]}}),
-            100,
-            "10.98.0.1",
-        ),
-    ];
+    let cases = rows(
+        r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
+no bridge | {"bridge": null} | 7: failed to get bridge name
+bridge missing | {"bridge": "ovs9"} | 11: failed to find bridge ovs9
+device | {"deviceID": "0000:03:02.3"} | 7: deviceID
+TLS | {"socket_file": "ssl:127.0.0.1:6640"} | 7: has no TLS
+internal | {"interface_type": "internal"} | 7: interface_type
+reserved | {"vlan": 4095} | 7: expected 0 to 4094
+untagged | {"trunk": [{"id": 0}]} | 7: trunk[0].id: 0
+no native VLAN | {"vlan_mode": "native-tagged"} | 7: native VLAN
+ofport | {"ofport_request": 65280} | 7: expected 0 to 65279
+route | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.98.0.1"}]}} | 100: 10.98.0.1
+"#,
+    );
     on_a_node(|lab| {
         for case in &cases {
             let (changes, error) = fail(lab, &conf(), case);

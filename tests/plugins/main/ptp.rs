@@ -7,6 +7,7 @@ use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam, contract,
 };
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_all_fail};
 use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::ptp::conf;
@@ -169,43 +170,16 @@ fn check_finds_what_has_changed() {
     for_each_peer("ptp", |lab| assert_check_finds_each(lab, &dual_stack(), &cases));
 }
 
-#[test]
-fn del_without_a_namespace_leaves_no_rule() {
-    // The reference leaves its rules: see tests/differences.
-    for_ours("ptp", |lab| {
-        for backend in ["nftables", "iptables"] {
-            let masqueraded =
-                with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
-            warm_up(lab, &masqueraded);
-            let before = Watch::start(lab, &[]);
-            for stale in [false, true] {
-                let container = lab.container();
-                let attachment = lab.attach(&container, &masqueraded);
-                attachment.add();
-                if stale {
-                    container.go_stale()
-                } else {
-                    container.vanish()
-                }
-                attachment.del();
-                before.assert_unchanged(&format!("ADD (stale: {stale}, {backend})"));
-            }
-        }
-    });
-}
-
 pub fn failing() -> Vec<Case> {
-    let no_gateway = json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
-    let late =
-        json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
-    vec![
-        Case::unknown_ipam().reference_leaves_nothing(),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
-            .reference_leaves_nothing(),
-        Case::interface_exists().reference_leaves_nothing(),
-        Case::new("address without gateway", no_gateway, 7, "10.10.0.7"),
-        Case::new("route unreachable", late, 100, "10.88.0.1"),
-    ]
+    rows(
+        r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam | both
+mtu out of range | {"mtu": 100000} | 7: mtu: 100000 | both
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other | both
+address without gateway | {"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}} | 7: 10.10.0.7
+route unreachable | {"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
+"#,
+    )
 }
 
 #[test]

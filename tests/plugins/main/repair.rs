@@ -46,27 +46,6 @@ fn host_end(lab: &Lab) -> String {
     listed.split('@').next().unwrap().to_owned()
 }
 
-#[test]
-fn a_deleted_bridge_comes_back_as_it_was() {
-    for_ours("bridge", |lab| {
-        let synced = attach(lab, &[bridge()], "");
-        assert_reaches_gateways(&synced);
-        let changes = [
-            "create bridge \"pods0\"",
-            "to bridge \"pods0\"",
-            "give 10.47.0.1/24, fd00:47::1/64 to \"pods0\"",
-        ];
-        let is_new = |fact: &str| fact.contains("pods0") || fact.contains("ifindex");
-        let fault = || drop(lab.host.sh("ip link delete pods0"));
-        let mac = "cat /sys/class/net/pods0/address";
-        let before = lab.host.sh(mac);
-        synced.assert_repaired_but(fault, &changes, is_new);
-        assert_eq!(lab.host.sh(mac), before, "the containers know it");
-        assert_reaches_gateways(&synced);
-        synced.del();
-    });
-}
-
 /// Ports that are isolated from each other exchange no packets.
 #[test]
 fn flags_of_a_port_that_nobody_asked_for_are_cleared() {
@@ -134,18 +113,6 @@ fn a_host_route_of_others_is_told_and_stays() {
         assert!(lab.host.sh("ip route show 10.47.0.2").contains("dev lo"));
         synced.del();
     });
-}
-
-#[test]
-fn a_lost_lease_is_written_again() {
-    for plugin in ["bridge", "ptp"] {
-        for_ours(plugin, |lab| {
-            let synced = attach(lab, &[network(plugin)], "");
-            let fault = "rm /var/lib/cni/networks/pods/10.47.0.2";
-            synced.assert_repaired(fault, &["lease 10.47.0.2 again"]);
-            synced.del();
-        });
-    }
 }
 
 /// Two containers with one address are for a person to part.

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::attachment::with;
+use crate::support::broken;
 use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
 use crate::support::case;
 use crate::support::contract::{
     assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_full_subnet_is_refused,
 };
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::static_ipam;
@@ -445,42 +447,32 @@ pub fn check_with_another_master(lab: &Lab, kind: &Stacked) -> i32 {
 
 /// Failures of all three plugins. The reference's ipvlan accepts any `mtu`: see `failing_mtu`.
 pub fn failing() -> Vec<Case> {
-    let far = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
-    let none = json!({"ipam": {"type": "static", "subnet": null, "addresses": [], "routes": null}});
-    vec![
-        Case::unknown_ipam(),
-        Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
-        Case::new("IPAM tells no address", none, 101, "missing IP config"),
-        Case::interface_exists(),
-        Case::new("interface of that kind exists", json!({}), 102, "eth0")
-            .container("ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan"),
-        Case::new("route unreachable", far, 100, "10.88.0.1"),
-        Case::new("master unknown", json!({"master": "nonesuch"}), 7, "master: \"nonesuch\"")
-            .reference_leaves_nothing(),
-        Case::new("master is no name", json!({"master": "a name"}), 7, "master: \"a name\"").reference_leaves_nothing(),
-        Case::new("master of a wrong type", json!({"master": 7}), 6, "master").reference_leaves_nothing(),
-        Case::new("mtu of a wrong type", json!({"mtu": "large"}), 6, "mtu").reference_leaves_nothing(),
-        Case::new("linkInContainer of a wrong type", json!({"linkInContainer": "yes"}), 6, "linkInContainer")
-            .reference_leaves_nothing(),
-        Case::new("dns of a wrong type", json!({"dns": {"search": "example.org"}}), 6, "dns.search")
-            .reference_leaves_nothing(),
-    ]
+    rows(
+        r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
+IPAM refuses | {"ipam": {"subnet": "10.10.0.0/31"}} | 7: 10.10.0.0/31
+IPAM tells no address | {"ipam": {"type": "static", "subnet": null, "addresses": [], "routes": null}} | 101: missing IP config
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
+interface of that kind exists | {} | 102: eth0 | in: ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan
+route unreachable | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
+master unknown | {"master": "nonesuch"} | 7: master: "nonesuch" | both
+master is no name | {"master": "a name"} | 7: master: "a name" | both
+master of a wrong type | {"master": 7} | 6: master | both
+mtu of a wrong type | {"mtu": "large"} | 6: mtu | both
+linkInContainer of a wrong type | {"linkInContainer": "yes"} | 6: linkInContainer | both
+dns of a wrong type | {"dns": {"search": "example.org"}} | 6: dns.search | both
+"#,
+    )
 }
 
 pub fn failing_mtu() -> Vec<Case> {
-    vec![
-        Case::new("mtu above the master's", json!({"mtu": 1501}), 7, "mtu: 1501")
-            .reference_leaves_nothing(),
-        Case::new(
-            "mtu above the master's in the container",
-            json!({"mtu": 1401, "linkInContainer": true, "master": "lower"}),
-            7,
-            "mtu: 1401",
-        )
-        .container("ip link add lower mtu 1400 type veth peer name other")
-        .reference_leaves_nothing(),
-        Case::new("mtu negative", json!({"mtu": -100}), 7, "mtu").reference_leaves_nothing(),
-    ]
+    rows(
+        r#"
+mtu above the master's | {"mtu": 1501} | 7: mtu: 1501 | both
+mtu above the master's in the container | {"mtu": 1401, "linkInContainer": true, "master": "lower"} | 7: mtu: 1401 | in: ip link add lower mtu 1400 type veth peer name other | both
+mtu negative | {"mtu": -100} | 7: mtu | both
+"#,
+    )
 }
 
 pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
@@ -525,23 +517,20 @@ pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked) {
 fn own_breaks(kind: &Stacked) -> Vec<Break> {
     match kind.plugin {
         "macvlan" => vec![
-        Break::mac_changed(),
-        Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
-    ],
+            Break::mac_changed(),
+            Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
+        ],
         "ipvlan" => vec![
-        Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
-        Break::new("mac changed", "true", "eth0")
-            .host("ip link set uplink address 02:00:00:00:00:01"),
-    ],
-        _ => vec![
-        Break::mac_changed(),
-        Break::new("replaced by another VLAN", "ip link del eth0", "200").host(
-            "ip link add link uplink name other type vlan id 200 && ip link set other netns $container name eth0 && \
-             ip -n $container link set eth0 up && ip -n $container addr add 10.10.0.2/24 dev eth0 && \
-             ip -n $container addr add 2001:db8:10::2/64 dev eth0 nodad && \
-             ip -n $container route add default via 10.10.0.1 && ip -n $container route add default via 2001:db8:10::1",
+            Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
+            Break::new("mac changed", "true", "eth0")
+                .host("ip link set uplink address 02:00:00:00:00:01"),
+        ],
+        _ => broken::rows(
+            r#"
+mac changed | ip link set eth0 address 02:00:00:00:00:99 | eth0
+replaced by another VLAN | ip link del eth0 | 200 | ip link add link uplink name other type vlan id 200 && ip link set other netns $container name eth0 && ip -n $container link set eth0 up && ip -n $container addr add 10.10.0.2/24 dev eth0 && ip -n $container addr add 2001:db8:10::2/64 dev eth0 nodad && ip -n $container route add default via 10.10.0.1 && ip -n $container route add default via 2001:db8:10::1
+"#,
         ),
-    ],
     }
 }
 
@@ -555,74 +544,41 @@ pub fn check_finds_what_has_changed(kind: &Stacked) {
 /// Failures of this kind alone.
 fn own_failing(kind: &Stacked) -> Vec<Case> {
     match kind.plugin {
-        "macvlan" => vec![
-            Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
-                .reference_leaves_nothing(),
-            Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"")
-                .reference_leaves_nothing(),
-            Case::new("mode of a wrong type", json!({"mode": 4}), 6, "mode")
-                .reference_leaves_nothing(),
-            Case::new(
-                "mac is none",
-                json!({"mac": "02:00:00:00:00"}),
-                7,
-                "mac: \"02:00:00:00:00\"",
-            )
-            .reference_leaves_nothing(),
-            Case::new(
-                "mac of the runtime is none",
-                json!({"runtimeConfig": {"mac": "x"}}),
-                7,
-                "runtimeConfig.mac: \"x\"",
-            )
-            .reference_leaves_nothing(),
-            Case::new("bcqueuelen of a wrong type", json!({"bcqueuelen": "long"}), 6, "bcqueuelen")
-                .reference_leaves_nothing(),
-            Case::new("passthru on a master in use", json!({"mode": "passthru"}), 100, "uplink")
-                .host("ip link add link uplink name other type macvlan mode bridge")
-                .reference_leaves_nothing(),
-            Case::new("another way into a master in passthru mode", json!({}), 100, "uplink")
-                .host("ip link add link uplink name other type macvlan mode passthru")
-                .reference_leaves_nothing(),
-            Case::new("the master is a port of a bridge", json!({"mode": "bridge"}), 100, "uplink")
-                .host("ip link add br0 type bridge; ip link set uplink master br0")
-                .reference_leaves_nothing(),
-        ],
-        "ipvlan" => vec![
-            Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
-                .reference_leaves_nothing(),
-            Case::new("mode of another plugin", json!({"mode": "bridge"}), 7, "mode: \"bridge\"")
-                .reference_leaves_nothing(),
-            Case::new("mode of a wrong type", json!({"mode": 2}), 6, "mode")
-                .reference_leaves_nothing(),
-            Case::new("a macvlan is on the master", json!({}), 100, "uplink")
-                .host("ip link add link uplink name other type macvlan")
-                .reference_leaves_nothing(),
-            Case::new("the master is a port of a bridge", json!({}), 100, "uplink")
-                .host("ip link add br0 type bridge; ip link set uplink master br0")
-                .reference_leaves_nothing(),
-        ],
-        _ => vec![
-            Case::new("no master", json!({"master": null}), 7, "master: ")
-                .reference_leaves_nothing(),
-            Case::new("no master, but a default route", json!({"master": null}), 7, "master: ")
-                .host("ip route add default via 198.51.100.2")
-                .reference_leaves_nothing(),
-            Case::new("master empty", json!({"master": ""}), 7, "master: ")
-                .reference_leaves_nothing(),
-            Case::new("number too large", json!({"vlanId": 4095}), 7, "vlanId: 4095")
-                .reference_leaves_nothing(),
-            Case::new("number much too large", json!({"vlanId": 5000}), 7, "vlanId: 5000")
-                .reference_leaves_nothing(),
-            Case::new("number negative", json!({"vlanId": -1}), 7, "vlanId: -1")
-                .reference_leaves_nothing(),
-            Case::new("number of a wrong type", json!({"vlanId": "100"}), 6, "vlanId")
-                .reference_leaves_nothing(),
-            Case::new("number taken on the host", json!({}), 102, "vlanId: 100")
-                .host("ip link add link uplink name taken type vlan id 100")
-                .reference_leaves_nothing(),
-            Case::new("no IPAM", json!({"ipam": null}), 7, "ipam.type: "),
-        ],
+        "macvlan" => rows(
+            r#"
+mode unknown | {"mode": "nonsense"} | 7: mode: "nonsense" | both
+mode of another plugin | {"mode": "l2"} | 7: mode: "l2" | both
+mode of a wrong type | {"mode": 4} | 6: mode | both
+mac is none | {"mac": "02:00:00:00:00"} | 7: mac: "02:00:00:00:00" | both
+mac of the runtime is none | {"runtimeConfig": {"mac": "x"}} | 7: runtimeConfig.mac: "x" | both
+bcqueuelen of a wrong type | {"bcqueuelen": "long"} | 6: bcqueuelen | both
+passthru on a master in use | {"mode": "passthru"} | 100: uplink | host: ip link add link uplink name other type macvlan mode bridge | both
+another way into a master in passthru mode | {} | 100: uplink | host: ip link add link uplink name other type macvlan mode passthru | both
+the master is a port of a bridge | {"mode": "bridge"} | 100: uplink | host: ip link add br0 type bridge; ip link set uplink master br0 | both
+"#,
+        ),
+        "ipvlan" => rows(
+            r#"
+mode unknown | {"mode": "nonsense"} | 7: mode: "nonsense" | both
+mode of another plugin | {"mode": "bridge"} | 7: mode: "bridge" | both
+mode of a wrong type | {"mode": 2} | 6: mode | both
+a macvlan is on the master | {} | 100: uplink | host: ip link add link uplink name other type macvlan | both
+the master is a port of a bridge | {} | 100: uplink | host: ip link add br0 type bridge; ip link set uplink master br0 | both
+"#,
+        ),
+        _ => rows(
+            r#"
+no master | {"master": null} | 7: master: | both
+no master, but a default route | {"master": null} | 7: master: | host: ip route add default via 198.51.100.2 | both
+master empty | {"master": ""} | 7: master: | both
+number too large | {"vlanId": 4095} | 7: vlanId: 4095 | both
+number much too large | {"vlanId": 5000} | 7: vlanId: 5000 | both
+number negative | {"vlanId": -1} | 7: vlanId: -1 | both
+number of a wrong type | {"vlanId": "100"} | 6: vlanId | both
+number taken on the host | {} | 102: vlanId: 100 | host: ip link add link uplink name taken type vlan id 100 | both
+no IPAM | {"ipam": null} | 7: ipam.type:
+"#,
+        ),
     }
 }
 

@@ -8,7 +8,8 @@ mod repair;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
-use crate::support::broken::{Break, assert_check_finds};
+use crate::support::broken;
+use crate::support::broken::assert_check_finds;
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
 use crate::support::netns::{Lab, Namespace};
@@ -320,24 +321,18 @@ fn interfaces_that_are_attached_at_once_get_tables_of_their_own() {
 
 #[test]
 fn check_finds_what_has_changed() {
-    let cases = [
-        Break::new("v4 rule removed", "ip rule del from 10.20.0.2", "10.20.0.2"),
-        Break::new(
-            "v6 rule removed",
-            "ip -6 rule del from 2001:db8:20::2 lookup 101",
-            "2001:db8:20::2",
-        ),
-        Break::new("table emptied", "ip route flush table 100", "table 100"),
-        Break::new("default route removed", "ip route del default table 100", "10.20.0.1"),
-        Break::new(
-            "v6 default route removed",
-            "ip -6 route del default table 101",
-            "2001:db8:20::1",
-        ),
-        Break::new("route in main again", "ip route add 10.20.0.0/24 dev net1", "10.20.0.0/24"),
-        Break::new("link down and up", "ip link set net1 down; ip link set net1 up", "table 100"),
-        Break::new("link gone", "ip link del net1", "net1"),
-    ];
+    let cases = broken::rows(
+        r#"
+v4 rule removed | ip rule del from 10.20.0.2 | 10.20.0.2
+v6 rule removed | ip -6 rule del from 2001:db8:20::2 lookup 101 | 2001:db8:20::2
+table emptied | ip route flush table 100 | table 100
+default route removed | ip route del default table 100 | 10.20.0.1
+v6 default route removed | ip -6 route del default table 101 | 2001:db8:20::1
+route in main again | ip route add 10.20.0.0/24 dev net1 | 10.20.0.0/24
+link down and up | ip link set net1 down; ip link set net1 up | table 100
+link gone | ip link del net1 | net1
+"#,
+    );
     // The reference's CHECK verifies nothing; see tests/differences.
     for_ours("sbr", |lab| {
         let (_container, sbr) = two_uplinks(lab, json!({}));

@@ -8,7 +8,8 @@ mod repair;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, for_reference, with};
-use crate::support::broken::{Break, assert_check_finds};
+use crate::support::broken;
+use crate::support::broken::assert_check_finds;
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
 use crate::support::netns::Namespace;
@@ -270,39 +271,21 @@ fn versions_before_0_3_1_are_not_spoken() {
 
 #[test]
 fn check_finds_what_has_changed() {
-    let cases = [
-        Break::new(
-            "another VRF",
-            "ip link add red type vrf table 8; ip link set net1 master red",
-            "failed to find net1 associated to vrf",
-        ),
-        Break::new("no VRF", "ip link set net1 nomaster", "failed to find net1 associated to vrf"),
-        Break::new("VRF gone", "ip link del blue", "blue"),
-        Break::new("VRF down", "ip link set blue down", "blue"),
-        Break::new(
-            "VRF of another table",
-            "ip link del blue; ip link add blue up type vrf table 11; ip link set net1 master blue",
-            "10",
-        ),
-        Break::new("VRF is a bridge", "ip link del blue; ip link add blue type bridge", "blue"),
-        Break::new(
-            "v6 address removed",
-            "ip addr del 2001:db8:20::2/64 dev net1",
-            "2001:db8:20::2",
-        ),
-        Break::new("route removed", "ip route del 10.77.0.0/16 vrf blue", "10.77.0.0/16"),
-        Break::new(
-            "route in main only",
-            "ip route del 10.77.0.0/16 vrf blue; ip route add blackhole 10.77.0.0/16",
-            "10.77.0.0/16",
-        ),
-        Break::new(
-            "hardware address",
-            "ip link set net1 address 02:00:00:00:00:07",
-            "02:00:00:00:00:07",
-        ),
-        Break::new("interface gone", "ip link del net1", "net1"),
-    ];
+    let cases = broken::rows(
+        r#"
+another VRF | ip link add red type vrf table 8; ip link set net1 master red | failed to find net1 associated to vrf
+no VRF | ip link set net1 nomaster | failed to find net1 associated to vrf
+VRF gone | ip link del blue | blue
+VRF down | ip link set blue down | blue
+VRF of another table | ip link del blue; ip link add blue up type vrf table 11; ip link set net1 master blue | 10
+VRF is a bridge | ip link del blue; ip link add blue type bridge | blue
+v6 address removed | ip addr del 2001:db8:20::2/64 dev net1 | 2001:db8:20::2
+route removed | ip route del 10.77.0.0/16 vrf blue | 10.77.0.0/16
+route in main only | ip route del 10.77.0.0/16 vrf blue; ip route add blackhole 10.77.0.0/16 | 10.77.0.0/16
+hardware address | ip link set net1 address 02:00:00:00:00:07 | 02:00:00:00:00:07
+interface gone | ip link del net1 | net1
+"#,
+    );
     // The reference checks only the VRF and the interface; see tests/differences.
     for_ours("vrf", |lab| {
         for case in &cases {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::contract::assert_full_subnet_is_refused;
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_all_fail, assert_fails};
 use crate::support::networks::bridge::conf;
 use crate::support::snapshot::Watch;
@@ -20,45 +21,32 @@ const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge && echo 2 >/proc/
     nft add table inet cni_multi_masquerade && nft add chain inet cni_multi_masquerade postrouting";
 
 pub fn cases() -> Vec<Case> {
-    // An unreachable gateway: the kernel refuses the route after everything else is done.
+    // An unreachable gateway: the kernel refuses the route after everything else is done. It would take the pattern for a
+    // name, br0, and for the next bridge br1.
     let late = json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
-    vec![
-        Case::unknown_ipam(),
-        Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
-            .reference_leaves_nothing(),
-        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 7, "mtu: 100000")
-            .host("ip link add br0 type bridge"),
-        Case::new(
-            "bad mac",
-            json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}),
-            7,
-            "02:00:00:00:00",
-        ),
-        Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
-        Case::new(
-            "name of the bridge too long",
-            json!({"bridge": "a-name-of-16-byte"}),
-            7,
-            "a-name-of-16-byte",
-        )
-        .reference_leaves_nothing(),
-        // The kernel would name the bridge br0, and the next one br1.
-        Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
-        Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
-            .host("ip link add br0 type veth peer name br1")
-            .reference_leaves_nothing(),
-        Case::interface_exists(),
-        Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host(USED_BRIDGE),
-        Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
-        Case::new(
+    rows(r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
+IPAM refuses | {"ipam": {"subnet": "10.10.0.0/31"}} | 7: 10.10.0.0/31
+mtu out of range | {"mtu": 100000} | 7: mtu: 100000 | both
+mtu out of range, bridge exists | {"mtu": 100000} | 7: mtu: 100000 | host: ip link add br0 type bridge
+bad mac | {"runtimeConfig": {"mac": "02:00:00:00:00"}} | 7: 02:00:00:00:00
+vlan out of range | {"vlan": 5000} | 7: 5000 | both
+name of the bridge too long | {"bridge": "a-name-of-16-byte"} | 7: a-name-of-16-byte | both
+name of the bridge is a pattern | {"bridge": "br%d"} | 7: br%d
+bridge name taken by a non-bridge | {} | 102: br0 | host: ip link add br0 type veth peer name br1 | both
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
+"#)
+.into_iter()
+.chain([Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host(USED_BRIDGE),
+Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
+Case::new(
             "route unreachable, bridge of others",
             with(&late, json!({"promiscMode": true, "groupFwdMask": 16384})),
             100,
             "10.88.0.1",
         )
-        .host(BRIDGE_OF_OTHERS),
-    ]
+        .host(BRIDGE_OF_OTHERS)])
+.collect()
 }
 
 #[test]

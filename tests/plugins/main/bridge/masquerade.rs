@@ -148,22 +148,6 @@ fn multicast_keeps_its_source() {
     });
 }
 
-#[test]
-fn an_unknown_backend_is_refused() {
-    for_each_peer("bridge", |lab| {
-        let error = lab.attach(&lab.container(), &conf(Some("ebtables"))).try_add().err();
-        assert!(error.text().contains("ebtables"), "{error:?}");
-    });
-    for_ours("bridge", |lab| {
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &conf(Some("ebtables"))).try_add().err();
-        assert_eq!(error.code, 7);
-        assert!(error.text().contains("ipMasqBackend"), "{error:?}");
-        before.assert_unchanged("the refused ADD");
-    });
-}
-
 /// Leaves the state of a killed DEL or GC: the address is free and the link is gone, but the rules
 /// remain.
 fn lose_all_but_the_rules(container: &Container, attachment: &Attachment<'_>) {

@@ -7,85 +7,47 @@ use super::found::fake_sysfs;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::contract::assert_old_versions_need_addresses;
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, fail};
 use crate::support::networks::host_device::{
     await_carrier, conf, device, is_up, layer_two, leased,
 };
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
-/// Configuration errors: the keys in place of `device`, and the start of our message.
-fn mistakes() -> Vec<(Value, &'static str)> {
-    let two = |first: &str, second: &str| {
-        let text = |key: &str| match key {
-            "device" => "dev0",
-            "hwaddr" => super::MAC,
-            "kernelpath" => "/sys/devices/pci0000:00/0000:00:1f.6",
-            _ => "0000:00:1f.6",
-        };
-        json!({first: text(first), second: text(second)})
-    };
-    vec![
-        (json!({}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
-        (
-            json!({"device": ""}),
-            "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
-        ),
-        (two("device", "hwaddr"), "hwaddr"),
-        (two("device", "kernelpath"), "kernelpath"),
-        (two("device", "pciBusID"), "pciBusID"),
-        (two("hwaddr", "kernelpath"), "kernelpath"),
-        (two("hwaddr", "pciBusID"), "pciBusID"),
-        (two("kernelpath", "pciBusID"), "pciBusID"),
-        (
-            json!({"device": "dev0", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
-            "runtimeConfig.deviceID",
-        ),
-        (
-            json!({"hwaddr": super::MAC, "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
-            "runtimeConfig.deviceID",
-        ),
-        (json!({"device": "nonesuch"}), "device: \"nonesuch\""),
-        (
-            json!({"device": "an-other-name-that-no-device-has"}),
-            "device: \"an-other-name-that-no-device-has\"",
-        ),
-        (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: 02:00:00:00:dd:99 "),
-        (json!({"hwaddr": "02:00:00:00:dd"}), "hwaddr: \"02:00:00:00:dd\""),
-        (
-            json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}),
-            "kernelpath: \"/sys/devices/pci0000:00/0000:00:1f.7\"",
-        ),
-        (
-            json!({"kernelpath": "/sys/devices/pci0000:00"}),
-            "kernelpath: \"/sys/devices/pci0000:00\"",
-        ),
-        (
-            json!({"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"}),
-            "kernelpath: \"/sys/devices/..",
-        ),
-        (json!({"kernelpath": "/sys/bus/pci/devices/0000:00:1f.6"}), "kernelpath: \"/sys/bus/pci/"),
-        (
-            json!({"kernelpath": "sys/devices/pci0000:00/0000:00:1f.6"}),
-            "kernelpath: \"sys/devices/",
-        ),
-        (json!({"pciBusID": "0000:00:1f.7"}), "pciBusID: \"0000:00:1f.7\""),
-        // Exists, but is not a network device.
-        (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""),
-        (json!({"pciBusID": "../devices/0000:00:1f.6"}), "pciBusID: \"../devices/0000:00:1f.6\""),
-        (json!({"pciBusID": ".."}), "pciBusID: \"..\""),
-        (
-            json!({"runtimeConfig": {"deviceID": "0000:00:1f.7"}}),
-            "runtimeConfig.deviceID: \"0000:00:1f.7\"",
-        ),
-        (
-            json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.5"}}),
-            "runtimeConfig.deviceID: \"mlx5_core.sf.5\"",
-        ),
-        (
-            json!({"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}}),
-            "runtimeConfig.deviceID: \"../devices",
-        ),
-    ]
+/// Configuration errors: the keys in place of `device`, and the start of our message. 0000:00:1f.8 is not a network device.
+const MISTAKES: &str = r#"
+{} | specify either "device", "hwaddr", "kernelpath" or "pciBusID"
+{"device": ""} | specify either "device", "hwaddr", "kernelpath" or "pciBusID"
+{"device": "dev0", "hwaddr": "02:00:00:00:dd:00"} | hwaddr
+{"device": "dev0", "kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"} | kernelpath
+{"device": "dev0", "pciBusID": "0000:00:1f.6"} | pciBusID
+{"hwaddr": "02:00:00:00:dd:00", "kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"} | kernelpath
+{"hwaddr": "02:00:00:00:dd:00", "pciBusID": "0000:00:1f.6"} | pciBusID
+{"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6", "pciBusID": "0000:00:1f.6"} | pciBusID
+{"device": "dev0", "runtimeConfig": {"deviceID": "0000:00:1f.6"}} | runtimeConfig.deviceID
+{"hwaddr": "02:00:00:00:dd:00", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}} | runtimeConfig.deviceID
+{"device": "nonesuch"} | device: "nonesuch"
+{"device": "an-other-name-that-no-device-has"} | device: "an-other-name-that-no-device-has"
+{"hwaddr": "02:00:00:00:dd:99"} | hwaddr: 02:00:00:00:dd:99
+{"hwaddr": "02:00:00:00:dd"} | hwaddr: "02:00:00:00:dd"
+{"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"} | kernelpath: "/sys/devices/pci0000:00/0000:00:1f.7"
+{"kernelpath": "/sys/devices/pci0000:00"} | kernelpath: "/sys/devices/pci0000:00"
+{"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"} | kernelpath: "/sys/devices/..
+{"kernelpath": "/sys/bus/pci/devices/0000:00:1f.6"} | kernelpath: "/sys/bus/pci/
+{"kernelpath": "sys/devices/pci0000:00/0000:00:1f.6"} | kernelpath: "sys/devices/
+{"pciBusID": "0000:00:1f.7"} | pciBusID: "0000:00:1f.7"
+{"pciBusID": "0000:00:1f.8"} | pciBusID: "0000:00:1f.8"
+{"pciBusID": "../devices/0000:00:1f.6"} | pciBusID: "../devices/0000:00:1f.6"
+{"pciBusID": ".."} | pciBusID: ".."
+{"runtimeConfig": {"deviceID": "0000:00:1f.7"}} | runtimeConfig.deviceID: "0000:00:1f.7"
+{"runtimeConfig": {"deviceID": "mlx5_core.sf.5"}} | runtimeConfig.deviceID: "mlx5_core.sf.5"
+{"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}} | runtimeConfig.deviceID: "../devices
+"#;
+
+fn mistakes() -> impl Iterator<Item = (Value, &'static str)> {
+    let rows = cells(MISTAKES).into_iter();
+    rows.map(|[names, begins]| (serde_json::from_str(names).unwrap(), begins))
 }
 
 const SYSFS: &str = "mkdir -p net/dev0 mlx5_core.sf.4/net/dev0; \
@@ -133,18 +95,17 @@ fn a_device_that_is_not_there_is_refused_by_both() {
 }
 
 pub fn failing() -> Vec<Case> {
-    let late = json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}});
-    let no_address = json!({"ipam": {"addresses": [], "routes": null}});
-    let full = json!({"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}});
-    let cases = vec![
-        Case::unknown_ipam(),
-        Case::new("IPAM refuses", full, 7, "10.40.0.0/31"),
-        Case::new("IPAM has no address", no_address, 101, "missing IP config"),
-        Case::new("route unreachable", late, 100, "10.88.0.1"),
-        Case::interface_exists(),
-        Case::second_name_is_taken(),
-        Case::new("wrong type", json!({"device": 7}), 6, "device").reference_leaves_nothing(),
-    ];
+    let cases = rows(
+        r#"
+IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
+IPAM refuses | {"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}} | 7: 10.40.0.0/31
+IPAM has no address | {"ipam": {"addresses": [], "routes": null}} | 101: missing IP config
+route unreachable | {"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
+interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
+a second name is taken | {} | 102: eth0 | in: ip link add other type veth peer name more && ip link property add dev other altname eth0
+wrong type | {"device": 7} | 6: device | both
+"#,
+    );
     cases.into_iter().map(|case| case.host(DEVICE)).collect()
 }
 

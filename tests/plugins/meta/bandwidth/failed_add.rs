@@ -2,108 +2,37 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{for_able_ours, for_each_able_peer, host_end};
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
-use crate::support::failed_add::Case;
+use crate::support::failed_add::rows;
 use crate::support::networks::bandwidth::{bandwidth, both, can_limit, network};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
-fn cases() -> Vec<Case> {
-    let runtime = |limits: Value| {
-        with(
-            &json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null}),
-            json!({"runtimeConfig": {"bandwidth": limits}}),
-        )
-    };
-    let too_large = json!({"egressBurst": 34_359_738_360_u64});
-    vec![
-        Case::new(
-            "rate without burst",
-            json!({"ingressBurst": null}),
-            7,
-            "ingressBurst: 0 with a rate of 20000000",
-        ),
-        Case::new(
-            "burst without rate",
-            json!({"egressRate": 0}),
-            7,
-            "egressRate: 0 with a burst of 2000000",
-        ),
-        Case::new(
-            "burst too large",
-            too_large,
-            7,
-            "egressBurst: 34359738360 is too large, expected at most 34359738359",
-        ),
-        Case::new(
-            "negative rate",
-            json!({"ingressRate": -8}),
-            7,
-            "ingressRate: -8 is out of range, expected an integer from 0",
-        ),
-        Case::new(
-            "rate is no integer",
-            json!({"ingressRate": 1.5}),
-            6,
-            "ingressRate: expected an integer from 0",
-        ),
-        Case::new(
-            "rate is a text",
-            json!({"egressRate": "10M"}),
-            6,
-            "egressRate: expected an integer",
-        ),
-        Case::new(
-            "runtime: burst without rate",
-            runtime(json!({"ingressBurst": 80})),
-            7,
-            "runtimeConfig.bandwidth.ingressRate: 0 with a burst of 80",
-        ),
-        Case::new(
-            "runtime: negative",
-            runtime(json!({"egressRate": -1, "egressBurst": 80})),
-            7,
-            "runtimeConfig.bandwidth.egressRate: -1",
-        ),
-        Case::new(
-            "runtime: no object",
-            runtime(json!([])),
-            6,
-            "runtimeConfig.bandwidth: expected an object",
-        ),
-        Case::new("no prevResult", json!({"prevResult": null}), 7, "prevResult: "),
-        Case::new(
-            "the peer is not in prevResult",
-            json!({"prevResult": {"interfaces": [{"name": "other"}]}}),
-            7,
-            "prevResult.interfaces",
-        ),
-        Case::new(
-            "the container's interface is another",
-            json!({}),
-            7,
-            "no veth peer of container interface found in host ns",
-        )
-        .container("ip link del eth0; ip link add eth0 type veth peer name other"),
-        Case::new(
-            "the container's interface is no veth",
-            json!({}),
-            7,
-            "bandwidth can limit veth only",
-        )
-        .container("ip link del eth0; ip link add eth0 type bridge"),
-        Case::new("no interface in the container", json!({}), 100, "find link \"eth0\"")
-            .container("ip link del eth0"),
-    ]
-}
+const FAILING: &str = r#"
+rate without burst | {"ingressBurst": null} | 7: ingressBurst: 0 with a rate of 20000000
+burst without rate | {"egressRate": 0} | 7: egressRate: 0 with a burst of 2000000
+negative rate | {"ingressRate": -8} | 7: ingressRate: -8 is out of range, expected an integer from 0
+rate is no integer | {"ingressRate": 1.5} | 6: ingressRate: expected an integer from 0
+rate is a text | {"egressRate": "10M"} | 6: egressRate: expected an integer
+no prevResult | {"prevResult": null} | 7: prevResult:
+the peer is not in prevResult | {"prevResult": {"interfaces": [{"name": "other"}]}} | 7: prevResult.interfaces
+the container's interface is another | {} | 7: no veth peer of container interface found in host ns | in: ip link del eth0; ip link add eth0 type veth peer name other
+the container's interface is no veth | {} | 7: bandwidth can limit veth only | in: ip link del eth0; ip link add eth0 type bridge
+no interface in the container | {} | 100: find link "eth0" | in: ip link del eth0
+burst too large | {"egressBurst": 34359738360} | 7: egressBurst: 34359738360 is too large, expected at most 34359738359
+runtime: burst without rate | {"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"ingressBurst": 80}}} | 7: runtimeConfig.bandwidth.ingressRate: 0 with a burst of 80
+runtime: negative | {"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"egressRate": -1, "egressBurst": 80}}} | 7: runtimeConfig.bandwidth.egressRate: -1
+runtime: no object | {"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": []}} | 6: runtimeConfig.bandwidth: expected an object
+"#;
 
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for case in cases() {
+    for case in rows(FAILING) {
         for_each_able_peer(|lab| {
             let chain = lab.chain(&network(), &both());
             chain.container.sh(case.container);
@@ -123,38 +52,18 @@ fn add_fails_and_nothing_has_changed() {
 #[test]
 fn add_that_only_ours_refuses_changes_nothing() {
     for_able_ours(|lab| {
-        let cases = [
-            (
-                json!({"ingressRate": 7}),
-                "ingressRate: 7 is less than a byte a second, expected 0 or at least 8",
-            ),
-            (
-                json!({"egressRate": 47}),
-                "egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48",
-            ),
-            (
-                json!({
-                    "ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null,
-                    "runtimeConfig": {"bandwidth": {"ingressRate": 40, "ingressBurst": 80}},
-                }),
-                "runtimeConfig.bandwidth.ingressRate: with 40 no packet",
-            ),
-            (
-                json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}),
-                "unshapedSubnets[1]: invalid CIDR address: hello",
-            ),
-            (
-                json!({"shapedSubnets": ["10.0.0.0/33"]}),
-                "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33",
-            ),
-            (
-                json!({"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["fd00::/8"]}),
-                "unshapedSubnets and shapedSubnets cannot be both specified",
-            ),
-        ];
+        let cases = r#"
+{"ingressRate": 7} | ingressRate: 7 is less than a byte a second, expected 0 or at least 8
+{"egressRate": 47} | egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48
+{"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"ingressRate": 40, "ingressBurst": 80}}} | runtimeConfig.bandwidth.ingressRate: with 40 no packet
+{"unshapedSubnets": ["10.0.0.0/8", "hello"]} | unshapedSubnets[1]: invalid CIDR address: hello
+{"shapedSubnets": ["10.0.0.0/33"]} | shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33
+{"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["fd00::/8"]} | unshapedSubnets and shapedSubnets cannot be both specified
+"#;
         let chain = lab.chain(&network(), &both());
         let before = Watch::start(lab, &[&chain.container]);
-        for (changes, names) in cases {
+        for [changes, names] in cells(cases) {
+            let changes = serde_json::from_str(changes).unwrap();
             let error = chain.clone().conf(changes).try_add().err();
             assert_eq!((error.code, error.text().contains(names)), (7, true), "{names}: {error:?}");
         }
@@ -167,27 +76,15 @@ fn add_that_only_ours_refuses_changes_nothing() {
 #[test]
 fn what_is_in_the_way_is_left_alone() {
     for_able_ours(|lab| {
-        let cases = [
-            (
-                "tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms",
-                102,
-                "add qdisc tbf 1:",
-            ),
-            (
-                "tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms",
-                102,
-                "add qdisc tbf 1:",
-            ),
-            ("tc qdisc add dev $v root handle 1: htb", 102, "add qdisc tbf 1:"),
-            ("tc qdisc add dev $v ingress", 102, "add qdisc ingress ffff:"),
-            (
-                "tc qdisc add dev $v ingress; tc filter add dev $v parent ffff: protocol ip u32 match u32 0 0 flowid 1:",
-                102,
-                "add qdisc ingress ffff:",
-            ),
-            ("tc qdisc add dev $v clsact", 102, "add qdisc ingress ffff:"),
-        ];
-        for (script, code, names) in cases {
+        let cases = r#"
+tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms | add qdisc tbf 1:
+tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms | add qdisc tbf 1:
+tc qdisc add dev $v root handle 1: htb | add qdisc tbf 1:
+tc qdisc add dev $v ingress | add qdisc ingress ffff:
+tc qdisc add dev $v ingress; tc filter add dev $v parent ffff: protocol ip u32 match u32 0 0 flowid 1: | add qdisc ingress ffff:
+tc qdisc add dev $v clsact | add qdisc ingress ffff:
+"#;
+        for [script, names] in cells(cases) {
             let chain = lab.chain(&network(), &both());
             lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
             let before = Watch::start(lab, &[&chain.container]);
@@ -195,7 +92,7 @@ fn what_is_in_the_way_is_left_alone() {
             before.assert_unchanged(&format!("the failed ADD with {script}"));
             assert_eq!(
                 (error.code, error.text().contains(names)),
-                (code, true),
+                (102, true),
                 "{script}: {error:?}"
             );
             // Runtimes call DEL after a failed ADD.
@@ -301,35 +198,6 @@ pub fn with_failing_message(
     }
     call.wrapper.extend(strace.split(' ').map(str::to_owned));
     Some(call)
-}
-
-/// ADD rolls back after a failure of any of its netlink messages.
-#[test]
-fn an_add_that_fails_at_any_message_leaves_nothing() {
-    for_able_ours(|lab| {
-        let subnets = json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]});
-        for limits in [both(), with(&both(), subnets)] {
-            let chain = lab.chain(&network(), &limits);
-            let before = Watch::start(lab, &[&chain.container]);
-            let mut failed = 0;
-            loop {
-                let Some(call) =
-                    with_failing_message(chain.call("ADD", None), "ENOBUFS", failed + 1)
-                else {
-                    return;
-                };
-                let outcome = call.run();
-                if outcome.status == 0 {
-                    break;
-                }
-                failed += 1;
-                assert_eq!(outcome.err().code, 100, "message {failed}: {outcome:?}");
-                before.assert_unchanged(&format!("the ADD that failed at message {failed}"));
-            }
-            assert!(failed >= 10, "only {failed} messages");
-            chain.del_all();
-        }
-    });
 }
 
 /// STATUS probes tbf with its first message and ifb with its second. The reference's STATUS always

@@ -3,8 +3,7 @@
 use serde_json::json;
 
 use super::for_able_ours;
-use crate::support::flow::assert_rate;
-use crate::support::networks::bandwidth::{RATE, bandwidth, both, network};
+use crate::support::networks::bandwidth::{bandwidth, both, network};
 use crate::support::networks::bridge;
 use crate::support::synced::{Synced, attach};
 
@@ -14,34 +13,6 @@ pub fn end(synced: &Synced<'_>) -> String {
     let links = synced.lab.host.json("ip -j link show type veth");
     let found = links.as_array().unwrap().iter().find(|link| link["ifindex"] == *index).unwrap();
     found["ifname"].as_str().unwrap().to_owned()
-}
-
-#[test]
-fn limits_are_set_again() {
-    for_able_ours(|lab| {
-        let synced = attach(lab, &[network(), both()], "");
-        let end = end(&synced);
-        let ingress = format!("limit ingress at {end:?} to {RATE} bit/s");
-        let egress = format!("limit egress at {end:?} to {RATE} bit/s");
-        let ifb = "$(ip -o link show type ifb | cut -d: -f2)";
-        for (fault, change) in [
-            (format!("tc qdisc del dev {end} root"), &ingress),
-            (format!("tc qdisc del dev {end} ingress"), &egress),
-            (format!("tc filter del dev {end} ingress"), &egress),
-            (format!("tc qdisc del dev {ifb} root"), &egress),
-            (format!("ip link set {ifb} down"), &egress),
-            (format!("ip link del {ifb}"), &egress),
-        ] {
-            synced.assert_repaired(&fault, &[change]);
-        }
-        lab.host.sh(&format!(
-            "tc qdisc del dev {end} root; tc qdisc del dev {end} ingress; ip link del {ifb}"
-        ));
-        assert_eq!(synced.net("sync pods").status, 0);
-        assert_rate(&lab.host, &synced.container, &synced.ips()[0], RATE);
-        synced.del();
-        assert_eq!(lab.host.sh("ip link show type ifb"), "");
-    });
 }
 
 /// The limit of the runtime, which only the record has.

@@ -6,70 +6,32 @@ use super::isolation::policy;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
 use crate::support::failed_add::Case;
+use crate::support::failed_add::rows;
 use crate::support::netns::Lab;
 use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
 use crate::support::snapshot::Watch;
 
-fn cases() -> Vec<Case> {
-    let name = |what, name: &str, names| {
-        Case::new(what, json!({"iptablesAdminChainName": name}), 7, names)
-    };
-    let first = |interface: Value| json!({"ingressPolicy": "same-bridge", "prevResult": {"interfaces": [interface]}});
-    vec![
-        Case::new("unknown backend", json!({"backend": "ipfw"}), 7, "backend: \"ipfw\" is unknown"),
-        Case::new("backend is a number", json!({"backend": 1}), 6, "backend")
-            .reference_leaves_nothing(),
-        Case::new(
-            "unknown policy",
-            json!({"ingressPolicy": "closed"}),
-            7,
-            "unknown ingress policy: \"closed\"",
-        ),
-        name("chain name too long", "a-chain-name-of-29-characters", "iptablesAdminChainName"),
-        name("rules in the name", "X\n-A INPUT -j ACCEPT", "iptablesAdminChainName"),
-        name("options in the name", "ACCEPT -m comment", "iptablesAdminChainName"),
-        name("a verdict as the name", "ACCEPT", "iptablesAdminChainName"),
-        name("a target as the name", "LOG", "iptablesAdminChainName"),
-        name("another table's chain as the name", "PREROUTING", "iptablesAdminChainName"),
-        name("our own chain as the name", "CNI-FORWARD", "iptablesAdminChainName"),
-        name("name begins with a dash", "-j", "iptablesAdminChainName"),
-        Case::new(
-            "hostile zone",
-            json!({"firewalldZone": "trusted\", \"drop"}),
-            7,
-            "firewalldZone",
-        ),
-        Case::new(
-            "long zone",
-            json!({"firewalldZone": "a-zone-with-a-name-of-33-letters-"}),
-            7,
-            "firewalldZone",
-        ),
-        Case::new("NUL in the zone", json!({"firewalldZone": "a\u{0}b"}), 7, "firewalldZone"),
-        Case::new("no result", json!({"prevResult": null}), 7, "prevResult")
-            .reference_leaves_nothing(),
-        Case::new(
-            "no interface",
-            json!({"ingressPolicy": "isolated", "prevResult": {"interfaces": []}}),
-            7,
-            "prevResult.interfaces",
-        ),
-        Case::new(
-            "bridge without a name",
-            first(json!({"name": ""})),
-            7,
-            "prevResult.interfaces[0].name",
-        ),
-        Case::new(
-            "bridge with a long name",
-            first(json!({"name": "a-name-of-16-byte"})),
-            7,
-            "prevResult.interfaces[0].name",
-        ),
-        Case::new("no firewalld", json!({"backend": "firewalld"}), 105, "firewalld")
-            .reference_leaves_nothing(),
-    ]
-}
+const FAILING: &str = r#"
+unknown backend | {"backend": "ipfw"} | 7: backend: "ipfw" is unknown
+backend is a number | {"backend": 1} | 6: backend | both
+chain name too long | {"iptablesAdminChainName": "a-chain-name-of-29-characters"} | 7: iptablesAdminChainName
+rules in the name | {"iptablesAdminChainName": "X\n-A INPUT -j ACCEPT"} | 7: iptablesAdminChainName
+options in the name | {"iptablesAdminChainName": "ACCEPT -m comment"} | 7: iptablesAdminChainName
+a verdict as the name | {"iptablesAdminChainName": "ACCEPT"} | 7: iptablesAdminChainName
+a target as the name | {"iptablesAdminChainName": "LOG"} | 7: iptablesAdminChainName
+another table's chain as the name | {"iptablesAdminChainName": "PREROUTING"} | 7: iptablesAdminChainName
+our own chain as the name | {"iptablesAdminChainName": "CNI-FORWARD"} | 7: iptablesAdminChainName
+name begins with a dash | {"iptablesAdminChainName": "-j"} | 7: iptablesAdminChainName
+unknown policy | {"ingressPolicy": "closed"} | 7: unknown ingress policy: "closed"
+hostile zone | {"firewalldZone": "trusted\", \"drop"} | 7: firewalldZone
+long zone | {"firewalldZone": "a-zone-with-a-name-of-33-letters-"} | 7: firewalldZone
+NUL in the zone | {"firewalldZone": "a\u0000b"} | 7: firewalldZone
+no result | {"prevResult": null} | 7: prevResult | both
+no interface | {"ingressPolicy": "isolated", "prevResult": {"interfaces": []}} | 7: prevResult.interfaces
+bridge without a name | {"ingressPolicy": "same-bridge", "prevResult": {"interfaces": [{"name": ""}]}} | 7: prevResult.interfaces[0].name
+bridge with a long name | {"ingressPolicy": "same-bridge", "prevResult": {"interfaces": [{"name": "a-name-of-16-byte"}]}} | 7: prevResult.interfaces[0].name
+no firewalld | {"backend": "firewalld"} | 105: firewalld | both
+"#;
 
 fn assert_refused(lab: &Lab, case: &Case) {
     let chain = lab.chain(&network(), &with(&firewall(None), json!({})));
@@ -89,7 +51,7 @@ fn assert_refused(lab: &Lab, case: &Case) {
 /// The reference writes special characters into rules: `br+` is every bridge with that prefix.
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for case in cases() {
+    for case in rows(FAILING) {
         if case.reference_leaves_something {
             for_ours("firewall", |lab| assert_refused(lab, &case));
         } else {

@@ -17,11 +17,6 @@ use crate::support::synced::{Synced, attach, attach_another, net};
 use crate::support::tracer::{Then, trace};
 use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, is_answered};
 
-/// Handles of rules, and the ledger's entries about them, are new after each repair.
-fn is_handle(fact: &str) -> bool {
-    fact.contains("accepts4") || fact.contains("accepts6") || fact.contains("0x0")
-}
-
 /// A host that drops forwarded packets, and a container that it accepts.
 fn admitted<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
     lab.host.sh(DROPPING);
@@ -33,26 +28,6 @@ fn admitted<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
 #[track_caller]
 fn assert_reaches_outside(synced: &Synced<'_>) {
     OUTSIDE.iter().for_each(|outside| assert_pings(&synced.container, outside));
-}
-
-#[test]
-fn packets_are_accepted_again_after_a_flush() {
-    for_ours("firewall", |lab| {
-        route_from_outside(lab);
-        let synced = admitted(lab, &firewall(Some("nftables")));
-        for fault in [
-            &format!("nft flush ruleset; {DROPPING}"),
-            "iptables-nft -F; ip6tables-nft -F",
-            "iptables-nft -F FORWARD",
-            "nft delete table inet cni_multi_firewall",
-        ] {
-            let made = || drop(lab.host.sh(fault));
-            synced.assert_repaired_but(made, &["accept packets of "], is_handle);
-            assert_reaches_outside(&synced);
-        }
-        synced.del();
-        assert!(!lab.host.sh("nft list ruleset").contains("CNI-FORWARD"));
-    });
 }
 
 #[test]

@@ -8,204 +8,88 @@ use crate::plugins::meta::firewall::del::Others;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::{Call, ErrorObject, Peer};
 use crate::support::failed_add::Case;
+use crate::support::failed_add::rows;
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::{is_open, network, portmap, warm_up, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
 /// The second of two mappings, with some keys changed.
-fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
+fn mappings(table: &'static str) -> Vec<Case> {
     let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
-    Case::new(
-        what,
-        json!({"runtimeConfig": {"portMappings": [first, with(&web(), changes)]}}),
-        7,
-        names,
-    )
+    let second = |case: Case| {
+        let mappings = json!([first, with(&web(), case.changes)]);
+        Case { changes: json!({"runtimeConfig": {"portMappings": mappings}}), ..case }
+    };
+    rows(table).into_iter().map(second).collect()
 }
 
 /// Errors that both backends have in common.
 pub fn cases() -> Vec<Case> {
-    vec![
-        mapping(
-            "host port too large",
-            json!({"hostPort": 70_000}),
-            "runtimeConfig.portMappings[1].hostPort: 70000",
-        ),
-        mapping(
-            "host port 65536",
-            json!({"hostPort": 65_536}),
-            "runtimeConfig.portMappings[1].hostPort: 65536",
-        ),
-        mapping(
-            "host port negative",
-            json!({"hostPort": -1}),
-            "runtimeConfig.portMappings[1].hostPort: -1",
-        )
-        .reference_leaves_nothing(),
-        mapping(
-            "container port 0",
-            json!({"containerPort": 0}),
-            "runtimeConfig.portMappings[1].containerPort: 0",
-        )
-        .reference_leaves_nothing(),
-        mapping(
-            "no container port",
-            json!({"containerPort": null}),
-            "runtimeConfig.portMappings[1].containerPort",
-        )
-        .reference_leaves_nothing(),
-        mapping(
-            "container port too large",
-            json!({"containerPort": 70_000}),
-            "runtimeConfig.portMappings[1].containerPort: 70000",
-        ),
-        mapping(
-            "protocol unknown",
-            json!({"protocol": "xyz"}),
-            "runtimeConfig.portMappings[1].protocol: \"xyz\"",
-        ),
-        mapping(
-            "protocol without ports",
-            json!({"protocol": "icmp"}),
-            "runtimeConfig.portMappings[1].protocol: \"icmp\"",
-        ),
-        mapping(
-            "rules in the protocol",
-            json!({"protocol": "tcp dport 1 accept; add rule ip x y tcp"}),
-            "runtimeConfig.portMappings[1].protocol",
-        ),
-        mapping(
-            "hostIP is not an address",
-            json!({"hostIP": "1.2.3"}),
-            "runtimeConfig.portMappings[1].hostIP: \"1.2.3\"",
-        ),
-        mapping(
-            "hostIP is a network",
-            json!({"hostIP": "10.0.0.0/8"}),
-            "runtimeConfig.portMappings[1].hostIP: \"10.0.0.0/8\"",
-        ),
-        mapping(
-            "rules in hostIP",
-            json!({"hostIP": "127.0.0.1 accept;"}),
-            "runtimeConfig.portMappings[1].hostIP",
-        ),
-        Case::new("markMasqBit too large", json!({"markMasqBit": 32}), 7, "markMasqBit: 32")
-            .reference_leaves_nothing(),
-        Case::new("markMasqBit negative", json!({"markMasqBit": -1}), 7, "markMasqBit: -1")
-            .reference_leaves_nothing(),
-        Case::new(
-            "both marks",
-            json!({"markMasqBit": 5, "externalSetMarkChain": "KUBE-MARK-MASQ"}),
-            7,
-            "externalSetMarkChain",
-        )
-        .reference_leaves_nothing(),
-        Case::new(
-            "backend unknown",
-            json!({"backend": "ebtables"}),
-            7,
-            "unrecognized backend \"ebtables\"",
-        )
-        .reference_leaves_nothing(),
-        Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat")
-            .reference_leaves_nothing(),
-        Case::new(
-            "port is a text",
-            json!({"runtimeConfig": {"portMappings": [{"hostPort": "80"}]}}),
-            6,
-            "portMappings[0].hostPort",
-        )
-        .reference_leaves_nothing(),
-        Case::new(
-            "mappings are an object",
-            json!({"runtimeConfig": {"portMappings": {"a": 1}}}),
-            6,
-            "portMappings",
-        )
-        .reference_leaves_nothing(),
-    ]
+    mappings(r#"
+host port too large | {"hostPort": 70000} | 7: runtimeConfig.portMappings[1].hostPort: 70000
+host port 65536 | {"hostPort": 65536} | 7: runtimeConfig.portMappings[1].hostPort: 65536
+host port negative | {"hostPort": -1} | 7: runtimeConfig.portMappings[1].hostPort: -1 | both
+container port 0 | {"containerPort": 0} | 7: runtimeConfig.portMappings[1].containerPort: 0 | both
+no container port | {"containerPort": null} | 7: runtimeConfig.portMappings[1].containerPort | both
+container port too large | {"containerPort": 70000} | 7: runtimeConfig.portMappings[1].containerPort: 70000
+protocol unknown | {"protocol": "xyz"} | 7: runtimeConfig.portMappings[1].protocol: "xyz"
+protocol without ports | {"protocol": "icmp"} | 7: runtimeConfig.portMappings[1].protocol: "icmp"
+rules in the protocol | {"protocol": "tcp dport 1 accept; add rule ip x y tcp"} | 7: runtimeConfig.portMappings[1].protocol
+hostIP is not an address | {"hostIP": "1.2.3"} | 7: runtimeConfig.portMappings[1].hostIP: "1.2.3"
+hostIP is a network | {"hostIP": "10.0.0.0/8"} | 7: runtimeConfig.portMappings[1].hostIP: "10.0.0.0/8"
+rules in hostIP | {"hostIP": "127.0.0.1 accept;"} | 7: runtimeConfig.portMappings[1].hostIP
+"#)
+.into_iter()
+.chain(rows(r#"
+markMasqBit too large | {"markMasqBit": 32} | 7: markMasqBit: 32 | both
+markMasqBit negative | {"markMasqBit": -1} | 7: markMasqBit: -1 | both
+both marks | {"markMasqBit": 5, "externalSetMarkChain": "KUBE-MARK-MASQ"} | 7: externalSetMarkChain | both
+backend unknown | {"backend": "ebtables"} | 7: unrecognized backend "ebtables" | both
+snat is no boolean | {"snat": "no"} | 6: snat | both
+port is a text | {"runtimeConfig": {"portMappings": [{"hostPort": "80"}]}} | 6: portMappings[0].hostPort | both
+mappings are an object | {"runtimeConfig": {"portMappings": {"a": 1}}} | 6: portMappings | both
+"#))
+.collect()
 }
 
 /// Options for iptables only. With nftables the reference accepts markMasqBit and masqAll, and
 /// ignores them.
 fn iptables_only() -> Vec<Case> {
-    vec![
-        Case::new(
-            "chain",
-            json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}),
-            7,
-            "externalSetMarkChain",
-        ),
-        Case::new(
-            "condition",
-            json!({"conditionsV4": ["!", "-d", "192.0.2.0/24"]}),
-            7,
-            "conditionsV4",
-        ),
-        Case::new(
-            "condition for IPv6",
-            json!({"conditionsV6": ["-s", "2001:db8::/64"]}),
-            7,
-            "conditionsV6",
-        ),
-    ]
+    rows(
+        r#"
+chain | {"externalSetMarkChain": "KUBE-MARK-MASQ"} | 7: externalSetMarkChain
+condition | {"conditionsV4": ["!", "-d", "192.0.2.0/24"]} | 7: conditionsV4
+condition for IPv6 | {"conditionsV6": ["-s", "2001:db8::/64"]} | 7: conditionsV6
+"#,
+    )
 }
 
 /// Values that iptables or its parser would take for something else.
 fn injections() -> Vec<Case> {
     let evil = "-A INPUT -j DROP";
-    vec![
-        Case::new(
-            "name of a chain too long",
-            json!({"externalSetMarkChain": "a-chain-name-of-29-characters"}),
-            7,
-            "externalSetMarkChain",
-        ),
-        Case::new(
+    rows(r#"
+name of a chain too long | {"externalSetMarkChain": "a-chain-name-of-29-characters"} | 7: externalSetMarkChain
+options in the name of a chain | {"externalSetMarkChain": "ACCEPT -m comment"} | 7: externalSetMarkChain
+no chain of that name | {"externalSetMarkChain": "NO-SUCH-CHAIN"} | 7: NO-SUCH-CHAIN
+end of the table in a condition | {"conditionsV6": ["-m", "comment", "--comment", "a\nCOMMIT\n"]} | 7: conditionsV6[3]
+target in a condition | {"conditionsV4": ["-j", "ACCEPT"]} | 7: conditionsV4
+conditions of nftables | {"conditionsV4": ["ip", "saddr", "192.0.2.1"]} | 7: conditionsV4 | both
+"#)
+.into_iter()
+.chain([Case::new(
             "lines in the name of a chain",
             json!({"externalSetMarkChain": format!("X\n{evil}")}),
             7,
             "externalSetMarkChain",
         ),
-        Case::new(
-            "options in the name of a chain",
-            json!({"externalSetMarkChain": "ACCEPT -m comment"}),
-            7,
-            "externalSetMarkChain",
-        ),
-        Case::new(
-            "no chain of that name",
-            json!({"externalSetMarkChain": "NO-SUCH-CHAIN"}),
-            7,
-            "NO-SUCH-CHAIN",
-        ),
-        Case::new(
+Case::new(
             "lines in a condition",
             json!({"conditionsV4": ["-s", format!("192.0.2.1\n{evil}\n")]}),
             7,
             "conditionsV4[1]",
-        ),
-        Case::new(
-            "end of the table in a condition",
-            json!({"conditionsV6": ["-m", "comment", "--comment", "a\nCOMMIT\n"]}),
-            7,
-            "conditionsV6[3]",
-        ),
-        Case::new(
-            "target in a condition",
-            json!({"conditionsV4": ["-j", "ACCEPT"]}),
-            7,
-            "conditionsV4",
-        ),
-        Case::new(
-            "conditions of nftables",
-            json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]}),
-            7,
-            "conditionsV4",
-        )
-        .reference_leaves_nothing(),
-    ]
+        )])
+.collect()
 }
 
 /// Runs a case in a lab and returns what it changed, and the error.

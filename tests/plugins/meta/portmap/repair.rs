@@ -5,7 +5,6 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use super::for_ours_with_each_backend;
 use crate::support::attachment::for_ours;
 use crate::support::netns::{Namespace, UPLINK};
 use crate::support::networks::portmap::{at, is_open, network};
@@ -17,58 +16,6 @@ fn plugins(backend: Option<&str>) -> [Value; 2] {
     let portmap =
         json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
     [network(), portmap]
-}
-
-#[test]
-fn ports_are_published_again_after_a_flush() {
-    for_ours_with_each_backend(|lab, backend| {
-        let synced = attach(lab, &plugins(backend), "-p 8080:80 -p 8081:80");
-        let _server = TcpServer::start(&synced.container, 80);
-        assert_eq!(is_open(lab, 8080), [true, true]);
-        let fault = match backend {
-            Some("iptables") => "for p in iptables ip6tables; do $p -F; $p -t nat -F; done",
-            _ => "nft flush ruleset",
-        };
-        synced.assert_repaired(fault, &["publish port 8080/tcp and 1 more"]);
-        assert_eq!([is_open(lab, 8080), is_open(lab, 8081)], [[true, true]; 2]);
-        synced.del();
-        assert_eq!(is_open(lab, 8080), [false, false]);
-    });
-}
-
-/// The elements are there, and the rules that look them up are gone.
-#[test]
-fn rules_without_their_elements_are_repaired() {
-    for_ours("portmap", |lab| {
-        let synced = attach(lab, &plugins(Some("nftables")), "-p 8080:80");
-        let _server = TcpServer::start(&synced.container, 80);
-        for fault in [
-            "nft flush chain inet cni_multi_portmap ports",
-            "nft delete element inet cni_multi_portmap port4 '{ tcp . 8080 }'",
-            "nft delete chain inet cni_multi_portmap prerouting",
-        ] {
-            synced.assert_repaired(fault, &["publish port 8080/tcp"]);
-            assert_eq!(is_open(lab, 8080), [true, true], "{fault}");
-        }
-        // Which other attachments have ports on the link is not known any more.
-        let is_new = |fact: &str| fact.contains("00000001 comment \"localnet ");
-        let fault = || drop(lab.host.sh("nft flush set inet cni_multi_portmap attachments"));
-        synced.assert_repaired_but(fault, &["publish port 8080/tcp"], is_new);
-        assert_eq!(is_open(lab, 8080), [true, true]);
-        synced.del();
-        assert_eq!(lab.host.sh("cat /proc/sys/net/ipv4/conf/br0/route_localnet"), "0\n");
-    });
-}
-
-#[test]
-fn localhost_reaches_the_ports_again() {
-    for_ours("portmap", |lab| {
-        let synced = attach(lab, &plugins(None), "-p 8080:80");
-        let _server = TcpServer::start(&synced.container, 80);
-        let fault = "echo 0 > /proc/sys/net/ipv4/conf/br0/route_localnet";
-        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 127"]);
-        assert!(connect(&lab.host, &at("127.0.0.1", 8080)).is_some());
-    });
 }
 
 /// An established connection of the peer outside: each word that it sends comes back.

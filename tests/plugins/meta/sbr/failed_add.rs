@@ -4,42 +4,27 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails_at};
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::sbr::{attach, first, second};
 use crate::support::snapshot::Watch;
 
-fn cases() -> Vec<Case> {
-    let kernel_s = "is a table of the kernel, expected 1 to 252 or 256 to 4294967295";
-    vec![
-        Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
-        Case::new("no addresses", json!({"prevResult": {"ips": []}}), 7, "prevResult.ips"),
-        Case::new(
-            "prevResult of another version",
-            json!({"prevResult": {"cniVersion": "0.4.0"}}),
-            6,
-            "prevResult",
-        ),
-        Case::new("table unspec", json!({"table": 0}), 7, "table: 0 is out of range"),
-        Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
-        Case::new(
-            "table too large",
-            json!({"table": 4294967296u64}),
-            7,
-            "table: 4294967296 is out of range",
-        ),
-        Case::new("table default", json!({"table": 253}), 7, kernel_s),
-        Case::new("table main", json!({"table": 254}), 7, kernel_s),
-        Case::new("table local", json!({"table": 255}), 7, kernel_s),
-        Case::new("table is no number", json!({"table": "main"}), 6, "table"),
-        Case::new("no such interface", json!({}), 100, "net1")
-            .container("ip link set net1 down; ip link set net1 name other"),
-        Case::new("interface is down", json!({}), 100, "10.20.0.1")
-            .container("ip link set net1 down"),
-        Case::new("nothing can be kept", json!({}), 5, "/run/cni/sbr")
-            .host("mkdir -p /run/cni && : > /run/cni/sbr"),
-    ]
-}
+const FAILING: &str = r#"
+not chained | {"prevResult": null} | 7: prevResult
+no addresses | {"prevResult": {"ips": []}} | 7: prevResult.ips
+prevResult of another version | {"prevResult": {"cniVersion": "0.4.0"}} | 6: prevResult
+table unspec | {"table": 0} | 7: table: 0 is out of range
+table negative | {"table": -1} | 7: table: -1 is out of range
+table too large | {"table": 4294967296} | 7: table: 4294967296 is out of range
+table is no number | {"table": "main"} | 6: table
+no such interface | {} | 100: net1 | in: ip link set net1 down; ip link set net1 name other
+interface is down | {} | 100: 10.20.0.1 | in: ip link set net1 down
+nothing can be kept | {} | 5: /run/cni/sbr | host: mkdir -p /run/cni && : > /run/cni/sbr
+table default | {"table": 253} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
+table main | {"table": 254} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
+table local | {"table": 255} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
+"#;
 
 /// Cases that the kernel refuses after tables and rules exist, each with the network of the second
 /// interface.
@@ -67,7 +52,9 @@ fn late_cases() -> Vec<(Value, Case)> {
 /// The reference leaves rules and tables.
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for (network, case) in cases().into_iter().map(|case| (second(), case)).chain(late_cases()) {
+    for (network, case) in
+        rows(FAILING).into_iter().map(|case| (second(), case)).chain(late_cases())
+    {
         for_ours("sbr", |lab| {
             let container = lab.container();
             lab.attach(&container, &first()).add();

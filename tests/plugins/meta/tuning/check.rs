@@ -3,50 +3,25 @@
 use serde_json::json;
 
 use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::broken::{Break, assert_check_finds};
+use crate::support::broken;
+use crate::support::broken::assert_check_finds;
 use crate::support::call::Peer;
 use crate::support::networks::tuning::{chain, every_attribute, sysctl};
 
 #[test]
 fn check_finds_what_has_changed() {
-    let cases = [
-        Break::new(
-            "mac",
-            "ip link set eth0 address 02:00:00:00:00:99",
-            "Ethernet of eth0 is 02:00:00:00:00:42, current value is 02:00:00:00:00:99",
-        ),
-        Break::new(
-            "mtu",
-            "ip link set eth0 mtu 1300",
-            "MTU of eth0 is 1400, current value is 1300",
-        ),
-        Break::new(
-            "promisc",
-            "ip link set eth0 promisc off",
-            "promisc is true, current value is false",
-        ),
-        Break::new(
-            "allmulti",
-            "ip link set eth0 allmulticast off",
-            "all-multicast mode of eth0 is true, current value is false",
-        ),
-        Break::new(
-            "txQLen",
-            "ip link set eth0 txqueuelen 5",
-            "Transmit Queue Length of eth0 is 77, current value is 5",
-        ),
-        Break::new(
-            "sysctl of the link",
-            "echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter",
-            "net/ipv4/conf/eth0/arp_filter is 1, current value is 0",
-        ),
-        Break::new(
-            "sysctl of the namespace",
-            "echo 5 > /proc/sys/net/core/somaxconn",
-            "net/core/somaxconn is 99, current value is 5",
-        ),
-        Break::link_gone(),
-    ];
+    let cases = broken::rows(
+        r#"
+mac | ip link set eth0 address 02:00:00:00:00:99 | Ethernet of eth0 is 02:00:00:00:00:42, current value is 02:00:00:00:00:99
+mtu | ip link set eth0 mtu 1300 | MTU of eth0 is 1400, current value is 1300
+promisc | ip link set eth0 promisc off | promisc is true, current value is false
+allmulti | ip link set eth0 allmulticast off | all-multicast mode of eth0 is true, current value is false
+txQLen | ip link set eth0 txqueuelen 5 | Transmit Queue Length of eth0 is 77, current value is 5
+sysctl of the link | echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter | net/ipv4/conf/eth0/arp_filter is 1, current value is 0
+sysctl of the namespace | echo 5 > /proc/sys/net/core/somaxconn | net/core/somaxconn is 99, current value is 5
+link gone | ip link del eth0 | eth0
+"#,
+    );
     for_each_peer("tuning", |lab| {
         let sysctls =
             json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "99"}});

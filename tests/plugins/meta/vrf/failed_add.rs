@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::support::attachment::for_ours;
+use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails_at};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::vrf::{container, for_ours_in_blue, in_blue};
@@ -10,52 +11,26 @@ use crate::support::snapshot::Watch;
 
 /// Errors that ADD detects before it asks the kernel for a VRF.
 fn mistakes() -> Vec<Case> {
-    vec![
-        Case::new("no name", json!({"vrfname": null}), 7, "vrfname: missing"),
-        Case::new("empty name", json!({"vrfname": ""}), 7, "vrfname: missing"),
-        Case::new(
-            "name too long",
-            json!({"vrfname": "a-name-of-16-byt"}),
-            7,
-            "vrfname: \"a-name-of-16-byt\"",
-        ),
-        Case::new("name with a slash", json!({"vrfname": "a/b"}), 7, "vrfname: \"a/b\""),
-        Case::new("name is a pattern", json!({"vrfname": "vrf%d"}), 7, "vrfname: \"vrf%d\""),
-        Case::new("name is no string", json!({"vrfname": 5}), 6, "vrfname"),
-        Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
-        Case::new(
-            "table too large",
-            json!({"table": 4294967296u64}),
-            7,
-            "table: 4294967296 is out of range",
-        ),
-        Case::new("table main", json!({"table": 254}), 7, "table: 254 is a table of the kernel"),
-        Case::new("table local", json!({"table": 255}), 7, "table: 255 is a table of the kernel"),
-        Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
-        Case::new("no such interface", json!({}), 100, "net1")
-            .container("ip link set net1 down; ip link set net1 name other"),
-        Case::new("has a master", json!({}), 102, "interface net1 has already a master set: br0")
-            .container("ip link add br0 type bridge; ip link set net1 master br0"),
-        Case::new(
-            "name of a bridge",
-            json!({}),
-            102,
-            "vrfname: \"blue\" is a bridge of the container",
-        )
-        .container("ip link add blue type bridge"),
-        Case::new(
-            "name of the interface",
-            json!({"vrfname": "net1"}),
-            102,
-            "vrfname: \"net1\" is a veth of the container",
-        ),
-        Case::new(
-            "name of the loopback interface",
-            json!({"vrfname": "lo"}),
-            102,
-            "vrfname: \"lo\" is a device",
-        ),
-    ]
+    rows(
+        r#"
+no name | {"vrfname": null} | 7: vrfname: missing
+empty name | {"vrfname": ""} | 7: vrfname: missing
+name too long | {"vrfname": "a-name-of-16-byt"} | 7: vrfname: "a-name-of-16-byt"
+name with a slash | {"vrfname": "a/b"} | 7: vrfname: "a/b"
+name is a pattern | {"vrfname": "vrf%d"} | 7: vrfname: "vrf%d"
+name is no string | {"vrfname": 5} | 6: vrfname
+table negative | {"table": -1} | 7: table: -1 is out of range
+table too large | {"table": 4294967296} | 7: table: 4294967296 is out of range
+table main | {"table": 254} | 7: table: 254 is a table of the kernel
+table local | {"table": 255} | 7: table: 255 is a table of the kernel
+not chained | {"prevResult": null} | 7: prevResult
+no such interface | {} | 100: net1 | in: ip link set net1 down; ip link set net1 name other
+has a master | {} | 102: interface net1 has already a master set: br0 | in: ip link add br0 type bridge; ip link set net1 master br0
+name of a bridge | {} | 102: vrfname: "blue" is a bridge of the container | in: ip link add blue type bridge
+name of the interface | {"vrfname": "net1"} | 102: vrfname: "net1" is a veth of the container
+name of the loopback interface | {"vrfname": "lo"} | 102: vrfname: "lo" is a device
+"#,
+    )
 }
 
 fn refusals() -> Vec<Case> {
