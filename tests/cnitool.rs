@@ -7,8 +7,6 @@ use std::process::Command;
 use crate::support::attachment::skip;
 use crate::support::call::{Outcome, Peer, binary, farm};
 use crate::support::netns::{Lab, OUTSIDE};
-use crate::support::scratch::Scratch;
-use crate::support::shells::Shell;
 use crate::support::snapshot::Watch;
 
 /// The paths of the tools in a lab: ours, selected by argv[0], and the reference's.
@@ -487,58 +485,4 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
             "{args:?}: {stderr}"
         );
     }
-}
-
-#[test]
-fn shells_complete_commands_networks_and_namespaces() {
-    let lab = lab(Peer::Ours);
-    let networks = [
-        (
-            "one.conflist",
-            r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#,
-        ),
-        ("two.conf", r#"{"cniVersion":"1.0.0","name":"second","type":"loopback"}"#),
-        (
-            "bad.conflist",
-            "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}",
-        ),
-    ];
-    let namespaces = [lab.container().netns, lab.container().netns];
-    for shell in Shell::installed() {
-        let script = run(&lab, &format!("{OURS} completion {}", shell.name())).stdout;
-        let dir = Scratch::new();
-        let file = dir.join("completion");
-        std::fs::write(&file, script).unwrap();
-        let assert_offers = |line: &str, offered: &[&str]| {
-            assert_eq!(
-                shell.offers(&file, line, &|program| with_ours_in_path(&lab, program)),
-                offered,
-                "{shell:?} {line:?}"
-            );
-        };
-        lab.host.sh("rm -f /etc/cni/net.d/*");
-        assert_offers("cnitool add f", &[]);
-        networks.iter().for_each(|(file, text)| network(&lab, file, text));
-        assert_offers("cnitool ", &["add", "check", "completion", "del", "gc", "help", "status"]);
-        assert_offers("cnitool ch", &["check"]);
-        assert_offers("cnitool completion ", &["bash", "fish", "zsh"]);
-        assert_offers("cnitool add f", &["first"]);
-        assert_offers("cnitool add ", &["first", "second"]);
-        assert_offers("cnitool add -i eth1 sec", &["second"]);
-        assert_offers("cnitool add --ifname=eth1 sec", &["second"]);
-        assert_offers("cnitool add --i", &["--ifname"]);
-        assert_offers(&format!("cnitool add first {}", &namespaces[0]), &[&namespaces[0]]);
-        assert_offers(&format!("cnitool add first -i eth1 {}", namespaces[1]), &[&namespaces[1]]);
-    }
-    assert_eq!(
-        lab.host.sh("ls /run/run 2>&1 || true"),
-        "ls: cannot access '/run/run': No such file or directory\n"
-    );
-}
-
-/// The command that runs a program where `cnitool` is ours.
-fn with_ours_in_path(lab: &Lab, program: &str) -> std::process::Command {
-    let mut command = lab.host.command("env");
-    command.arg(format!("PATH=/run/tools/ours:{}", std::env::var("PATH").unwrap())).arg(program);
-    command
 }

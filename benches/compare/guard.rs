@@ -2,7 +2,7 @@
 //!
 //! Both figures of a ratio are from one run, in which their sides take turns. A time is the tenth
 //! percentile of its samples, since other load makes most samples longer and none shorter. Counts do
-//! not depend on load. tests/guard.rs tests the judgement: a benchmark has no harness for tests.
+//! not depend on load.
 
 use std::fmt;
 

@@ -4,7 +4,6 @@ mod chain;
 mod delegate;
 mod leave;
 mod list;
-mod page;
 pub mod subjects;
 mod unrecorded;
 

@@ -86,55 +86,33 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
 }
 
 pub static SUBJECTS: [Subject; 31] = [
-    Subject {
-        removes: &[PAIR, LEASE],
-        ..of("bridge", |network, _| vec![bridge(network, json!({}))])
-    },
-    Subject {
-        removes: &[MASQUERADE, SPOOF],
-        ..of("bridge", |network, _| {
+of("bridge", &[PAIR, LEASE], |network, _| vec![bridge(network, json!({}))]),
+of("bridge", &[MASQUERADE, SPOOF], |network, _| {
             vec![bridge(
                 network,
                 json!({"ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables"}),
             )]
-        })
-    },
-    Subject {
-        removes: &[FAST],
-        prepare: |lab| has_flowtables(lab).then(nothing),
-        ..of("bridge", |network, _| vec![bridge(network, json!({"fastPath": true}))])
-    },
-    Subject {
-        removes: &[MASQUERADE_CHAIN],
-        ..of("bridge", |network, _| {
+        }),
+of("bridge", &[FAST], |network, _| vec![bridge(network, json!({"fastPath": true}))]).on(|lab| has_flowtables(lab).then(nothing)),
+of("bridge", &[MASQUERADE_CHAIN], |network, _| {
             vec![bridge(network, json!({"ipMasq": true, "ipMasqBackend": "iptables"}))]
-        })
-    },
-    Subject {
-        removes: &[DEVICE, PASSAGE, LEASE],
-        prepare: devices,
-        vanishes: false,
-        ..of("host-device", |network, nth| {
+        }),
+of("host-device", &[DEVICE, PASSAGE, LEASE], |network, nth| {
             vec![with(
                 &leased(network),
                 json!({"type": "host-device", "device": format!("dev{network}{nth}")}),
             )]
-        })
-    },
-    Subject {
-        removes: &[LEASE, IPVLAN],
-        prepare: |lab| has_kind(lab, "ipvlan"),
-        ..of("ipvlan", |network, _| {
+        }).on(devices).in_a_lasting_namespace(),
+of("ipvlan", &[LEASE, IPVLAN], |network, _| {
             vec![with(&leased(network), json!({"type": "ipvlan", "master": "uplink"}))]
-        })
-    },
-    Subject {
-        removes: &[LOOPBACK],
-        ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))])
-    },
-    Subject {
-        removes: &[PAIR, LEASE, DELEGATED],
-        prepare: |lab| {
+        }).on(|lab| has_kind(lab, "ipvlan")),
+of("loopback", &[LOOPBACK], |network, _| vec![with(&named(network), json!({"type": "loopback"}))]),
+of("flannel", &[PAIR, LEASE, DELEGATED], |network, _| {
+            let file = format!("/run/{network}.env");
+            let keys = json!({"type": "flannel", "subnetFile": file,
+                "delegate": {"bridge": format!("cni{network}")}});
+            vec![with(&named(network), keys)]
+        }).on(|lab| {
             for nth in [1, 2] {
                 lab.host.sh(&format!(
                     "printf 'FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_SUBNET=10.{nth}0.0.1/24\n\
@@ -142,177 +120,114 @@ pub static SUBJECTS: [Subject; 31] = [
                 ));
             }
             Some(nothing())
-        },
-        ..of("flannel", |network, _| {
-            let file = format!("/run/{network}.env");
-            let keys = json!({"type": "flannel", "subnetFile": file,
-                "delegate": {"bridge": format!("cni{network}")}});
-            vec![with(&named(network), keys)]
-        })
-    },
-    Subject {
-        removes: &[PORTS, BOND, PORTS_KEPT, LEASE],
-        prepare: |lab| has_bonds(lab).then(|| pairs(lab)),
-        vanishes: false,
-        ..of("bond", |network, nth| {
+        }),
+of("bond", &[PORTS, BOND, PORTS_KEPT, LEASE], |network, nth| {
             let links = json!([{"name": format!("dev{network}{nth}")}, {"name": format!("devb{network}{nth}")}]);
             let keys = json!({"type": "bond", "mode": "active-backup", "links": links});
             vec![with(&leased(network), keys)]
-        })
-    },
-    Subject {
-        removes: &[ROW, PAIR, LEASE, CACHED],
-        prepare: |lab| ovs::node(lab).then(nothing),
-        reference_too: false,
-        ..of("ovs", |network, _| {
+        }).on(|lab| has_bonds(lab).then(|| pairs(lab))).in_a_lasting_namespace(),
+of("ovs", &[ROW, PAIR, LEASE, CACHED], |network, _| {
             vec![with(&leased(network), json!({"type": "ovs", "bridge": "ovs0"}))]
-        })
-    },
-    Subject { removes: &[LEASE, MACVLAN], ..of("macvlan", |network, _| vec![macvlan(network)]) },
-    Subject {
-        removes: &[PAIR, LEASE],
-        ..of("ptp", |network, _| vec![with(&leased(network), json!({"type": "ptp"}))])
-    },
-    Subject {
-        removes: &[MASQUERADE],
-        ..of("ptp", |network, _| vec![masqueraded_ptp(network, "nftables")])
-    },
-    Subject {
-        removes: &[FAST],
-        prepare: |lab| has_flowtables(lab).then(nothing),
-        ..of("ptp", |network, _| {
+        }).on(|lab| ovs::node(lab).then(nothing)).by_ours_alone(),
+of("macvlan", &[LEASE, MACVLAN], |network, _| vec![macvlan(network)]),
+of("ptp", &[PAIR, LEASE], |network, _| vec![with(&leased(network), json!({"type": "ptp"}))]),
+of("ptp", &[MASQUERADE], |network, _| vec![masqueraded_ptp(network, "nftables")]),
+of("ptp", &[FAST], |network, _| {
             vec![with(&leased(network), json!({"type": "ptp", "fastPath": true}))]
-        })
-    },
-    Subject {
-        removes: &[MASQUERADE_CHAIN],
-        ..of("ptp", |network, _| vec![masqueraded_ptp(network, "iptables")])
-    },
-    Subject {
-        removes: &[LEASE, VLAN],
-        prepare: |lab| has_kind(lab, "vlan"),
-        ..of("vlan", |network, nth| {
+        }).on(|lab| has_flowtables(lab).then(nothing)),
+of("ptp", &[MASQUERADE_CHAIN], |network, _| vec![masqueraded_ptp(network, "iptables")]),
+of("vlan", &[LEASE, VLAN], |network, nth| {
             let id = 100 * u16::from(network) + u16::from(nth);
             vec![with(&leased(network), json!({"type": "vlan", "master": "uplink", "vlanId": id}))]
-        })
-    },
-    Subject {
-        removes: &[LEASE, DUMMY],
-        prepare: |lab| makes_dummies(lab).then(nothing),
-        ..of("dummy", |network, _| vec![with(&leased(network), json!({"type": "dummy"}))])
-    },
-    Subject {
-        removes: &[LEASE, TAP],
-        prepare: |lab| makes_taps(lab).then(nothing),
-        ..of("tap", |network, _| vec![with(&leased(network), json!({"type": "tap"}))])
-    },
-    Subject { removes: &[LEASE], ..of("host-local", |network, _| vec![macvlan(network)]) },
-    Subject {
-        removes: &[SHARED],
-        ..of("cluster-local", |network, _| {
+        }).on(|lab| has_kind(lab, "vlan")),
+of("dummy", &[LEASE, DUMMY], |network, _| vec![with(&leased(network), json!({"type": "dummy"}))]).on(|lab| makes_dummies(lab).then(nothing)),
+of("tap", &[LEASE, TAP], |network, _| vec![with(&leased(network), json!({"type": "tap"}))]).on(|lab| makes_taps(lab).then(nothing)),
+of("host-local", &[LEASE], |network, _| vec![macvlan(network)]),
+of("cluster-local", &[SHARED], |network, _| {
             let ipam = json!({"ipam": {"type": "cluster-local"}});
             vec![with(&macvlan(network), ipam)]
-        })
-    },
-    Subject {
-        removes: &[SHARED],
-        ..of("whereabouts", |network, _| {
+        }),
+of("whereabouts", &[SHARED], |network, _| {
             let range = format!("10.{network}1.0.0/24");
             let ipam = json!({"type": "whereabouts", "range": range});
             let without = with(&macvlan(network), json!({"ipam": null}));
             vec![with(&without, json!({"ipam": ipam}))]
-        })
-    },
-    Subject {
-        removes: &[],
-        ..of("static", |network, nth| {
+        }),
+of("static", &[], |network, nth| {
             let address = format!("10.{network}0.0.{}/24", 100 + nth);
             let ipam =
                 json!({"type": "static", "subnet": null, "addresses": [{"address": address}]});
             vec![with(&macvlan(network), json!({"type": "static", "master": null, "ipam": ipam}))]
-        })
-    },
-    Subject {
-        removes: &[SERVED],
-        prepare: dhcp,
-        reference_too: false,
-        vanishes: false,
-        ..of("dhcp", |network, _| {
+        }),
+of("dhcp", &[SERVED], |network, _| {
             vec![with(
                 &macvlan(network),
                 json!({"master": "lan", "ipam": {"type": "dhcp", "subnet": null}}),
             )]
-        })
-    },
-    Subject {
-        removes: &[TUNED],
-        ..of("tuning", |network, _| {
+        }).on(dhcp).by_ours_alone().in_a_lasting_namespace(),
+of("tuning", &[TUNED], |network, _| {
             vec![macvlan(network), chained(network, json!({"type": "tuning", "mtu": 1400}))]
-        })
-    },
-    Subject {
-        removes: &[PORT],
-        ..of("portmap", |network, nth| {
+        }),
+of("portmap", &[PORT], |network, nth| {
             vec![bridge(network, json!({})), portmap(network, nth, "nftables")]
-        })
-    },
-    Subject {
-        removes: &[PORT_CHAIN],
-        ..of("portmap", |network, nth| {
+        }),
+of("portmap", &[PORT_CHAIN], |network, nth| {
             vec![bridge(network, json!({})), portmap(network, nth, "iptables")]
-        })
-    },
-    Subject {
-        removes: &[ADMITTED, ACCEPT],
-        prepare: |lab| {
+        }),
+of("firewall", &[ADMITTED, ACCEPT], |network, _| {
+            vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))]
+        }).on(|lab| {
             lab.host.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
             Some(nothing())
-        },
-        ..of("firewall", |network, _| {
-            vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))]
-        })
-    },
-    Subject {
-        removes: &[IFB],
-        of_any_network: true,
-        prepare: |lab| can_limit(lab).then(nothing),
-        ..of("bandwidth", |network, _| {
+        }),
+of("bandwidth", &[IFB], |network, _| {
             let limits = json!({"egressRate": 20_000_000, "egressBurst": 2_000_000, "ingressRate": 20_000_000, "ingressBurst": 2_000_000});
             vec![
                 bridge(network, json!({})),
                 chained(network, with(&limits, json!({"type": "bandwidth"}))),
             ]
-        })
-    },
-    Subject {
-        removes: &[RULES],
-        ..of("sbr", |network, _| vec![macvlan(network), chained(network, json!({"type": "sbr"}))])
-    },
-    Subject {
-        removes: &[JOINED],
-        prepare: |lab| has_vrf(&lab.container()).then(nothing),
-        ..of("vrf", |network, _| {
+        }).on(|lab| can_limit(lab).then(nothing)).of_any_network(),
+of("sbr", &[RULES], |network, _| vec![macvlan(network), chained(network, json!({"type": "sbr"}))]),
+of("vrf", &[JOINED], |network, _| {
             vec![macvlan(network), chained(network, json!({"type": "vrf", "vrfname": "blue"}))]
-        })
-    },
-    Subject {
-        removes: &[],
-        ..of("route-override", |network, _| {
+        }).on(|lab| has_vrf(&lab.container()).then(nothing)),
+of("route-override", &[], |network, _| {
             let keys = json!({"type": "route-override", "flushgateway": true});
             vec![macvlan(network), chained(network, keys)]
-        })
-    },
+        }),
 ];
 
-const fn of(plugin: &'static str, chain: fn(u8, u8) -> Vec<Value>) -> Subject {
+const fn of(
+    plugin: &'static str,
+    removes: &'static [Kept],
+    chain: fn(u8, u8) -> Vec<Value>,
+) -> Subject {
     Subject {
         plugin,
         chain,
         prepare: |_| Some(nothing()),
-        removes: &[],
+        removes,
         reference_too: true,
         of_any_network: false,
         vanishes: true,
+    }
+}
+
+impl Subject {
+    const fn on(self, prepare: for<'a> fn(&'a Lab) -> Option<Box<dyn Held + 'a>>) -> Subject {
+        Subject { prepare, ..self }
+    }
+
+    const fn by_ours_alone(self) -> Subject {
+        Subject { reference_too: false, ..self }
+    }
+
+    const fn of_any_network(self) -> Subject {
+        Subject { of_any_network: true, ..self }
+    }
+
+    const fn in_a_lasting_namespace(self) -> Subject {
+        Subject { vanishes: false, ..self }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::stacked::{MACVLAN, VLAN, hasty_container};
 use crate::support::networks::{bridge, ptp, sbr, tuning, vrf};
 use crate::support::subject::{Subject, in_a_lab};
+use crate::support::table::cells;
 
 /// Two attachments of one container: `eth0` to net1, which DEL removes, and `net1` to net2, which
 /// stays.
@@ -85,57 +86,28 @@ fn alias(namespace: &Namespace, index: u64) -> String {
 
 const DOWN: &str = "ip link set eth0 down; ip link set net1 down";
 
-/// What the process does, and whether the attachment's own link exists afterwards.
+/// What the process does, and `stays` where the attachment's own link exists afterwards.
+const TRICKS: &str = r#"
+renamed | ip link set eth0 name mine | stays
+names swapped | ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1 | stays
+aliases swapped | ip link set eth0 alias "$stays"; ip link set net1 alias "$goes" | stays
+names and aliases swapped | ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1; ip link set net1 alias "$stays"; ip link set eth0 alias "$goes" | stays
+alias taken away | ip link set eth0 alias ''; ip link set eth0 name mine | stays
+another's alias | ip link set eth0 alias "$stays" | stays
+an alias of nobody | ip link set eth0 alias 'cni 00-00, if: eth0' | stays
+its name as altname of the other | ip link set eth0 name mine; ip link property add dev net1 altname eth0; ip link set net1 alias '' | stays
+deleted, the other in its place | ip link del eth0; ip link set net1 name eth0
+deleted, the other in its place with its alias | ip link del eth0; ip link set net1 name eth0; ip link set eth0 alias "$goes"
+deleted, the other without alias | ip link del eth0; ip link set net1 name eth0 alias ''
+the other has its passing name | ip link set net1 name $passing; ip link set $passing alias '' | stays
+the other has its alias alone | ip link del eth0; ip link set net1 alias "$goes"
+"#;
+
 fn tricks() -> Vec<(&'static str, String, bool)> {
-    let trick = |what, script: &str, own_is_left| (what, format!("{DOWN}; {script}"), own_is_left);
-    let swap = "ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1";
-    vec![
-        trick("renamed", "ip link set eth0 name mine", true),
-        trick("names swapped", swap, true),
-        trick(
-            "aliases swapped",
-            "ip link set eth0 alias \"$stays\"; ip link set net1 alias \"$goes\"",
-            true,
-        ),
-        trick(
-            "names and aliases swapped",
-            &format!("{swap}; ip link set net1 alias \"$stays\"; ip link set eth0 alias \"$goes\""),
-            true,
-        ),
-        trick("alias taken away", "ip link set eth0 alias ''; ip link set eth0 name mine", true),
-        trick("another's alias", "ip link set eth0 alias \"$stays\"", true),
-        trick("an alias of nobody", "ip link set eth0 alias 'cni 00-00, if: eth0'", true),
-        trick(
-            "its name as altname of the other",
-            "ip link set eth0 name mine; ip link property add dev net1 altname eth0; ip link set net1 alias ''",
-            true,
-        ),
-        trick(
-            "deleted, the other in its place",
-            "ip link del eth0; ip link set net1 name eth0",
-            false,
-        ),
-        trick(
-            "deleted, the other in its place with its alias",
-            "ip link del eth0; ip link set net1 name eth0; ip link set eth0 alias \"$goes\"",
-            false,
-        ),
-        trick(
-            "deleted, the other without alias",
-            "ip link del eth0; ip link set net1 name eth0 alias ''",
-            false,
-        ),
-        trick(
-            "the other has its passing name",
-            "ip link set net1 name $passing; ip link set $passing alias ''",
-            true,
-        ),
-        trick(
-            "the other has its alias alone",
-            "ip link del eth0; ip link set net1 alias \"$goes\"",
-            false,
-        ),
-    ]
+    let trick = |[what, script, own]: [&'static str; 3]| {
+        (what, format!("{DOWN}; {script}"), own == "stays")
+    };
+    cells(TRICKS).into_iter().map(trick).collect()
 }
 
 /// In the virtual machine, which is slow, the plugins share the tricks, since they share their

@@ -7,8 +7,7 @@ use base64::Engine as _;
 use serde_json::json;
 
 use super::{Site, assert_failed, result, slow_network, static_network};
-use crate::support::attachment::skip;
-use crate::support::call::{Call, Outcome};
+use crate::support::call::Outcome;
 
 const GONE: &str = "/nonexistent";
 const HERE: &str = "/proc/self/ns/net";
@@ -182,17 +181,6 @@ fn gc_disabled_names_what_it_leaves() {
     assert_eq!(site.json("gc kept"), told);
 }
 
-/// A runtime's id has 64 digits, of which every command understands the first twelve.
-#[test]
-fn ids_have_twelve_digits_for_people() {
-    let site = Site::with_lab();
-    let id = "3f2a91c07b1e".repeat(5);
-    attach(&site, "lab", [&id], GONE);
-    let lines = "would detach lab 3f2a91c07b1e eth0\n";
-    assert_eq!(site.prints("gc lab --dry-run"), looked(lines, 1));
-    assert_eq!(site.json("gc lab --dry-run")[0]["containerId"], id);
-}
-
 /// A symbolic link, a FIFO or a directory may belong to a living container. cnitool waits for a
 /// FIFO, and ignores the rest.
 #[test]
@@ -256,36 +244,4 @@ fn three_hundred_attachments_are_collected() {
     let expected: String = ids.iter().map(|id| format!("detached lab {id} eth0\n")).collect();
     assert_eq!(site.prints("gc lab"), done(&expected, 300), "and no progress without a terminal");
     assert_eq!(site.cached_names(), ["lab-here-eth0"]);
-}
-
-/// The terminal shows the lines too, and progress is erased before each of them.
-#[test]
-fn gc_at_a_terminal_shows_its_progress() {
-    if Command::new("script").arg("--version").output().is_err() {
-        return skip("script");
-    }
-    let site = Site::new();
-    site.network("slow.conflist", &slow_network("slow"));
-    let ids: Vec<String> = (100..140).map(|number| format!("c{number}")).collect();
-    attach(&site, "slow", &ids, GONE);
-    let call = site.call("gc slow");
-    let line: Vec<String> = std::iter::once(call.program.to_str().unwrap().to_owned())
-        .chain(call.args.clone())
-        .collect();
-    let program = "script".into();
-    let args = ["-qec", &line.join(" "), "/dev/null"].map(str::to_owned).to_vec();
-    let outcome = Call { program, args, ..call }.run();
-    let seen = outcome.stdout.replace("\r\n", "\n");
-    assert_eq!(outcome.status, 0, "{seen}");
-    for id in &ids {
-        assert!(seen.contains(&format!("detached slow {id} eth0\n")), "{seen:?}");
-    }
-    assert!(
-        seen.contains("\r\u{1b}[Kslow: 3") && seen.contains("/40\r\u{1b}[Kdetached slow c"),
-        "{seen:?}"
-    );
-    let last = seen.trim_end().lines().last().unwrap();
-    assert!(last.ends_with(" s") && last.contains("\u{1b}[Kdone in "), "{seen:?}");
-    let short = site.prints("gc slow");
-    assert_eq!(short, done("", 0), "no progress where there is nothing to do");
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Site, assert_failed, static_network};
+use super::{Site, assert_failed};
 
 /// Files of each kind: a valid list, a shadowed single-plugin file, a broken list, and a list after
 /// the broken one.
@@ -87,15 +87,4 @@ fn no_directory_is_no_network_and_one_that_is_none_is_an_error() {
         "open /etc/passwd: not a directory",
         "",
     );
-}
-
-#[test]
-fn a_mistyped_network_is_answered_with_those_there_are() {
-    let site = Site::with_lab();
-    site.network("20-mynet.conflist", &static_network("mynet"));
-    site.network("30-lab.conflist", &static_network("lab"));
-    let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
-    for line in ["add labb red", "del labb red", "status labb", "gc labb"] {
-        assert_failed(&site.net(line), &msg, "available networks: lab, mynet");
-    }
 }

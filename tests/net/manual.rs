@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -69,14 +68,6 @@ fn read_page(path: &Path) -> (Vec<String>, String) {
     (titles.collect(), text.replace("\\-", "-"))
 }
 
-/// The items of a section: the lines after each `.TP`.
-fn items(text: &str, title: &str) -> Vec<String> {
-    let (_, section) = text.split_once(&format!(".SH {title}\n")).unwrap_or_default();
-    let section = section.split("\n.SH ").next().unwrap_or_default();
-    let terms = section.split(".TP\n").skip(1).filter_map(|item| item.lines().next());
-    terms.map(|term| term.replace("\\fB", "").replace("\\fR", "")).collect()
-}
-
 #[test]
 fn every_command_has_a_page_with_its_options() {
     let dir = written();
@@ -97,18 +88,6 @@ fn every_command_has_a_page_with_its_options() {
     let pages =
         ["man1", "man5"].map(|man| fs::read_dir(dir.join("man").join(man)).unwrap().count());
     assert_eq!(pages, [names.len() - 1, 1], "no other, such as one of a hidden command");
-}
-
-#[test]
-fn pages_name_files_variables_and_statuses() {
-    let dir = written();
-    let page = |name: &str| read_page(&dir.join(&format!("man/man1/{name}.1"))).1;
-    assert_eq!(items(&page("cni-multi-validate"), "EXIT STATUS"), ["0", "1", "2"]);
-    assert_eq!(items(&page("cni-multi-cnitool-add"), "EXIT STATUS"), ["0", "1"]);
-    let variables = ["NETCONFPATH", "CNI_PATH", "CNI_IFNAME", "CNI_ARGS", "CAP_ARGS"];
-    assert_eq!(items(&page("cni-multi-net-add"), "ENVIRONMENT"), variables);
-    assert_eq!(items(&page("cni-multi-net-list"), "ENVIRONMENT"), variables[..1]);
-    assert!(items(&page("cni-multi-net-ps"), "FILES").contains(&"/var/lib/cni/results".to_owned()));
 }
 
 /// An example that does not parse would be copied by a reader all the same.
@@ -133,43 +112,6 @@ fn every_example_is_a_valid_command_line() {
         }
     }
     assert!(count > 30, "{count}");
-}
-
-/// The page about configurations has each key of each plugin's schema, and no other.
-#[test]
-fn the_page_about_lists_has_every_key_of_the_schemas() {
-    let dir = written();
-    let (_, text) = read_page(&dir.join("man/man5/cni.conflist.5"));
-    for plugin in cni_multi::registry::PLUGINS {
-        let schema: serde_json::Value =
-            serde_json::from_str(&printed(&["schema", plugin.name])).unwrap();
-        let mut keys: BTreeSet<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        for common in ["type", "name", "cniVersion", "prevResult", "capabilities", "ipam"] {
-            keys.remove(common);
-        }
-        let title = format!(".SS {} ({})\n", plugin.name, plugin.kind.as_str());
-        let (_, part) = text.split_once(&title).unwrap_or_else(|| panic!("no {title:?}"));
-        let part = part.split("\n.S").next().unwrap();
-        let mut found = BTreeSet::new();
-        let mut depth = 0;
-        for (line, next) in part.lines().zip(part.lines().skip(1)) {
-            depth += i32::from(line == ".RS") - i32::from(line == ".RE");
-            if line == ".TP" && depth == 0 {
-                found.insert(next.trim_start_matches("\\fB").split("\\fR").next().unwrap());
-            }
-        }
-        assert_eq!(found, keys, "{}", plugin.name);
-    }
-}
-
-#[test]
-fn every_user_can_read_a_page() {
-    let dir = written();
-    for page in fs::read_dir(dir.join("man/man1")).unwrap() {
-        let metadata = page.unwrap().metadata().unwrap();
-        assert_eq!(metadata.permissions().mode() & 0o777, 0o644);
-    }
 }
 
 #[test]
@@ -255,24 +197,6 @@ fn completion_knows_every_command_and_option() {
         }
     }
     assert_eq!(offered(&["cni-multi", "create"]), [""; 0], "a hidden command");
-}
-
-#[test]
-fn completion_follows_options_and_their_values() {
-    let cases: [(&[&str], &[&str]); 9] = [
-        (&["net", "list", "-o", ""], &["table", "json"]),
-        (&["net", "list", "--output=j"], &["--output=json"]),
-        (&["net", "list", "--output", "=", "j"], &["json"]), // as bash splits it
-        (&["net", "list", "-o", "json", "--out"], &[]),
-        (&["net", "add", "-p", "80:80", "--pub"], &["--publish"]),
-        (&["schema", "host-"], &["host-device", "host-local"]),
-        (&["install", "--dir", ""], &[":directories"]),
-        (&["validate", ""], &[":files"]),
-        (&["net", "add", "--", "--no"], &[]),
-    ];
-    for (words, expected) in cases {
-        assert_eq!(offered(&[&["cni-multi"], words].concat()), expected, "{words:?}");
-    }
 }
 
 /// A shell shows nothing, whatever the words are, and an answer takes less than a blink.

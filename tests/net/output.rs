@@ -236,16 +236,6 @@ fn foreign_text_does_not_control_the_terminal() {
     }
 }
 
-#[test]
-fn every_command_has_help() {
-    let site = Site::with_lab();
-    for verb in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
-        let outcome = site.call_with(&[verb, "--help"]).run();
-        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{verb}");
-        assert!(outcome.stdout.contains(&format!("Usage: cni-multi net {verb}")), "{outcome:?}");
-    }
-}
-
 /// DEL has succeeded, and `ps` would show the attachment for ever.
 #[test]
 fn a_result_file_that_stays_is_reported_by_del_and_gc() {

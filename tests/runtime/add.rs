@@ -92,26 +92,6 @@ fn a_missing_plugin_shows_before_anything_is_done() {
     assert_eq!(host.calls(), "");
 }
 
-/// The names of files in the directories count as well as those of the plugins in this binary.
-#[test]
-fn a_misspelt_plugin_is_answered_with_the_probable_one() {
-    let host = Host::new("1.0.0");
-    fs::write(host.0.join("bin/calico-node"), "").unwrap();
-    for (typed, meant) in [("tunning", "tuning"), ("calico_node", "calico-node")] {
-        host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": typed}]}));
-        let searched = format!("in path [{}]", host.0.join("bin").display());
-        let msg = format!(
-            "plugin type={typed:?} failed (add): failed to find plugin {typed:?} {searched}"
-        );
-        let outcome = host.net(&format!("add net /x {ID}"));
-        assert_failed(&outcome, &msg, &format!("did you mean {meant:?}?"));
-    }
-    let ipam = json!({"type": "ptp", "ipam": {"type": "hostlocal"}});
-    host.network(&json!({"cniVersion": "1.1.0", "name": "net", "plugins": [ipam]}));
-    let outcome = host.net("status net");
-    assert!(outcome.stderr.contains("did you mean \"host-local\"?"), "{outcome:?}");
-}
-
 #[test]
 fn nothing_on_stdout_of_a_successful_add_is_a_failure() {
     let host = Host::new("1.0.0");

@@ -196,15 +196,6 @@ pub fn assert_full_subnet_is_refused(lab: &Lab, small: &Value) {
     }
 }
 
-/// DEL leaves a link alone that has the attachment's name and is of another kind.
-pub fn assert_del_spares_another_kind(lab: &Lab, conf: &Value) {
-    let container = lab.container();
-    container.sh("ip link add eth0 type veth peer name other");
-    let before = Watch::start(lab, &[&container]);
-    lab.attach(&container, conf).del();
-    before.assert_unchanged("DEL");
-}
-
 /// STATUS of a plugin that itself needs nothing is that of its IPAM plugin.
 pub fn assert_status_is_that_of_ipam(lab: &Lab, conf: &Value) {
     let conf = |ipam| with(conf, json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));

@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::rows;
 use crate::support::netns::Lab;
 use crate::support::networks::host_local::{STORE, leases};
+use crate::support::table::cells;
 
 /// A network of host-local alone; `ranges` is the value in the configuration.
 pub fn ranges(ranges: Value) -> Value {
@@ -102,79 +104,22 @@ fn every_version_gets_a_result_of_its_shape() {
 /// Each step adds a container (`+a`, then its address or `full`) or deletes one (`-a`).
 #[test]
 fn addresses_are_given_in_turn() {
-    struct Case {
-        what: &'static str,
-        ranges: Value,
-        steps: &'static [&'static str],
-    }
-    let cases = [
-        Case {
-            what: "from the start, past the gateway",
-            ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
-            steps: &["+a 10.0.0.2", "+b 10.0.0.3"],
-        },
-        Case {
-            what: "an address that came back waits its turn",
-            ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
-            steps: &["+a 10.0.0.2", "-a", "+a 10.0.0.3", "-a", "+b 10.0.0.4"],
-        },
-        Case {
-            what: "around the end, never broadcast, the last one last",
-            ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
-            steps: &[
-                "+a 10.0.0.2",
-                "+b 10.0.0.3",
-                "+c 10.0.0.4",
-                "+d 10.0.0.5",
-                "+e 10.0.0.6",
-                "+f full",
-                "-b",
-                "+f 10.0.0.3",
-                "-f",
-                "+g 10.0.0.3",
-            ],
-        },
-        Case {
-            what: "rangeStart and rangeEnd",
-            ranges: json!([[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.10", "rangeEnd": "10.0.0.11"}]]),
-            steps: &["+a 10.0.0.10", "+b 10.0.0.11", "+c full", "-a", "+c 10.0.0.10"],
-        },
-        Case {
-            what: "a gateway in the middle is skipped",
-            ranges: json!([[{"subnet": "10.0.0.0/29", "gateway": "10.0.0.3"}]]),
-            steps: &["+a 10.0.0.1", "+b 10.0.0.2", "+c 10.0.0.4"],
-        },
-        Case {
-            what: "on to the next range of the set, and around",
-            ranges: json!([[{"subnet": "10.0.0.0/30"}, {"subnet": "10.0.1.0/30"}]]),
-            steps: &["+a 10.0.0.2", "+b 10.0.1.2", "+c full", "-a", "+c 10.0.0.2"],
-        },
-        Case {
-            what: "the last address of a v6 subnet",
-            ranges: json!([[{"subnet": "2001:db8::/126"}]]),
-            steps: &["+a 2001:db8::2", "+b 2001:db8::3", "+c full"],
-        },
-        Case {
-            what: "one address of each set",
-            ranges: json!([[{"subnet": "10.0.0.0/29"}], [{"subnet": "10.0.1.0/30"}], [{"subnet": "2001:db8::/64"}]]),
-            steps: &[
-                "+a 10.0.0.2 10.0.1.2 2001:db8::2",
-                "-a",
-                "+b 10.0.0.3 10.0.1.2 2001:db8::3",
-                "+c full",
-            ],
-        },
-        Case {
-            what: "carry into the next octets",
-            ranges: json!([[{"subnet": "10.0.0.0/16", "rangeStart": "10.0.0.255", "rangeEnd": "10.0.1.0"}]]),
-            steps: &["+a 10.0.0.255", "+b 10.0.1.0"],
-        },
-    ];
+    let cases = r#"
+from the start, past the gateway | [[{"subnet": "10.0.0.0/29"}]] | +a 10.0.0.2, +b 10.0.0.3
+an address that came back waits its turn | [[{"subnet": "10.0.0.0/29"}]] | +a 10.0.0.2, -a, +a 10.0.0.3, -a, +b 10.0.0.4
+around the end, never broadcast, the last one last | [[{"subnet": "10.0.0.0/29"}]] | +a 10.0.0.2, +b 10.0.0.3, +c 10.0.0.4, +d 10.0.0.5, +e 10.0.0.6, +f full, -b, +f 10.0.0.3, -f, +g 10.0.0.3
+rangeStart and rangeEnd | [[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.10", "rangeEnd": "10.0.0.11"}]] | +a 10.0.0.10, +b 10.0.0.11, +c full, -a, +c 10.0.0.10
+a gateway in the middle is skipped | [[{"subnet": "10.0.0.0/29", "gateway": "10.0.0.3"}]] | +a 10.0.0.1, +b 10.0.0.2, +c 10.0.0.4
+on to the next range of the set, and around | [[{"subnet": "10.0.0.0/30"}, {"subnet": "10.0.1.0/30"}]] | +a 10.0.0.2, +b 10.0.1.2, +c full, -a, +c 10.0.0.2
+the last address of a v6 subnet | [[{"subnet": "2001:db8::/126"}]] | +a 2001:db8::2, +b 2001:db8::3, +c full
+one address of each set | [[{"subnet": "10.0.0.0/29"}], [{"subnet": "10.0.1.0/30"}], [{"subnet": "2001:db8::/64"}]] | +a 10.0.0.2 10.0.1.2 2001:db8::2, -a, +b 10.0.0.3 10.0.1.2 2001:db8::3, +c full
+carry into the next octets | [[{"subnet": "10.0.0.0/16", "rangeStart": "10.0.0.255", "rangeEnd": "10.0.1.0"}]] | +a 10.0.0.255, +b 10.0.1.0
+"#;
     for_each_peer("host-local", |lab| {
-        for case in &cases {
+        for [what, sets, steps] in cells(cases) {
             lab.host.sh(&format!("rm -rf {STORE}"));
-            let conf = ranges(case.ranges.clone());
-            for step in case.steps {
+            let conf = ranges(serde_json::from_str(sets).unwrap());
+            for step in steps.split(", ") {
                 let (sign, rest) = step.split_at(1);
                 let (id, expected) = rest.split_once(' ').unwrap_or((rest, ""));
                 if sign == "-" {
@@ -188,14 +133,10 @@ fn addresses_are_given_in_turn() {
                             || lab.peer == Peer::Ours,
                         "{error:?}"
                     );
-                    assert!(
-                        lab.peer != Peer::Ours || error.code == 101,
-                        "{}: {error:?}",
-                        case.what
-                    );
-                    assert_eq!(leases(lab), held, "{}: a failed ADD keeps no address", case.what);
+                    assert!(lab.peer != Peer::Ours || error.code == 101, "{}: {error:?}", what);
+                    assert_eq!(leases(lab), held, "{}: a failed ADD keeps no address", what);
                 } else {
-                    assert_eq!(address(lab, &conf, id), expected, "{}, step {step}", case.what);
+                    assert_eq!(address(lab, &conf, id), expected, "{}, step {step}", what);
                 }
             }
         }
@@ -279,101 +220,43 @@ fn del_of_an_unknown_container_succeeds() {
 
 #[test]
 fn addresses_can_be_asked_for_through_every_channel() {
-    struct Case {
-        what: &'static str,
-        changes: Value,
-        args: &'static str,
-        expected: &'static str,
-    }
-    let case = |what, changes, args, expected| Case { what, changes, args, expected };
-    let cases = [
-        case("CNI_ARGS", json!({}), "IP=10.0.0.50", "10.0.0.50 10.1.0.2 2001:db8::2"),
-        case(
-            "CNI_ARGS with prefix",
-            json!({}),
-            "IgnoreUnknown=true;IP=10.0.0.50/24;K8S_POD_UID=1",
-            "10.0.0.50 10.1.0.2 2001:db8::2",
-        ),
-        case(
-            "args",
-            json!({"args": {"cni": {"ips": ["10.1.0.50", "2001:db8::50"]}}}),
-            "",
-            "10.0.0.2 10.1.0.50 2001:db8::50",
-        ),
-        case(
-            "args with prefix",
-            json!({"args": {"cni": {"ips": ["10.1.0.50/24"]}}}),
-            "",
-            "10.0.0.2 10.1.0.50 2001:db8::2",
-        ),
-        case(
-            "runtimeConfig",
-            json!({"runtimeConfig": {"ips": ["2001:db8::50/64"]}}),
-            "",
-            "10.0.0.2 10.1.0.2 2001:db8::50",
-        ),
-        case(
-            "all at once",
-            json!({"args": {"cni": {"ips": ["10.1.0.50"]}}, "runtimeConfig": {"ips": ["2001:db8::50"]}}),
-            "IP=10.0.0.50",
-            "10.0.0.50 10.1.0.50 2001:db8::50",
-        ),
-        case(
-            "any range of the set",
-            json!({"runtimeConfig": {"ips": ["10.0.9.7"]}}),
-            "",
-            "10.0.9.7 10.1.0.2 2001:db8::2",
-        ),
-        case(
-            "ranges of the runtime come first",
-            json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.77.0.0/24"}]]}}),
-            "",
-            "10.77.0.2 10.0.0.2 10.1.0.2 2001:db8::2",
-        ),
-        case(
-            "the old spelling comes before ranges",
-            json!({"ipam": {"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9"}}),
-            "",
-            "10.66.0.9 10.0.0.2 10.1.0.2 2001:db8::2",
-        ),
-    ];
+    let cases = r#"
+CNI_ARGS | {} | IP=10.0.0.50 | 10.0.0.50 10.1.0.2 2001:db8::2
+CNI_ARGS with prefix | {} | IgnoreUnknown=true;IP=10.0.0.50/24;K8S_POD_UID=1 | 10.0.0.50 10.1.0.2 2001:db8::2
+args | {"args": {"cni": {"ips": ["10.1.0.50", "2001:db8::50"]}}} |  | 10.0.0.2 10.1.0.50 2001:db8::50
+args with prefix | {"args": {"cni": {"ips": ["10.1.0.50/24"]}}} |  | 10.0.0.2 10.1.0.50 2001:db8::2
+runtimeConfig | {"runtimeConfig": {"ips": ["2001:db8::50/64"]}} |  | 10.0.0.2 10.1.0.2 2001:db8::50
+all at once | {"args": {"cni": {"ips": ["10.1.0.50"]}}, "runtimeConfig": {"ips": ["2001:db8::50"]}} | IP=10.0.0.50 | 10.0.0.50 10.1.0.50 2001:db8::50
+any range of the set | {"runtimeConfig": {"ips": ["10.0.9.7"]}} |  | 10.0.9.7 10.1.0.2 2001:db8::2
+ranges of the runtime come first | {"runtimeConfig": {"ipRanges": [[{"subnet": "10.77.0.0/24"}]]}} |  | 10.77.0.2 10.0.0.2 10.1.0.2 2001:db8::2
+the old spelling comes before ranges | {"ipam": {"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9"}} |  | 10.66.0.9 10.0.0.2 10.1.0.2 2001:db8::2
+"#;
     for_each_peer("host-local", |lab| {
-        for case in &cases {
+        for [what, changes, args, expected] in cells(cases) {
+            let changes = serde_json::from_str(changes).unwrap();
             lab.host.sh(&format!("rm -rf {STORE}"));
             let base = ranges(
                 json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.9.0/24"}], [{"subnet": "10.1.0.0/24"}], [{"subnet": "2001:db8::/64"}]]),
             );
-            let result = lab
-                .attach(&lab.container(), &with(&base, case.changes.clone()))
-                .args(case.args)
-                .add();
-            assert_eq!(ips(&result).join(" "), case.expected, "{}", case.what);
+            let result = lab.attach(&lab.container(), &with(&base, changes)).args(args).add();
+            assert_eq!(ips(&result).join(" "), expected, "{}", what);
         }
     });
 }
 
 #[test]
 fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
-    struct Case {
-        what: &'static str,
-        asked: &'static [&'static str],
-        code: u64,
-        names: &'static str,
-    }
-    let cases = [
-        Case { what: "taken", asked: &["10.0.0.2"], code: 101, names: "10.0.0.2" },
-        Case { what: "the gateway", asked: &["10.0.0.1"], code: 101, names: "10.0.0.1" },
-        Case { what: "outside of every range", asked: &["10.9.0.1"], code: 101, names: "10.9.0.1" },
-        Case {
-            what: "two of one set",
-            asked: &["10.0.0.10", "10.0.0.11"],
-            code: 101,
-            names: "10.0.0.1",
-        },
-        Case { what: "before rangeStart", asked: &["10.1.0.5"], code: 101, names: "10.1.0.5" },
-        Case { what: "after rangeEnd", asked: &["10.1.0.21"], code: 101, names: "10.1.0.21" },
-        Case { what: "not an address", asked: &["10.0.0.300"], code: 7, names: "10.0.0.300" },
-    ];
+    let cases = rows(
+        r#"
+taken | {"runtimeConfig": {"ips": ["10.0.0.2"]}} | 101: 10.0.0.2
+the gateway | {"runtimeConfig": {"ips": ["10.0.0.1"]}} | 101: 10.0.0.1
+outside of every range | {"runtimeConfig": {"ips": ["10.9.0.1"]}} | 101: 10.9.0.1
+two of one set | {"runtimeConfig": {"ips": ["10.0.0.10", "10.0.0.11"]}} | 101: 10.0.0.1
+before rangeStart | {"runtimeConfig": {"ips": ["10.1.0.5"]}} | 101: 10.1.0.5
+after rangeEnd | {"runtimeConfig": {"ips": ["10.1.0.21"]}} | 101: 10.1.0.21
+not an address | {"runtimeConfig": {"ips": ["10.0.0.300"]}} | 7: 10.0.0.300
+"#,
+    );
     for_each_peer("host-local", |lab| {
         let conf = ranges(
             json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]]),
@@ -381,7 +264,7 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
         address(lab, &conf, "first");
         let held = leases(lab);
         for case in &cases {
-            let asked = with(&conf, json!({"runtimeConfig": {"ips": case.asked}}));
+            let asked = with(&conf, case.changes.clone());
             let error = lab.attach(&lab.container(), &asked).try_add().err();
             assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
             assert!(lab.peer != Peer::Ours || error.code == case.code, "{}: {error:?}", case.what);
@@ -392,61 +275,40 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
 
 #[test]
 fn mistakes_in_ranges_are_refused_and_named() {
-    struct Case {
-        conf: Value,
-        /// The place and the value in our message.
-        names: [&'static str; 2],
-    }
-    let case = |conf, names| Case { conf, names };
-    let one = |range: Value| ranges(json!([[range]]));
-    let cases = [
-        case(with(&ranges(json!([])), json!({})), ["ipam", "range"]),
-        case(ranges(json!([[]])), ["ipam.ranges[0]", "empty"]),
-        case(one(json!({"subnet": "10.0.0.0/31"})), ["ipam.ranges[0][0].subnet", "10.0.0.0/31"]),
-        case(one(json!({"subnet": "10.0.0.1/24"})), ["ipam.ranges[0][0].subnet", "10.0.0.0/24"]),
-        case(one(json!({"subnet": "10.0.0.0"})), ["ipam.ranges[0][0].subnet", "10.0.0.0"]),
-        case(
-            one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"})),
-            ["ipam.ranges[0][0].rangeStart", "10.1.0.5"],
-        ),
-        case(
-            one(json!({"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"})),
-            ["ipam.ranges[0][0].rangeEnd", "10.1.0.5"],
-        ),
-        case(
-            one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"})),
-            ["ipam.ranges[0][0].range", "10.0.0.9"],
-        ),
-        case(
-            ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]])),
-            ["ipam.ranges[0]", "famil"],
-        ),
-        case(
-            ranges(json!([[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]])),
-            ["ipam.ranges[0]", "overlap"],
-        ),
-        case(
-            ranges(json!([[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]])),
-            ["ipam.ranges[", "overlap"],
-        ),
-        case(
+    let cases = r#"
+[[]] | ipam.ranges[0] | empty
+[[{"subnet": "10.0.0.0/31"}]] | ipam.ranges[0][0].subnet | 10.0.0.0/31
+[[{"subnet": "10.0.0.1/24"}]] | ipam.ranges[0][0].subnet | 10.0.0.0/24
+[[{"subnet": "10.0.0.0"}]] | ipam.ranges[0][0].subnet | 10.0.0.0
+[[{"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"}]] | ipam.ranges[0][0].rangeStart | 10.1.0.5
+[[{"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"}]] | ipam.ranges[0][0].rangeEnd | 10.1.0.5
+[[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"}]] | ipam.ranges[0][0].range | 10.0.0.9
+[[{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]] | ipam.ranges[0] | famil
+[[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]] | ipam.ranges[0] | overlap
+[[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]] | ipam.ranges[ | overlap
+"#;
+    let others = [
+        (with(&ranges(json!([])), json!({})), ["ipam", "range"]),
+        (
             with(
                 &ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]])),
                 json!({"cniVersion": "0.2.0"}),
             ),
             ["0.2.0", "famil"],
         ),
-        case(
-            json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local"}),
-            ["ipam", "ipam"],
-        ),
+        (json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local"}), ["ipam", "ipam"]),
     ];
+
     for_each_peer("host-local", |lab| {
-        for case in &cases {
-            let error = lab.attach(&lab.container(), &case.conf).try_add().err();
+        let rows = cells(cases).into_iter();
+        let rows = rows.map(|[sets, place, value]| {
+            (ranges(serde_json::from_str(sets).unwrap()), [place, value])
+        });
+        for (conf, names) in rows.chain(others.clone()) {
+            let error = lab.attach(&lab.container(), &conf).try_add().err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
-                for name in case.names {
+                for name in names {
                     assert!(error.text().contains(name), "{name} is not in {error:?}");
                 }
             }

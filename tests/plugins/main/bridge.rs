@@ -269,20 +269,6 @@ fn hairpin_and_promiscuous_mode() {
     });
 }
 
-/// A capture raises the promiscuity counter too, so the counter does not show whether the mode is
-/// configured.
-#[test]
-fn promiscuous_mode_outlives_a_capture() {
-    for_each_peer("bridge", |lab| {
-        let conf = with(&conf(), json!({"promiscMode": true}));
-        lab.host.sh("ip link add br0 up type bridge && ip link add capture link br0 up type macvlan mode passthru");
-        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
-        lab.attach(&lab.container(), &conf).add();
-        lab.host.sh("ip link del capture");
-        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
-    });
-}
-
 /// A warning is not an error if the runtime has closed its end of stderr.
 #[test]
 fn a_warning_without_a_reader_is_no_error() {

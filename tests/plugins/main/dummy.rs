@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::attachment::{for_each_peer, interface, ips, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
-    assert_dns_of_network_or_ipam, assert_status_is_that_of_ipam, contract,
+    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
+    assert_status_is_that_of_ipam, contract,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -139,12 +139,6 @@ fn check_finds_what_has_changed() {
     // The reference's CHECK ignores routes: see tests/differences.
     let route = [Break::new("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16")];
     plugin().for_ours(|lab| assert_check_finds_each(lab, &conf(), &route));
-}
-
-/// The reference deletes any link of that name: see tests/differences.
-#[test]
-fn del_spares_an_interface_of_another_kind() {
-    for_ours("dummy", |lab| assert_del_spares_another_kind(lab, &conf()));
 }
 
 #[test]

@@ -17,7 +17,6 @@ use crate::support::networks::portmap::{at, network as published, portmap};
 use crate::support::networks::{bridge, ptp};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
-use crate::support::synced::{attach, attach_another};
 use crate::support::tracer::{Then, trace};
 use crate::support::traffic::{TcpServer, UdpServer, ask_by_udp, connect};
 
@@ -405,43 +404,6 @@ fn more_than_256_links_are_accelerated() {
         first.check(&result).ok();
         attachment.del();
         first.del();
-    });
-}
-
-#[test]
-fn check_finds_and_sync_repairs_what_was_lost() {
-    for_each_network(|lab, conf| {
-        let conf = with(conf, json!({"name": null, "cniVersion": null}));
-        let synced = attach(lab, &[conf], "");
-        let another = attach_another(lab, "");
-        let links = lab.host.sh("ip -br link show type veth | grep -v uplink");
-        let link = links.split('@').next().unwrap().to_owned();
-        let make = ["to flowtable \"fast\""];
-        for fault in [
-            format!("nft delete flowtable {TABLE} fast '{{ devices = {{ {link} }}; }}'"),
-            format!("nft flush set {TABLE} ways4"),
-            format!("nft flush chain {TABLE} forward"),
-        ] {
-            lab.host.sh(&fault);
-            let outcome = synced.check();
-            assert!(
-                outcome.stdout.contains("fastPath of") || outcome.stderr.contains("fastPath of"),
-                "{fault}: {outcome:?}"
-            );
-            assert_eq!(synced.net("sync pods").status, 0, "{fault}");
-            assert_eq!(synced.check().status, 0);
-            assert_eq!(another.check().status, 0);
-        }
-        let fault = format!("nft delete flowtable {TABLE} fast '{{ devices = {{ uplink }}; }}'");
-        lab.host.sh(&fault);
-        assert_ne!(synced.check().status, 0);
-        let look = synced.net("sync pods --dry-run");
-        assert!(look.stdout.contains(make[0]), "{look:?}");
-        assert_eq!(synced.net("sync pods").status, 0);
-        assert_eq!(synced.check().status, 0);
-        synced.del();
-        another.del();
-        assert_eq!(lab.host.try_sh(&format!("nft list table {TABLE}")).status.code(), Some(1));
     });
 }
 

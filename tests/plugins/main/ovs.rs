@@ -7,7 +7,6 @@ mod unreachable;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, interface, with};
-use crate::support::broken::{Break, assert_check_finds};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
     assert_full_subnet_is_refused, assert_old_versions_need_addresses, contract,
@@ -167,6 +166,11 @@ fn the_parts_that_main_plugins_share_are_as_theirs() {
         let small = with(&conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         lab.attach(&lab.container(), &small).add();
         assert_full_subnet_is_refused(lab, &small);
+        let container = lab.container();
+        container.sh("ip link add eth0 type veth peer name other");
+        let before = Watch::start(lab, &[&container]);
+        lab.attach(&container, &conf()).del();
+        before.assert_unchanged("DEL beside a link of another kind");
     });
 }
 
@@ -298,33 +302,6 @@ fn del_needs_no_kept_file() {
             ovs.check(&result).ok();
             ovs.conf(json!({"vlan": "x"})).del();
             before.assert_unchanged(damage);
-        }
-    });
-}
-
-#[test]
-fn check_finds_what_has_changed() {
-    let end = "$(ip -br link show type veth | grep -v uplink | cut -d@ -f1)";
-    let host = |what: &str, script: &str, names| {
-        Break::new(what, "true", names).host(&script.replace("END", end))
-    };
-    on_a_node(|lab| {
-        let cases = [
-            Break::mac_changed(),
-            Break::link_renamed(),
-            Break::link_gone(),
-            host("mode", "ovs-vsctl --no-wait clear port END vlan_mode", "no vlan_mode, tag 7"),
-            host("trunks", "ovs-vsctl --no-wait set port END trunks=3", "trunks [3]"),
-            host("error", "ovs-vsctl --no-wait set interface END error=broken", "broken"),
-            host("owner", "ovs-vsctl --no-wait remove port END external_ids owner", "has no port"),
-            host("bridge", "ovs-vsctl --no-wait del-br ovs0", "failed to find bridge ovs0"),
-        ];
-        for case in &cases {
-            let container = lab.container();
-            let fixed = static_ipam(&conf(), json!([{"address": "10.10.0.2/24"}]), json!([]));
-            let ovs = lab.attach(&container, &with(&fixed, json!({"vlan": 7})));
-            assert_check_finds(lab, &container, &ovs, case);
-            ovs.del();
         }
     });
 }

@@ -611,14 +611,6 @@ pub fn del_after_the_master_is_gone_leaves_nothing(kind: &Stacked) {
     for_each_peer_but_of_vlan(kind, |lab| assert_eq!(del_after_the_master(lab, kind), 0));
 }
 
-pub fn del_spares_what_is_of_another_kind(kind: &Stacked) {
-    kind.for_ours(|lab| assert!(del_spares_an_interface_of_another_kind(lab, kind)));
-}
-
-pub fn check_compares_the_master(kind: &Stacked) {
-    kind.for_ours(|lab| assert_eq!(check_with_another_master(lab, kind), 1));
-}
-
 // --- the tests ---
 
 /// Tests of one kind of link: a function of this file for each name.
@@ -660,10 +652,8 @@ tests_of_each_kind! {
     ipv6_addresses_can_be_used_when_add_returns
     a_duplicate_ipv6_address_is_refused
     del_after_the_master_is_gone_leaves_nothing
-    del_spares_what_is_of_another_kind
     status_tells_that_no_container_could_be_attached
     check_finds_what_has_changed
-    check_compares_the_master
     add_fails_and_nothing_has_changed
     add_on_a_full_subnet_fails_and_nothing_has_changed
 }

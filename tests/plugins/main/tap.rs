@@ -9,9 +9,8 @@ use self::cable::{Cable, open_as};
 use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
-    assert_dns_of_network_or_ipam, assert_old_versions_need_addresses,
-    assert_status_is_that_of_ipam, contract,
+    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
+    assert_old_versions_need_addresses, assert_status_is_that_of_ipam, contract,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -324,12 +323,6 @@ fn check_looks_at_the_interface_itself() {
     let of_mac = |base: &Value| with(base, json!({"mac": "02:00:00:00:00:01"}));
     plugin().for_ours(|lab| assert_check_finds_each(lab, &of_mac(&conf()), &with_addresses));
     plugin().for_ours(|lab| assert_check_finds_each(lab, &of_mac(&layer_two()), &without));
-}
-
-/// The reference deletes any link of that name: see tests/differences.
-#[test]
-fn del_spares_an_interface_of_another_kind() {
-    plugin().for_ours(|lab| assert_del_spares_another_kind(lab, &conf()));
 }
 
 pub fn failing() -> Vec<Case> {

@@ -24,7 +24,7 @@ use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::extent::is_emulated;
-use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK, is_root};
+use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::networks::bridge;
 use crate::support::networks::portmap::{
     BACKENDS, at, is_open, network, other_network, portmap, publish, warm_up, web,
@@ -374,27 +374,6 @@ fn a_container_with_one_family_is_published_in_that_family() {
     });
 }
 
-/// Neither iptables nor nft is started, though both are installed. The first line of the trace is
-/// the plugin itself.
-#[test]
-fn no_program_is_started() {
-    for_ours("portmap", |lab| {
-        if !lab.host.try_sh("strace -f -qq -e trace=execve true").status.success() {
-            return skip("strace");
-        }
-        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
-        for command in ["ADD", "CHECK", "DEL"] {
-            let mut call = chain.call(command, Some(&chain.result));
-            let strace = "strace -f -qq -e trace=execve -o /run/started";
-            call.wrapper.extend(strace.split(' ').map(str::to_owned));
-            call.run().ok();
-            let started = lab.host.sh("cat /run/started");
-            assert_eq!(started.lines().count(), 1, "{command}: {started}");
-        }
-        lab.host.sh("rm /run/started");
-    });
-}
-
 /// Concurrent ADDs for one port: exactly one gets it. In the reference both of two ADDs succeed
 /// with iptables, and one port is reached.
 #[test]
@@ -413,79 +392,6 @@ fn one_of_eight_simultaneous_adds_gets_the_port() {
         let _server = TcpServer::start(&chains[winner].container, 80);
         assert_eq!(is_open(lab, 8080), [true, true], "{backend:?}: the port is the winner's");
         chains[winner].check(&chains[winner].result).ok();
-    });
-}
-
-/// A netlink transaction larger than a socket's default send buffer, which therefore has to be
-/// raised.
-#[test]
-fn two_thousand_ports_are_published_and_closed_again() {
-    for_ours("portmap", |lab| {
-        let mapping =
-            |n: u32| json!({"hostPort": 8000 + n, "containerPort": 9000 + n, "protocol": "tcp"});
-        let mappings: Value = (0..2000).map(mapping).collect();
-        warm_up(lab, &network(), &portmap(None, json!([web()])));
-        let before = Watch::start(lab, &[]);
-        let chain = lab.chain(&network(), &portmap(None, mappings));
-        let outcome = chain.try_add();
-        if !is_root() && outcome.status != 0 && outcome.err().msg.contains("message too long") {
-            chain.main.del();
-            return skip("root: net.core.wmem_max is the limit of an ordinary user");
-        }
-        outcome.ok();
-        for n in [0, 1999] {
-            let server = TcpServer::start(&chain.container, 9000 + n);
-            assert_eq!(is_open(lab, 8000 + n), [true, true], "port {n}");
-            drop(server);
-        }
-        chain.check(&chain.result).ok();
-        chain.del_all();
-        before.assert_unchanged("2000 ports");
-    });
-}
-
-/// As many containers as in tests/parallel.rs, each with a port, all at once.
-#[test]
-fn forty_adds_and_dels_at_once_do_not_disturb_each_other() {
-    for_each_backend(|lab, backend| {
-        // The programs that the reference starts would take minutes.
-        let many = if lab.peer == Peer::Ours && backend == Some("nftables") { 40 } else { 8 };
-        // For our iptables backend only the bridge is warmed up, so that all ADDs create the shared
-        // chains at once.
-        let warm = if backend == Some("iptables") && lab.peer == Peer::Ours {
-            json!([])
-        } else {
-            json!([web()])
-        };
-        warm_up(lab, &network(), &portmap(backend, warm));
-        let before = Watch::start(lab, &[]);
-        let chains: Vec<_> = (0..many)
-            .map(|n| {
-                let port = json!([{"hostPort": 8000 + n, "containerPort": 80, "protocol": "tcp"}]);
-                lab.chain(&network(), &portmap(backend, port))
-            })
-            .collect();
-        let chained: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
-        crate::parallel::all_at_once(&chained, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
-        for (n, chain) in (0..).zip(&chains) {
-            chain.check(&chain.result).ok();
-            let _server = TcpServer::start(&chain.container, 80);
-            assert_eq!(is_open(lab, 8000 + n), [true, true], "{backend:?}: container {n}");
-        }
-        crate::parallel::all_at_once(&chained, "DEL")
-            .iter()
-            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        chains.iter().for_each(|chain| chain.main.del());
-        if backend == Some("nftables") || lab.peer != Peer::Ours {
-            before.assert_unchanged(&format!("{many} ADDs"));
-        } else {
-            let jumps = lab.host.sh("iptables-save -t nat");
-            assert_eq!(
-                jumps.matches("-j CNI-HOSTPORT-DNAT").count(),
-                2,
-                "what is shared is made once: {jumps}"
-            );
-        }
     });
 }
 

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{MAC, assert_is_back, assert_is_inside};
+use super::{assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
 use crate::support::networks::host_device::{conf, device, layer_two};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
 /// Replaces the lab's sysfs by one with a single PCI device. The script `makes` runs in the
 /// directory of the device.
@@ -21,76 +22,37 @@ pub fn fake_sysfs(lab: &Lab, driver: &str, makes: &str) {
     ));
 }
 
-/// The keys that name the device in a configuration, and the script for the sysfs they need.
-struct Way {
-    what: &'static str,
-    names: Value,
-    sysfs: &'static str,
-}
-
-fn ways() -> Vec<Way> {
-    let way = |what, names, sysfs| Way { what, names, sysfs };
-    let kernelpath = json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"});
-    let aux = "mkdir -p mlx5_core.sf.4/net/dev0; \
-        ln -s ../../../devices/pci0000:00/0000:00:1f.6/mlx5_core.sf.4 /sys/bus/auxiliary/devices/mlx5_core.sf.4";
-    vec![
-        way("name", json!({"device": "dev0"}), "true"),
-        way("alternative name", json!({"device": "an-other-name-of-the-device"}), "true"),
-        way("hardware address", json!({"hwaddr": MAC}), "true"),
-        way(
-            "hardware address, in capitals and with dashes",
-            json!({"hwaddr": "02-00-00-00-DD-00"}),
-            "true",
-        ),
-        way("path in the kernel", kernelpath.clone(), "mkdir -p net/dev0"),
-        way(
-            "path in the kernel, the first of its interfaces",
-            kernelpath,
-            "mkdir -p net/dev0 net/dev1",
-        ),
-        way("PCI", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p net/dev0"),
-        way("PCI, virtio", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p virtio0/net/dev0"),
-        way(
-            "device plugin, PCI",
-            json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
-            "mkdir -p net/dev0",
-        ),
-        way(
-            "device plugin, virtio",
-            json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
-            "mkdir -p virtio3/net/dev0",
-        ),
-        way(
-            "device plugin, auxiliary bus",
-            json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
-            aux,
-        ),
-        way(
-            "device plugin, in place of what is configured",
-            json!({"pciBusID": "0000:00:1f.7", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
-            "mkdir -p net/dev0",
-        ),
-        way(
-            "nothing for the others",
-            json!({"device": "dev0", "hwaddr": "", "kernelpath": "", "pciBusID": "", "runtimeConfig": {"deviceID": ""}}),
-            "true",
-        ),
-    ]
-}
+/// What names the device, the keys, and what it needs in sysfs.
+const WAYS: &str = r#"
+name | {"device": "dev0"} | true
+alternative name | {"device": "an-other-name-of-the-device"} | true
+hardware address | {"hwaddr": "02:00:00:00:dd:00"} | true
+hardware address, in capitals and with dashes | {"hwaddr": "02-00-00-00-DD-00"} | true
+path in the kernel | {"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"} | mkdir -p net/dev0
+path in the kernel, the first of its interfaces | {"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"} | mkdir -p net/dev0 net/dev1
+PCI | {"pciBusID": "0000:00:1f.6"} | mkdir -p net/dev0
+PCI, virtio | {"pciBusID": "0000:00:1f.6"} | mkdir -p virtio0/net/dev0
+device plugin, PCI | {"runtimeConfig": {"deviceID": "0000:00:1f.6"}} | mkdir -p net/dev0
+device plugin, virtio | {"runtimeConfig": {"deviceID": "0000:00:1f.6"}} | mkdir -p virtio3/net/dev0
+device plugin, auxiliary bus | {"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}} | mkdir -p mlx5_core.sf.4/net/dev0; ln -s ../../../devices/pci0000:00/0000:00:1f.6/mlx5_core.sf.4 /sys/bus/auxiliary/devices/mlx5_core.sf.4
+device plugin, in place of what is configured | {"pciBusID": "0000:00:1f.7", "runtimeConfig": {"deviceID": "0000:00:1f.6"}} | mkdir -p net/dev0
+nothing for the others | {"device": "dev0", "hwaddr": "", "kernelpath": "", "pciBusID": "", "runtimeConfig": {"deviceID": ""}} | true
+"#;
 
 #[test]
 fn a_device_is_found_by_whatever_names_it() {
-    for way in ways() {
+    for [what, names, sysfs] in cells(WAYS) {
+        let names: Value = serde_json::from_str(names).unwrap();
         for_each_peer("host-device", |lab| {
-            eprintln!("{}", way.what); // shown when the case fails
+            eprintln!("{what}"); // shown when the case fails
             device(lab);
             lab.host.sh("ip link property add dev dev0 altname an-other-name-of-the-device");
-            fake_sysfs(lab, "e1000e", way.sysfs);
+            fake_sysfs(lab, "e1000e", sysfs);
             for base in [conf(), layer_two()] {
                 let container = lab.container();
                 let attachment = lab.attach(
                     &container,
-                    &with(&with(&base, json!({"device": null})), way.names.clone()),
+                    &with(&with(&base, json!({"device": null})), names.clone()),
                 );
                 let result = attachment.add();
                 assert_is_inside(lab, &container, "dev0");

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{for_each_backend, for_ours_with_each_backend};
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{for_each_peer, for_ours};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
-use crate::support::networks::portmap::{is_open, network, portmap, publish, web};
+use crate::support::networks::portmap::{network, portmap, publish, web};
 use crate::support::traffic::{TcpServer, connect};
 
 /// A mapping of each kind, in both families.
@@ -228,28 +228,6 @@ fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
     }
 }
 
-/// A test of the helpers, without which the next tests could pass for nothing: they find and delete
-/// the objects of masquerading.
-#[test]
-fn every_object_of_nftables_can_be_found_and_taken_away() {
-    for_ours("bridge", |_| {
-        let masqueraded = with(&network(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
-        for_each_object(|lab, at| {
-            lab.attach(&lab.container(), &masqueraded).add();
-            let objects = objects_of_nftables(lab);
-            for kind in ["rule", "element"] {
-                assert!(
-                    objects.iter().any(|object| object.get(kind).is_some()),
-                    "no {kind} in {objects:#?}"
-                );
-            }
-            take_away(lab, &objects[at]);
-            assert_eq!(objects_of_nftables(lab).len(), objects.len() - 1, "{}", objects[at]);
-            objects.len()
-        });
-    });
-}
-
 /// The reference counts the container's rules, and ignores their effect and whether a packet
 /// reaches them; see tests/differences.
 #[test]
@@ -263,41 +241,6 @@ fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
             assert_missed(&chain, &lab.peer, &objects[at].to_string());
             objects.len()
         });
-    });
-}
-
-/// Whichever object is missing, DEL removes the rest, and a new ADD restores the attachment.
-#[test]
-fn an_attachment_that_is_damaged_is_deleted_and_made_anew() {
-    for_ours("portmap", |_| {
-        for_each_object(|lab, at| {
-            let before = lab.host.sh("nft -s list ruleset");
-            let chain = publish(lab, None, mappings());
-            let objects = objects_of_nftables(lab);
-            take_away(lab, &objects[at]);
-            chain.bare().del();
-            assert_eq!(lab.host.sh("nft -s list ruleset"), before, "without {}", objects[at]);
-            chain.add();
-            chain.check(&chain.result).ok();
-            let _server = TcpServer::start(&chain.container, 80);
-            assert_eq!(is_open(lab, 8080), [true, true], "without {}", objects[at]);
-            objects.len()
-        });
-    });
-}
-
-/// A ruleset flush removes everything. DEL succeeds, and a new ADD works.
-#[test]
-fn after_a_ruleset_flush_check_fails_and_del_and_add_succeed() {
-    for_each_backend(|lab, backend| {
-        let chain = publish(lab, backend, json!([web()]));
-        lab.host.sh("nft flush ruleset");
-        assert_missed(&chain, &lab.peer, "everything");
-        chain.del();
-        chain.add();
-        let _server = TcpServer::start(&chain.container, 80);
-        assert_eq!(is_open(lab, 8080), [true, true]);
-        chain.check(&chain.result).ok();
     });
 }
 

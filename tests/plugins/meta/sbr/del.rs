@@ -41,18 +41,6 @@ fn del_removes_its_rules_and_routes_and_no_other() {
 }
 
 #[test]
-fn del_finds_its_rules_when_the_interface_is_gone() {
-    // The reference leaves them.
-    for_ours("sbr", |lab| {
-        let (container, sbr) = two_uplinks(lab, json!({}));
-        sbr.add();
-        container.sh("ip link del net1");
-        bare(&sbr).del();
-        assert_eq!(rules(&container), []);
-    });
-}
-
-#[test]
 fn what_one_peer_attaches_the_other_detaches() {
     for_reference("sbr", |lab| {
         let reference = lab.peer.clone();

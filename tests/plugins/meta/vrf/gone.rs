@@ -33,17 +33,6 @@ fn del_takes_not_there_as_done() {
 }
 
 #[test]
-fn a_vrf_goes_when_its_interface_is_gone() {
-    // The reference fails; see tests/differences.
-    for_ours_in_blue(|_, container, member| {
-        member.add();
-        container.sh("ip link del net1");
-        bare(member).del();
-        assert!(container.link("blue").is_none());
-    });
-}
-
-#[test]
 fn a_vrf_of_others_stays() {
     // The reference removes the VRF; see tests/differences.
     for_ours("vrf", |lab| {
@@ -60,18 +49,6 @@ fn a_vrf_of_others_stays() {
         member.main.del();
         lab.host.sh("ip link del br1");
         before.assert_unchanged("ADD");
-    });
-}
-
-#[test]
-fn an_interface_in_another_vrf_is_left_there() {
-    // The reference takes the interface out of the other VRF.
-    for_ours_in_blue(|_, container, member| {
-        member.add();
-        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
-        member.del();
-        assert_eq!(master(container, "net1"), "red");
-        assert!(container.link("blue").is_none());
     });
 }
 
