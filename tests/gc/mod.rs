@@ -17,6 +17,7 @@ use crate::docs::plugins;
 use crate::support::attachment::{Attachment, for_ours, reference_with};
 use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab};
+use crate::support::peers::tests;
 use crate::support::snapshot::Watch;
 
 /// Attachments of one container by the plugins of a chain, as a runtime makes them.
@@ -212,124 +213,31 @@ fn assert_gc(plugin: &str) {
     }
 }
 
-#[test]
-fn gc_of_bridge_removes_what_is_stale_and_nothing_else() {
-    assert_gc("bridge");
-}
-
-#[test]
-fn gc_of_host_device_removes_what_is_stale_and_nothing_else() {
-    assert_gc("host-device");
-}
-
-#[test]
-fn gc_of_ipvlan_removes_what_is_stale_and_nothing_else() {
-    assert_gc("ipvlan");
-}
-
-#[test]
-fn gc_of_flannel_removes_what_is_stale_and_nothing_else() {
-    assert_gc("flannel");
-}
-
-#[test]
-fn gc_of_bond_removes_what_is_stale_and_nothing_else() {
-    assert_gc("bond");
-}
-
-#[test]
-fn gc_of_ovs_removes_what_is_stale_and_nothing_else() {
-    assert_gc("ovs");
-}
-
-#[test]
-fn gc_of_loopback_removes_what_is_stale_and_nothing_else() {
-    assert_gc("loopback");
-}
-
-#[test]
-fn gc_of_macvlan_removes_what_is_stale_and_nothing_else() {
-    assert_gc("macvlan");
-}
-
-#[test]
-fn gc_of_ptp_removes_what_is_stale_and_nothing_else() {
-    assert_gc("ptp");
-}
-
-#[test]
-fn gc_of_vlan_removes_what_is_stale_and_nothing_else() {
-    assert_gc("vlan");
-}
-
-#[test]
-fn gc_of_dummy_removes_what_is_stale_and_nothing_else() {
-    assert_gc("dummy");
-}
-
-#[test]
-fn gc_of_tap_removes_what_is_stale_and_nothing_else() {
-    assert_gc("tap");
-}
-
-#[test]
-fn gc_of_host_local_removes_what_is_stale_and_nothing_else() {
-    assert_gc("host-local");
-}
-
-#[test]
-fn gc_of_static_removes_what_is_stale_and_nothing_else() {
-    assert_gc("static");
-}
-
-#[test]
-fn gc_of_cluster_local_removes_what_is_stale_and_nothing_else() {
-    assert_gc("cluster-local");
-}
-
-#[test]
-fn gc_of_whereabouts_removes_what_is_stale_and_nothing_else() {
-    assert_gc("whereabouts");
-}
-
-#[test]
-fn gc_of_dhcp_removes_what_is_stale_and_nothing_else() {
-    assert_gc("dhcp");
-}
-
-#[test]
-fn gc_of_tuning_removes_what_is_stale_and_nothing_else() {
-    assert_gc("tuning");
-}
-
-#[test]
-fn gc_of_portmap_removes_what_is_stale_and_nothing_else() {
-    assert_gc("portmap");
-}
-
-#[test]
-fn gc_of_firewall_removes_what_is_stale_and_nothing_else() {
-    assert_gc("firewall");
-}
-
-#[test]
-fn gc_of_bandwidth_removes_what_is_stale_and_nothing_else() {
-    assert_gc("bandwidth");
-}
-
-#[test]
-fn gc_of_route_override_removes_what_is_stale_and_nothing_else() {
-    assert_gc("route-override");
-}
-
-#[test]
-fn gc_of_sbr_removes_what_is_stale_and_nothing_else() {
-    assert_gc("sbr");
-}
-
-#[test]
-fn gc_of_vrf_removes_what_is_stale_and_nothing_else() {
-    assert_gc("vrf");
+tests! {
+    gc_of_bridge_removes_what_is_stale_and_nothing_else = assert_gc("bridge");
+    gc_of_host_device_removes_what_is_stale_and_nothing_else = assert_gc("host-device");
+    gc_of_ipvlan_removes_what_is_stale_and_nothing_else = assert_gc("ipvlan");
+    gc_of_flannel_removes_what_is_stale_and_nothing_else = assert_gc("flannel");
+    gc_of_bond_removes_what_is_stale_and_nothing_else = assert_gc("bond");
+    gc_of_ovs_removes_what_is_stale_and_nothing_else = assert_gc("ovs");
+    gc_of_loopback_removes_what_is_stale_and_nothing_else = assert_gc("loopback");
+    gc_of_macvlan_removes_what_is_stale_and_nothing_else = assert_gc("macvlan");
+    gc_of_ptp_removes_what_is_stale_and_nothing_else = assert_gc("ptp");
+    gc_of_vlan_removes_what_is_stale_and_nothing_else = assert_gc("vlan");
+    gc_of_dummy_removes_what_is_stale_and_nothing_else = assert_gc("dummy");
+    gc_of_tap_removes_what_is_stale_and_nothing_else = assert_gc("tap");
+    gc_of_host_local_removes_what_is_stale_and_nothing_else = assert_gc("host-local");
+    gc_of_static_removes_what_is_stale_and_nothing_else = assert_gc("static");
+    gc_of_cluster_local_removes_what_is_stale_and_nothing_else = assert_gc("cluster-local");
+    gc_of_whereabouts_removes_what_is_stale_and_nothing_else = assert_gc("whereabouts");
+    gc_of_dhcp_removes_what_is_stale_and_nothing_else = assert_gc("dhcp");
+    gc_of_tuning_removes_what_is_stale_and_nothing_else = assert_gc("tuning");
+    gc_of_portmap_removes_what_is_stale_and_nothing_else = assert_gc("portmap");
+    gc_of_firewall_removes_what_is_stale_and_nothing_else = assert_gc("firewall");
+    gc_of_bandwidth_removes_what_is_stale_and_nothing_else = assert_gc("bandwidth");
+    gc_of_route_override_removes_what_is_stale_and_nothing_else = assert_gc("route-override");
+    gc_of_sbr_removes_what_is_stale_and_nothing_else = assert_gc("sbr");
+    gc_of_vrf_removes_what_is_stale_and_nothing_else = assert_gc("vrf");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use super::place::{ANOTHER, MISSING, Place, write_script};
 use crate::support::call::{self, Call, Peer};
 use crate::support::netns::is_root;
+use crate::support::peers::tests;
 use crate::support::tracer::{Stop, Then, trace};
 
 /// The fault that a run meets.
@@ -120,34 +121,13 @@ fn sweep(run: Run, fault: Fault) {
     assert!(disturbed >= 10, "{run:?}: disturbed only {disturbed} times");
 }
 
-#[test]
-fn upgrade_killed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Upgrade, Fault::Kill);
-}
-
-#[test]
-fn rollback_killed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Rollback, Fault::Kill);
-}
-
-#[test]
-fn uninstall_killed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Uninstall, Fault::Kill);
-}
-
-#[test]
-fn upgrade_failed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Upgrade, Fault::Fail);
-}
-
-#[test]
-fn rollback_failed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Rollback, Fault::Fail);
-}
-
-#[test]
-fn uninstall_failed_anywhere_is_completed_by_the_next() {
-    sweep(Run::Uninstall, Fault::Fail);
+tests! {
+    upgrade_killed_anywhere_is_completed_by_the_next = sweep(Run::Upgrade, Fault::Kill);
+    rollback_killed_anywhere_is_completed_by_the_next = sweep(Run::Rollback, Fault::Kill);
+    uninstall_killed_anywhere_is_completed_by_the_next = sweep(Run::Uninstall, Fault::Kill);
+    upgrade_failed_anywhere_is_completed_by_the_next = sweep(Run::Upgrade, Fault::Fail);
+    rollback_failed_anywhere_is_completed_by_the_next = sweep(Run::Rollback, Fault::Fail);
+    uninstall_failed_anywhere_is_completed_by_the_next = sweep(Run::Uninstall, Fault::Fail);
 }
 
 /// Runs a shell script in a mount namespace of its own, in the place's root.

@@ -10,6 +10,7 @@ use crate::support::networks::bandwidth::{both, is_able};
 use crate::support::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
 use crate::support::networks::tap::makes_taps;
 use crate::support::networks::vrf::has_vrf;
+use crate::support::peers::tests;
 use crate::support::synced::{Synced, attach};
 
 /// The address of every container here.
@@ -153,19 +154,10 @@ fn assert_stacked_is_repaired(stacked: &Stacked) {
     });
 }
 
-#[test]
-fn macvlan_is_repaired_with_each_follower() {
-    assert_stacked_is_repaired(&MACVLAN);
-}
-
-#[test]
-fn ipvlan_is_repaired_with_each_follower() {
-    assert_stacked_is_repaired(&IPVLAN);
-}
-
-#[test]
-fn vlan_is_repaired_with_each_follower() {
-    assert_stacked_is_repaired(&VLAN);
+tests! {
+    macvlan_is_repaired_with_each_follower = assert_stacked_is_repaired(&MACVLAN);
+    ipvlan_is_repaired_with_each_follower = assert_stacked_is_repaired(&IPVLAN);
+    vlan_is_repaired_with_each_follower = assert_stacked_is_repaired(&VLAN);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::support::netns::{Container, Lab, OUTSIDE};
 use crate::support::networks::fastpath;
 use crate::support::networks::firewall::{DROPPING, network as forwarded, route_from_outside};
 use crate::support::networks::portmap::{at, is_open, network as published, portmap, web};
+use crate::support::peers::tests;
 use crate::support::synced::attach;
 use crate::support::traffic::{
     TcpServer, UdpServer, ask_by_udp, assert_masqueraded, assert_no_ping, assert_not_masqueraded,
@@ -275,29 +276,12 @@ fn survives_damage(subject: &Subject) {
     });
 }
 
-#[test]
-fn masquerade_after_flush_or_delete_add_works_and_del_is_whole() {
-    survives_damage(&SUBJECTS[0]);
-}
-
-#[test]
-fn spoofcheck_after_flush_or_delete_add_works_and_del_is_whole() {
-    survives_damage(&SUBJECTS[1]);
-}
-
-#[test]
-fn portmap_after_flush_or_delete_add_works_and_del_is_whole() {
-    survives_damage(&SUBJECTS[2]);
-}
-
-#[test]
-fn firewall_after_flush_or_delete_add_works_and_del_is_whole() {
-    survives_damage(&SUBJECTS[3]);
-}
-
-#[test]
-fn fastpath_after_flush_or_delete_add_works_and_del_is_whole() {
-    survives_damage(&SUBJECTS[4]);
+tests! {
+    masquerade_after_flush_or_delete_add_works_and_del_is_whole = survives_damage(&SUBJECTS[0]);
+    spoofcheck_after_flush_or_delete_add_works_and_del_is_whole = survives_damage(&SUBJECTS[1]);
+    portmap_after_flush_or_delete_add_works_and_del_is_whole = survives_damage(&SUBJECTS[2]);
+    firewall_after_flush_or_delete_add_works_and_del_is_whole = survives_damage(&SUBJECTS[3]);
+    fastpath_after_flush_or_delete_add_works_and_del_is_whole = survives_damage(&SUBJECTS[4]);
 }
 
 /// Rules of the administrator come before what we decide, and stay after the last DEL.

@@ -24,4 +24,15 @@ macro_rules! peers {
     )+};
 }
 
-pub(crate) use peers;
+/// A test for each name, which does what follows it.
+macro_rules! tests {
+    ($($(#[$doc:meta])* $name:ident = $body:expr;)+) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            $body;
+        }
+    )+};
+}
+
+pub(crate) use {peers, tests};

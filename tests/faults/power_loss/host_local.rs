@@ -13,6 +13,7 @@ use super::recording::Recording;
 use super::{Verdict, assert_is_evidence, depth, require, succeeds, sweep};
 use crate::support::attachment::ips;
 use crate::support::call::{Call, Outcome, Peer};
+use crate::support::peers::tests;
 use crate::support::scratch::Scratch;
 
 /// The number of addresses.
@@ -242,49 +243,16 @@ const DEL: Operation = Operation {
 };
 const GC: Operation = Operation { name: "GC", call: |store| store.call("GC", "", &[A, B]), ..DEL };
 
-#[test]
-fn a_first_add_of_host_local_loses_no_address() {
-    try_operation("host-local", &FIRST_ADD);
-}
-
-#[test]
-fn an_add_of_host_local_loses_no_address() {
-    try_operation("host-local", &ADD);
-}
-
-#[test]
-fn add_of_host_local_that_rebuilds_the_index_loses_no_address() {
-    try_operation("host-local", &ADD_WITHOUT_INDEX);
-}
-
-#[test]
-fn a_del_of_host_local_loses_no_address() {
-    try_operation("host-local", &DEL);
-}
-
-#[test]
-fn a_gc_of_host_local_loses_no_address() {
-    try_operation("host-local", &GC);
-}
-
-/// It claims its first block.
-#[test]
-fn a_first_add_of_cluster_local_loses_no_address() {
-    try_operation("cluster-local", &FIRST_ADD);
-}
-
-/// It claims another block.
-#[test]
-fn an_add_of_cluster_local_loses_no_address() {
-    try_operation("cluster-local", &ADD);
-}
-
-#[test]
-fn a_del_of_cluster_local_loses_no_address() {
-    try_operation("cluster-local", &DEL);
-}
-
-#[test]
-fn a_gc_of_cluster_local_loses_no_address() {
-    try_operation("cluster-local", &GC);
+tests! {
+    a_first_add_of_host_local_loses_no_address = try_operation("host-local", &FIRST_ADD);
+    an_add_of_host_local_loses_no_address = try_operation("host-local", &ADD);
+    add_of_host_local_that_rebuilds_the_index_loses_no_address = try_operation("host-local", &ADD_WITHOUT_INDEX);
+    a_del_of_host_local_loses_no_address = try_operation("host-local", &DEL);
+    a_gc_of_host_local_loses_no_address = try_operation("host-local", &GC);
+    /// It claims its first block.
+    a_first_add_of_cluster_local_loses_no_address = try_operation("cluster-local", &FIRST_ADD);
+    /// It claims another block.
+    an_add_of_cluster_local_loses_no_address = try_operation("cluster-local", &ADD);
+    a_del_of_cluster_local_loses_no_address = try_operation("cluster-local", &DEL);
+    a_gc_of_cluster_local_loses_no_address = try_operation("cluster-local", &GC);
 }
