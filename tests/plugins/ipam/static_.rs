@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, with};
+use crate::support::table::cells;
 
 fn conf() -> Value {
     json!({
@@ -55,61 +56,20 @@ fn configuration_marshalled_from_the_reference_s_type_is_read() {
 /// The sources of addresses and their precedence.
 #[test]
 fn the_most_specific_source_of_addresses_wins() {
-    struct Case {
-        what: &'static str,
-        changes: Value,
-        args: &'static str,
-        ips: Value,
-    }
-    let none = json!({"ipam": {"addresses": null}});
-    let from_args = json!({"args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}});
-    let from_runtime = json!({"runtimeConfig": {"ips": ["10.30.0.1/24"]}});
-    let all = with(&with(&none, from_args.clone()), from_runtime.clone());
-    let cases = [
-        Case {
-            what: "CNI_ARGS with a gateway",
-            changes: none.clone(),
-            args: "IP=10.40.0.1/24;GATEWAY=10.40.0.254",
-            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}]),
-        },
-        Case {
-            what: "CNI_ARGS with two, the gateway of one",
-            changes: none.clone(),
-            args: "IP=10.40.0.1/24,10.50.0.1/24;GATEWAY=10.40.0.254",
-            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "10.50.0.1/24"}]),
-        },
-        Case {
-            what: "CNI_ARGS with a gateway of each family",
-            changes: none.clone(),
-            args: "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.40.0.1/24, 2001:db8:4::1/64;GATEWAY=10.40.0.254, 2001:db8:4::2",
-            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "2001:db8:4::1/64", "gateway": "2001:db8:4::2"}]),
-        },
-        Case {
-            what: "CNI_ARGS is added to the configuration",
-            changes: json!({"ipam": {"addresses": [{"address": "10.10.0.5/24"}]}}),
-            args: "IP=10.40.0.1/24",
-            ips: json!([{"address": "10.10.0.5/24"}, {"address": "10.40.0.1/24"}]),
-        },
-        Case {
-            what: "args.cni.ips replaces both",
-            changes: from_args.clone(),
-            args: "IP=10.40.0.1/24",
-            ips: json!([{"address": "10.20.0.1/24"}, {"address": "2001:db8:2::1/64"}]),
-        },
-        Case {
-            what: "runtimeConfig.ips replaces all",
-            changes: all,
-            args: "IP=10.40.0.1/24",
-            ips: json!([{"address": "10.30.0.1/24"}]),
-        },
-    ];
+    let cases = r#"
+CNI_ARGS with a gateway | {"ipam": {"addresses": null}} | IP=10.40.0.1/24;GATEWAY=10.40.0.254 | [{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}]
+CNI_ARGS with two, the gateway of one | {"ipam": {"addresses": null}} | IP=10.40.0.1/24,10.50.0.1/24;GATEWAY=10.40.0.254 | [{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "10.50.0.1/24"}]
+CNI_ARGS with a gateway of each family | {"ipam": {"addresses": null}} | IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.40.0.1/24, 2001:db8:4::1/64;GATEWAY=10.40.0.254, 2001:db8:4::2 | [{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "2001:db8:4::1/64", "gateway": "2001:db8:4::2"}]
+CNI_ARGS is added to the configuration | {"ipam": {"addresses": [{"address": "10.10.0.5/24"}]}} | IP=10.40.0.1/24 | [{"address": "10.10.0.5/24"}, {"address": "10.40.0.1/24"}]
+args.cni.ips replaces both | {"args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}} | IP=10.40.0.1/24 | [{"address": "10.20.0.1/24"}, {"address": "2001:db8:2::1/64"}]
+runtimeConfig.ips replaces all | {"ipam": {"addresses": null}, "args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}, "runtimeConfig": {"ips": ["10.30.0.1/24"]}} | IP=10.40.0.1/24 | [{"address": "10.30.0.1/24"}]
+"#;
     for_each_peer("static", |lab| {
-        for case in &cases {
-            let result = lab
-                .attach(&lab.container(), &with(&conf(), case.changes.clone()))
-                .args(case.args)
-                .add();
-            assert_eq!(result["ips"], case.ips, "{}", case.what);
+        for [what, changes, args, ips] in cells(cases) {
+            let json = |cell| serde_json::from_str::<Value>(cell).unwrap();
+            let result =
+                lab.attach(&lab.container(), &with(&conf(), json(changes))).args(args).add();
+            assert_eq!(result["ips"], json(ips), "{}", what);
         }
     });
 }

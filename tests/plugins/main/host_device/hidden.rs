@@ -12,6 +12,7 @@ use crate::support::kernel;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::host_device::{conf, device, is_up, layer_two};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 use crate::support::traffic::assert_pings;
 
 /// A veth of the container with every attribute of the device that a container can set. `$END` is
@@ -19,55 +20,40 @@ use crate::support::traffic::assert_pings;
 const IMPOSTOR: &str = "ip link add eth0 address 02:00:00:00:dd:00 type veth peer name trap $END && \
     ip link set eth0 alias dev0 mtu 1400 up";
 
+const DISGUISES: &str = r#"
+renamed | ip link set eth0 down; ip link set eth0 name eth9
+renamed to its name on the host | ip link set eth0 down; ip link set eth0 name dev0
+renamed to that of another link of the host | ip link set eth0 down; ip link set eth0 name uplink
+alias of another | ip link set eth0 alias dev7
+no alias | ip link set eth0 alias ''
+alias of ours | ip link set eth0 alias 'cni x'
+altname | ip link property add dev eth0 altname a-name-of-the-container-s
+altname of another link of the host | ip link property add dev eth0 altname uplink
+altname that is its name on the host | ip link property add dev eth0 altname dev0
+hardware address | ip link set eth0 address 02:00:00:00:00:01
+down, with other queues | ip link set eth0 down; ip link set eth0 mtu 1300 txqueuelen 7 promisc on
+port of a bridge | ip link add br0 type bridge && ip link set eth0 master br0
+below a macvlan | ip link add link eth0 name mv0 type macvlan && ip link set mv0 up
+names exchanged with another link | ip link add other type veth peer name trap; ip link set eth0 down; ip link set eth0 name tmp; ip link set other name eth0; ip link set tmp name other
+"#;
+
 /// Changes that leave the device in its namespace.
 fn disguises() -> Vec<(&'static str, String)> {
     let renamed = "ip link set eth0 down; ip link set eth0 name eth9";
-    let case = |what, script: &str| (what, script.to_owned());
-    vec![
-        case("renamed", renamed),
-        case(
-            "renamed to its name on the host",
-            "ip link set eth0 down; ip link set eth0 name dev0",
-        ),
-        case(
-            "renamed to that of another link of the host",
-            "ip link set eth0 down; ip link set eth0 name uplink",
-        ),
-        case("alias of another", "ip link set eth0 alias dev7"),
-        case("no alias", "ip link set eth0 alias ''"),
-        case("alias of ours", "ip link set eth0 alias 'cni x'"),
-        case("altname", "ip link property add dev eth0 altname a-name-of-the-container-s"),
-        case("altname of another link of the host", "ip link property add dev eth0 altname uplink"),
-        case("altname that is its name on the host", "ip link property add dev eth0 altname dev0"),
-        case("hardware address", "ip link set eth0 address 02:00:00:00:00:01"),
-        case(
-            "down, with other queues",
-            "ip link set eth0 down; ip link set eth0 mtu 1300 txqueuelen 7 promisc on",
-        ),
-        case("port of a bridge", "ip link add br0 type bridge && ip link set eth0 master br0"),
-        case(
-            "below a macvlan",
-            "ip link add link eth0 name mv0 type macvlan && ip link set mv0 up",
-        ),
-        ("an impostor in its place", format!("{renamed}; {}", IMPOSTOR.replace("$END", ""))),
-        (
+    let plain = cells(DISGUISES).into_iter().map(|[what, script]| (what, script.to_owned()));
+    plain.chain([("an impostor in its place", format!("{renamed}; {}", IMPOSTOR.replace("$END", ""))),
+(
             "an impostor, its peer in a nested namespace",
             format!("{renamed}; {}", IMPOSTOR.replace("$END", "netns nest")),
         ),
-        case(
-            "names exchanged with another link",
-            "ip link add other type veth peer name trap; ip link set eth0 down; ip link set eth0 name tmp; \
-             ip link set other name eth0; ip link set tmp name other",
-        ),
-        (
+(
             "back from a nested namespace, with an impostor that has its ifindex",
             format!(
                 "index=$(cat /sys/class/net/eth0/ifindex 2>/dev/null || ip -o link show eth0 | cut -d: -f1); \
                  ip link set eth0 netns nest; {}; ip -n nest link set eth0 name eth9 netns $(basename $NETNS)",
                 IMPOSTOR.replace("add eth0", "add eth0 index $index").replace("$END", "netns nest")
             ),
-        ),
-    ]
+        )]).collect()
 }
 
 fn nest(lab: &Lab) {
