@@ -208,17 +208,6 @@ fn files_of_old_versions_are_understood() {
 }
 
 #[test]
-fn del_of_an_unknown_container_succeeds() {
-    for_each_peer("host-local", |lab| {
-        let conf = subnet("10.0.0.0/24");
-        delete(lab, &conf, "unknown");
-        address(lab, &conf, "a");
-        delete(lab, &conf, "unknown");
-        assert_eq!(leases(lab), ["10.0.0.2"]);
-    });
-}
-
-#[test]
 fn addresses_can_be_asked_for_through_every_channel() {
     let cases = r#"
 CNI_ARGS | {} | IP=10.0.0.50 | 10.0.0.50 10.1.0.2 2001:db8::2
@@ -395,18 +384,6 @@ fn torn_bookkeeping_does_not_stop_anyone() {
 }
 
 #[test]
-fn an_empty_reservation_heals() {
-    // The node crashed between creating the file and writing it. The reference never frees this
-    // address: see tests/differences.
-    for_ours("host-local", |lab| {
-        let conf = subnet("10.0.0.0/30");
-        lab.host.sh(&format!("mkdir -p {STORE} && : > {STORE}/10.0.0.2"));
-        assert_eq!(address(lab, &conf, "a"), "10.0.0.2");
-        assert_eq!(lab.host.sh(&format!("cat {STORE}/10.0.0.2")), "a\r\neth0");
-    });
-}
-
-#[test]
 fn names_cannot_leave_the_directory() {
     for_each_peer("host-local", |lab| {
         let conf = subnet("10.0.0.0/24");
@@ -504,50 +481,6 @@ fn error_of_a_second_add_names_the_del_that_frees_it() {
         assert!(line.ends_with(" --container-id a --ifname eth0"), "{line}");
         attachment.del();
         attachment.add();
-    });
-}
-
-/// Without a list of valid attachments nothing is known to be stale; with an empty list everything
-/// is.
-#[test]
-fn gc_without_a_list_frees_nothing() {
-    for_ours("host-local", |lab| {
-        let conf = with(&subnet("10.0.0.0/24"), json!({"cniVersion": "1.1.0"}));
-        let attachment = lab.attach(&lab.container(), &conf);
-        attachment.add();
-        assert_eq!(attachment.call("GC", None).run().ok(), Value::Null);
-        assert_eq!(leases(lab), ["10.0.0.2"]);
-        attachment.gc(&[]).ok();
-        assert_eq!(leases(lab), [""; 0]);
-    });
-}
-
-#[test]
-fn gc_releases_what_is_not_listed() {
-    for_ours("host-local", |lab| {
-        let conf = with(&subnet("10.0.0.0/24"), json!({"cniVersion": "1.1.0"}));
-        for id in ["a", "b", "c"] {
-            address(lab, &conf, id);
-        }
-        let attachment = lab.attach(&lab.container(), &conf).id("a").ifname("net1");
-        attachment.add();
-        let other = with(&conf, json!({"name": "net2"}));
-        address(lab, &other, "x");
-        assert_eq!(attachment.gc(&[("a", "eth0"), ("c", "eth0")]).ok(), Value::Null);
-        assert_eq!(
-            leases(lab),
-            ["10.0.0.2", "10.0.0.4"],
-            "b is gone, and the second interface of a"
-        );
-        assert_eq!(
-            lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(),
-            "1",
-            "another network is not touched"
-        );
-        // Leftovers of a crash: an empty file and a partly written one.
-        lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
-        assert_eq!(attachment.gc(&[]).ok(), Value::Null);
-        assert_eq!(leases(lab), [""; 0]);
     });
 }
 
