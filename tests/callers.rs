@@ -20,46 +20,14 @@ use crate::support::traffic::{TcpServer, assert_pings, connect};
 use crate::traces::{LEFT_BY_CONTRACT, published};
 
 peers! {
-    containerd_s_calls_work,
-    cri_o_s_calls_work,
-    ocicni_s_calls_work,
-    podman_s_calls_work,
-    nerdctl_s_calls_work,
-    nomad_s_calls_work,
-    multus_s_calls_work,
-    cri_dockerd_s_calls_work,
-}
-
-fn containerd_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/containerd.json"));
-}
-
-fn cri_o_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/cri-o.json"));
-}
-
-fn ocicni_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/ocicni.json"));
-}
-
-fn podman_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/podman.json"));
-}
-
-fn nerdctl_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/nerdctl.json"));
-}
-
-fn nomad_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/nomad.json"));
-}
-
-fn multus_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/multus.json"));
-}
-
-fn cri_dockerd_s_calls_work(peer: &Peer) {
-    replay(peer, include_str!("fixtures/callers/cri-dockerd.json"));
+    containerd_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/containerd.json"));
+    cri_o_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/cri-o.json"));
+    ocicni_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/ocicni.json"));
+    podman_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/podman.json"));
+    nerdctl_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/nerdctl.json"));
+    nomad_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/nomad.json"));
+    multus_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/multus.json"));
+    cri_dockerd_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/cri-dockerd.json"));
 }
 
 #[derive(Deserialize)]

@@ -22,19 +22,17 @@ use crate::support::scratch::Scratch;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::{TcpServer, connect};
 
+peers! { version_calls_get_the_recorded_answer, status_calls_succeed_as_recorded, host_local_hands_out_the_recorded_addresses, loopback_tells_the_recorded_addresses }
+
 peers! {
-    version_calls_get_the_recorded_answer,
-    status_calls_succeed_as_recorded,
-    host_local_hands_out_the_recorded_addresses,
-    loopback_tells_the_recorded_addresses,
-    bridge_calls_of_ctr_get_the_recorded_answers,
-    bridge_calls_of_containerd_1_6_get_the_recorded_answers,
-    bridge_calls_of_containerd_2_1_get_the_recorded_answers,
-    bridge_calls_of_podman_get_the_recorded_answers,
-    chains_of_ctr_work_as_recorded,
-    chains_of_containerd_1_6_work_as_recorded,
-    chains_of_containerd_2_1_work_as_recorded,
-    chains_of_podman_work_as_recorded,
+    bridge_calls_of_ctr_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[0]);
+    bridge_calls_of_containerd_1_6_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[1]);
+    bridge_calls_of_containerd_2_1_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[2]);
+    bridge_calls_of_podman_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[3]);
+    chains_of_ctr_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[0]);
+    chains_of_containerd_1_6_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[1]);
+    chains_of_containerd_2_1_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[2]);
+    chains_of_podman_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[3]);
 }
 
 const RUNTIMES: [(&str, &str); 4] = [
@@ -237,38 +235,6 @@ fn loopback_tells_the_recorded_addresses(peer: &Peer) {
         }
         assert_eq!(outcome.ok(), expected, "{runtime}");
     }
-}
-
-fn bridge_calls_of_ctr_get_the_recorded_answers(peer: &Peer) {
-    Replay::of_bridge(peer, RUNTIMES[0]);
-}
-
-fn bridge_calls_of_containerd_1_6_get_the_recorded_answers(peer: &Peer) {
-    Replay::of_bridge(peer, RUNTIMES[1]);
-}
-
-fn bridge_calls_of_containerd_2_1_get_the_recorded_answers(peer: &Peer) {
-    Replay::of_bridge(peer, RUNTIMES[2]);
-}
-
-fn bridge_calls_of_podman_get_the_recorded_answers(peer: &Peer) {
-    Replay::of_bridge(peer, RUNTIMES[3]);
-}
-
-fn chains_of_ctr_work_as_recorded(peer: &Peer) {
-    Replay::of_chains(peer, RUNTIMES[0]);
-}
-
-fn chains_of_containerd_1_6_work_as_recorded(peer: &Peer) {
-    Replay::of_chains(peer, RUNTIMES[1]);
-}
-
-fn chains_of_containerd_2_1_work_as_recorded(peer: &Peer) {
-    Replay::of_chains(peer, RUNTIMES[2]);
-}
-
-fn chains_of_podman_work_as_recorded(peer: &Peer) {
-    Replay::of_chains(peer, RUNTIMES[3]);
 }
 
 /// Forwarding, which stays on, and the tables that iptables creates at its first use.

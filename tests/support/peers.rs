@@ -1,7 +1,7 @@
 //! Turns a case for both peers into two tests, `ours` and `reference`, so that a failure names the
 //! peer.
 
-/// Generates both tests of each case; a case is a function that takes the peer.
+/// Generates both tests of each case; a case is a function that takes the peer, or what follows its name.
 macro_rules! peers {
     ($($case:ident),+ $(,)?) => {$(
         mod $case {
@@ -22,6 +22,12 @@ macro_rules! peers {
             }
         }
     )+};
+    ($($case:ident = |$peer:ident| $body:expr;)+) => {
+        $(fn $case($peer: &$crate::support::call::Peer) {
+            $body;
+        })+
+        peers! { $($case),+ }
+    };
 }
 
 /// A test for each name, which does what follows it.
