@@ -10,6 +10,8 @@ use super::call::Peer;
 use super::netns::{Container, Lab};
 use super::patience;
 use super::snapshot::Watch;
+use super::table::cells;
+use super::traffic::assert_pings;
 
 /// A main plugin with a network for it.
 pub struct MainPlugin {
@@ -153,6 +155,32 @@ pub fn assert_dns_of_network_or_ipam(lab: &Lab, conf: &Value) {
     for (changes, expected) in cases {
         let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
         assert_eq!(attachment.add()["dns"], expected, "{changes}");
+        attachment.del();
+    }
+}
+
+/// Changes to the configuration, CNI_ARGS, and whose hardware address counts. libcni's JSON reader takes keys in any case,
+/// and configurations rely on it.
+const MACS: &str = r#"
+{"mac": "02:00:00:00:00:01"} |  | 02:00:00:00:00:01
+{"mac": "02:00:00:00:00:01"} | IgnoreUnknown=1;K8S_POD_NAME=x;MAC=02:00:00:00:00:02 | 02:00:00:00:00:02
+{} | IgnoreUnknown=1;MAC=02:00:00:00:00:02 | 02:00:00:00:00:02
+{"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}} | IgnoreUnknown=1;MAC=02:00:00:00:00:02 | 02:00:00:00:00:03
+{"RuntimeConfig": {"mac": "02:00:00:00:00:04"}} | IgnoreUnknown=1;MAC=02:00:00:00:00:02 | 02:00:00:00:00:04
+"#;
+
+/// The container's interface is the first of the result. A peer answers the last ping, if there is one.
+pub fn assert_mac_is_that_of_the_most_specific_source(lab: &Lab, conf: &Value, peer: Option<&str>) {
+    for [changes, args, expected] in cells(MACS) {
+        let changes = serde_json::from_str(changes).unwrap();
+        let container = lab.container();
+        let mut attachment = lab.attach(&container, &with(conf, changes));
+        attachment.args = (!args.is_empty()).then(|| args.to_owned());
+        let result = attachment.add();
+        assert_eq!(container.link("eth0").unwrap()["address"], expected);
+        assert_eq!(result["interfaces"][0]["mac"], expected);
+        peer.iter().for_each(|peer| assert_pings(&container, peer));
+        attachment.check(&result).ok();
         attachment.del();
     }
 }

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use super::stacked::{self, eth0, mac};
 use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, assert_old_versions_need_addresses, contract};
+use crate::support::contract::{
+    MainPlugin, assert_mac_is_that_of_the_most_specific_source, assert_old_versions_need_addresses,
+    contract,
+};
 use crate::support::failed_add::assert_fails;
 use crate::support::failed_add::rows;
 use crate::support::netns::{Container, Lab};
@@ -110,31 +113,8 @@ fn passthru_mode_takes_the_master_s_mac_and_excludes_others() {
 
 #[test]
 fn the_hardware_address_comes_from_the_most_specific_source() {
-    let runtime =
-        json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
-    // libcni's JSON reader takes keys in any case, and configurations rely on it.
-    let misspelled =
-        json!({"mac": "02:00:00:00:00:01", "RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
-    let of_args = Some("IgnoreUnknown=1;K8S_POD_NAME=x;MAC=02:00:00:00:00:02");
-    let cases = [
-        (json!({"mac": "02:00:00:00:00:01"}), None, "02:00:00:00:00:01"),
-        (json!({"mac": "02:00:00:00:00:01"}), of_args, "02:00:00:00:00:02"),
-        (json!({}), of_args, "02:00:00:00:00:02"),
-        (runtime, of_args, "02:00:00:00:00:03"),
-        (misspelled, None, "02:00:00:00:00:04"),
-    ];
     MACVLAN.for_each_peer(|lab| {
-        for (changes, args, expected) in &cases {
-            let container = lab.container();
-            let mut attachment = lab.attach(&container, &with(&MACVLAN.conf(), changes.clone()));
-            attachment.args = args.map(str::to_owned);
-            let result = attachment.add();
-            assert_eq!(mac(&container, "eth0"), *expected);
-            assert_eq!(result["interfaces"][0]["mac"], *expected);
-            assert_pings(&container, PEER[0]);
-            attachment.check(&result).ok();
-            attachment.del();
-        }
+        assert_mac_is_that_of_the_most_specific_source(lab, &MACVLAN.conf(), Some(PEER[0]))
     });
 }
 

@@ -10,7 +10,8 @@ use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
-    assert_old_versions_need_addresses, assert_status_is_that_of_ipam, contract,
+    assert_mac_is_that_of_the_most_specific_source, assert_old_versions_need_addresses,
+    assert_status_is_that_of_ipam, contract,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -192,28 +193,9 @@ fn mtu_is_that_of_the_interface_and_the_largest_packet_passes() {
 
 #[test]
 fn the_mac_comes_from_the_most_specific_source() {
-    const ARGS: &str = "IgnoreUnknown=1;MAC=02:00:00:00:00:02";
-    let own = json!({"mac": "02:00:00:00:00:01"});
-    let runtime =
-        json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
-    let cases = [
-        (own.clone(), "", "02:00:00:00:00:01"),
-        (own, ARGS, "02:00:00:00:00:02"),
-        (json!({}), ARGS, "02:00:00:00:00:02"),
-        (runtime, ARGS, "02:00:00:00:00:03"),
-        (json!({"RuntimeConfig": {"mac": "02:00:00:00:00:04"}}), ARGS, "02:00:00:00:00:04"),
-    ];
     plugin().for_each_peer(|lab| {
         for base in [conf(), layer_two()] {
-            for (changes, args, expected) in &cases {
-                let container = lab.container();
-                let attachment = lab.attach(&container, &with(&base, changes.clone()));
-                let attachment = if args.is_empty() { attachment } else { attachment.args(args) };
-                let result = attachment.add();
-                assert_eq!(tap(&container)["address"], *expected);
-                assert_eq!(result["interfaces"][0]["mac"], *expected);
-                attachment.check(&result).ok();
-            }
+            assert_mac_is_that_of_the_most_specific_source(lab, &base, None);
         }
     });
 }
