@@ -51,7 +51,7 @@ fn only_the_keys(plugin: Attachment<'_>) -> Attachment<'_> {
     plugin.netns(None).conf(json!({"runtimeConfig": null}))
 }
 
-fn is_kept(lab: &Lab, subject: &Subject) {
+fn keeps_the_contract(lab: &Lab, subject: &Subject) {
     let has_device = ["host-device", "bond"].contains(&subject.name);
     // The kernel keeps some state in a namespace: the addresses of `lo` after its first start, and the rule of the first
     // VRF. A device goes with its peer when a namespace ends.
@@ -144,6 +144,7 @@ fn speaks_every_version(lab: &Lab, subject: &Subject) {
             .unwrap()
             .contains(&json!(version))
     };
+    let before = Watch::start(lab, &[]);
     for version in EVERY_VERSION {
         let mut member = Member::of(lab, subject);
         for plugin in &mut member.plugins {
@@ -163,7 +164,8 @@ fn speaks_every_version(lab: &Lab, subject: &Subject) {
             plugin.assert_operations_of(name, results.last().unwrap());
         }
         member.del(|plugin| plugin);
+        before.assert_unchanged(name);
     }
 }
 
-test_each_subject!(is_kept);
+test_each_subject!(keeps_the_contract);
