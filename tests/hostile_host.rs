@@ -8,90 +8,34 @@ use crate::support::networks::bridge;
 use crate::support::networks::firewall::firewall;
 use crate::support::networks::portmap::{portmap, web};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
-/// An obstacle on the host, with the configuration that meets it.
-struct Obstacle {
-    what: &'static str,
-    /// The script that creates the obstacle.
-    host: &'static str,
-    changes: Value,
-    code: u64,
-    /// The words that the error must contain.
-    says: &'static [&'static str],
-}
-
-/// Makes /proc/sys read-only.
-const READ_ONLY_SYSCTLS: &str =
-    "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
-
-fn obstacles() -> Vec<Obstacle> {
-    let v6 = json!([[{"subnet": "2001:db8:10::/64"}]]);
-    vec![
-        Obstacle {
-            what: "forwarding cannot be turned on",
-            host: READ_ONLY_SYSCTLS,
-            changes: json!({}),
-            code: 5,
-            says: &["net/ipv4/ip_forward", "read-only file system"],
-        },
-        Obstacle {
-            what: "the container's IPv6 settings cannot be written",
-            host: READ_ONLY_SYSCTLS,
-            changes: json!({"isGateway": false, "ipam": {"subnet": null, "ranges": v6}}),
-            code: 5,
-            says: &["net/ipv6/conf/eth0/keep_addr_on_down", "read-only file system"],
-        },
-        Obstacle {
-            what: "no room for the address",
-            host: "mkdir -p /run/full && mount -t tmpfs -o size=16k tmpfs /run/full && { cat /dev/zero > /run/full/filler; true; }",
-            changes: json!({"ipam": {"dataDir": "/run/full"}}),
-            code: 5,
-            says: &["/run/full", "no space left on device"],
-        },
-        Obstacle {
-            what: "no file can be made for the address",
-            host: "mkdir -p /run/full && mount -t tmpfs -o nr_inodes=2 tmpfs /run/full",
-            changes: json!({"ipam": {"dataDir": "/run/full"}}),
-            code: 5,
-            says: &["/run/full", "no space left on device"],
-        },
-        Obstacle {
-            what: "the addresses' directory is read-only",
-            host: "mkdir -p /run/locked && mount -t tmpfs -o ro tmpfs /run/locked",
-            changes: json!({"ipam": {"dataDir": "/run/locked"}}),
-            code: 5,
-            says: &["/run/locked", "read-only file system"],
-        },
-        Obstacle {
-            what: "no program for the backend that is asked for",
-            host: "mount -t tmpfs tmpfs /usr/sbin && mount -t tmpfs tmpfs /sbin; true",
-            changes: json!({"ipMasq": true, "ipMasqBackend": "iptables"}),
-            code: 105,
-            says: &["iptables", "not found", "nftables"],
-        },
-    ]
-}
+/// An obstacle, the script that makes it on the host, the configuration that meets it, the code of the error, and the words
+/// that the error must contain.
+const OBSTACLES: &str = r#"
+forwarding cannot be turned on | mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys | {} | 5 | net/ipv4/ip_forward, read-only file system
+the container's IPv6 settings cannot be written | mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys | {"isGateway": false, "ipam": {"subnet": null, "ranges": [[{"subnet": "2001:db8:10::/64"}]]}} | 5 | net/ipv6/conf/eth0/keep_addr_on_down, read-only file system
+no room for the address | mkdir -p /run/full && mount -t tmpfs -o size=16k tmpfs /run/full && { cat /dev/zero > /run/full/filler; true; } | {"ipam": {"dataDir": "/run/full"}} | 5 | /run/full, no space left on device
+no file can be made for the address | mkdir -p /run/full && mount -t tmpfs -o nr_inodes=2 tmpfs /run/full | {"ipam": {"dataDir": "/run/full"}} | 5 | /run/full, no space left on device
+the addresses' directory is read-only | mkdir -p /run/locked && mount -t tmpfs -o ro tmpfs /run/locked | {"ipam": {"dataDir": "/run/locked"}} | 5 | /run/locked, read-only file system
+no program for the backend that is asked for | mount -t tmpfs tmpfs /usr/sbin && mount -t tmpfs tmpfs /sbin; true | {"ipMasq": true, "ipMasqBackend": "iptables"} | 105 | iptables, not found, nftables
+"#;
 
 #[test]
 fn the_obstacle_is_named_and_nothing_is_left() {
-    for obstacle in obstacles() {
+    for [what, script, changes, code, says] in cells(OBSTACLES) {
         for_ours("bridge", |lab| {
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
-            lab.host.sh(obstacle.host);
-            let outcome =
-                lab.attach(&container, &with(&bridge::conf(), obstacle.changes.clone())).try_add();
-            let error = outcome.err();
+            lab.host.sh(script);
+            let conf = with(&bridge::conf(), serde_json::from_str(changes).unwrap());
+            let error = lab.attach(&container, &conf).try_add().err();
             lab.host.try_sh("umount /proc/sys /run/full /run/locked /sbin /usr/sbin; rmdir /run/full /run/locked");
-            assert_eq!(error.code, obstacle.code, "{}: {error:?}", obstacle.what);
-            for part in obstacle.says {
-                assert!(
-                    error.text().contains(part),
-                    "{}: {error:?} does not say {part:?}",
-                    obstacle.what
-                );
+            assert_eq!(error.code.to_string(), code, "{what}: {error:?}");
+            for part in says.split(", ") {
+                assert!(error.text().contains(part), "{what}: {error:?} does not say {part:?}");
             }
-            before.assert_unchanged(obstacle.what);
+            before.assert_unchanged(what);
         });
     }
 }
