@@ -347,7 +347,7 @@ fn add_that_the_kernel_cannot_serve_fails_and_leaves_nothing() {
 interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
 a second name is taken | {} | 102: eth0 | in: ip link add other type veth peer name more && ip link property add dev other altname eth0
 a tap exists | {} | 102: eth0 | in: ip tuntap add eth0 mode tap
-the bridge is none | {"bridge": "br0"} | 102: br0 | in: ip link add br0 type veth peer name other
+the bridge is none | {"bridge": "br0"} | 7: br0 | in: ip link add br0 type veth peer name other
 a user that nobody can be | {"owner": 4294967295} | 7: owner: 4294967295
 a group that nobody can be | {"group": 4294967295} | 7: group: 4294967295
 "#,
