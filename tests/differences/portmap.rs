@@ -226,11 +226,11 @@ fn a_repeated_add_of_portmap_adds_nothing() {
 /// deletes flows at the next ADD of the port.
 #[test]
 fn del_of_portmap_ends_the_flows_of_udp() {
-    differs("portmap", 0, 4, |lab| udp::flows_after_del(lab));
+    differs("portmap", 0, 4, udp::flows_after_del);
 }
 
 /// The same port of another machine is a different flow.
 #[test]
 fn flows_of_udp_to_other_machines_are_not_ended() {
-    differs("portmap", 2, 0, |lab| udp::flows_to_others_after_add(lab));
+    differs("portmap", 2, 0, udp::flows_to_others_after_add);
 }
