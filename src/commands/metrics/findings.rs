@@ -52,13 +52,13 @@ mod tests {
 
     #[test]
     fn findings_have_a_sample_for_each_code() {
-        let counts = Counts::from([(("duplicate-name", "warning"), 1), (("D311", "error"), 2)]);
+        let counts = Counts::from([(("D104", "warning"), 1), (("D311", "error"), 2)]);
         assert_eq!(
             values(Ok(counts)),
             [
                 "cni_multi_examined 1",
                 "cni_multi_examination_seconds 0.250",
-                "cni_multi_findings{code=\"duplicate-name\",severity=\"warning\"} 1",
+                "cni_multi_findings{code=\"D104\",severity=\"warning\"} 1",
                 "cni_multi_findings{code=\"D311\",severity=\"error\"} 2",
             ]
         );
