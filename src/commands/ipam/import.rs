@@ -40,7 +40,7 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
     if request.is_dry_run {
         return Ok(dry_run(host, &targets)? + &note);
     }
-    let progress = Progress::new();
+    let progress = Progress::default();
     let imported = Import { host, progress: &progress }.whole(&targets);
     progress.clear();
     Ok(report("imported", &targets, &imported?) + &note)

@@ -1,6 +1,6 @@
 //! An attachment as displayed: the content of its cache file, and the state of its namespace.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::network;
 use super::operator::Operator;
@@ -32,7 +32,7 @@ pub struct Attached {
 /// of the directory, only by the file's name.
 pub fn all(operator: &Operator<'_>) -> Result<Vec<Attached>> {
     let networks = networks(operator);
-    let progress = Progress::new();
+    let progress = Progress::default();
     let mut all = vec![];
     for cache in operator.caches()? {
         let files = cache.each()?;
@@ -65,12 +65,13 @@ struct Contents {
 impl Contents {
     /// The contents of a record; `named` is the attachment that the file's name indicates.
     fn of(record: Result<Record>, named: Option<Parameters>) -> Contents {
+        let unreadable = |error: Error| Contents { problem: error.to_string(), ..Contents::default() };
         let Record { at, document, result, .. } = match record {
             Ok(record) => record,
-            Err(error) => return Contents::unreadable(&error),
+            Err(error) => return unreadable(error),
         };
         match result {
-            Err(error) => Contents { at, document, ..Contents::unreadable(&error) },
+            Err(error) => Contents { at, document, ..unreadable(error) },
             Ok(result) => {
                 let result = result.map_or(Value::Null, |result| result.to_value());
                 Contents { at: at.or(named), document, result, problem: String::new() }
@@ -78,15 +79,15 @@ impl Contents {
         }
     }
 
-    fn unreadable(error: &Error) -> Contents {
-        Contents { problem: error.to_string(), ..Contents::default() }
-    }
-
     /// The members that `ps` prints, without those about the file.
     fn members(&self) -> Members {
         let mut members = Members::new();
         if let Some(at) = &self.at {
-            put_names(&mut members, at);
+            put_text(&mut members, "name", &at.name());
+            put_text(&mut members, "network", at.key.network.as_str());
+            put_text(&mut members, "containerId", at.key.container_id.as_str());
+            put_text(&mut members, "ifname", at.key.ifname.as_str());
+            put_text(&mut members, "pod", &at.pod().unwrap_or_default());
             put_text(&mut members, "netns", &at.netns);
         }
         let netns = self.at.as_ref().map_or("", |at| &at.netns);
@@ -95,15 +96,6 @@ impl Contents {
         let ports = self.at.as_ref().map(|at| published(&at.capability_args));
         put(&mut members, "ports", table::texts(ports.unwrap_or_default()));
         members
-    }
-
-    /// Why a part of the file cannot be read, or the attachment is unknown; else empty.
-    fn problem_of(&self, file_name: &str) -> String {
-        if self.at.is_none() && self.problem.is_empty() {
-            format!("no owner is recorded: {file_name}")
-        } else {
-            self.problem.clone()
-        }
     }
 }
 
@@ -114,12 +106,17 @@ impl Attached {
         let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
         let contents = Contents::of(found.record, named);
         let mut members = contents.members();
-        if let Some(age) = found.written.and_then(age) {
+        // A time to come is no age.
+        let age = found.written.and_then(|at| SystemTime::now().duration_since(at).ok());
+        if let Some(age) = age {
             put(&mut members, "ageSeconds", Value::number(age.as_secs()));
         }
         put_text(&mut members, "file", &file);
-        put_text(&mut members, PROBLEM, &contents.problem_of(&file_name));
-        let Contents { at, document, result, .. } = contents;
+        let Contents { at, document, result, mut problem } = contents;
+        if at.is_none() && problem.is_empty() {
+            problem = format!("no owner is recorded: {file_name}");
+        }
+        put_text(&mut members, PROBLEM, &problem);
         Attached { file_name, at, document, result, members }
     }
 
@@ -155,37 +152,17 @@ impl Attached {
     }
 }
 
-/// Adds the names of an attachment.
-fn put_names(members: &mut Members, at: &Parameters) {
-    put_text(members, "name", &at.name());
-    put_text(members, "network", at.key.network.as_str());
-    put_text(members, "containerId", at.key.container_id.as_str());
-    put_text(members, "ifname", at.key.ifname.as_str());
-    put_text(members, "pod", &at.pod().unwrap_or_default());
-}
-
-/// The time since `written`; None for a time to come.
-fn age(written: SystemTime) -> Option<Duration> {
-    SystemTime::now().duration_since(written).ok()
-}
-
 /// The addresses of a result of any version; with an interface's name, only those that may belong
 /// to that interface.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     let ips = result.get("ips").map_or(&[][..], Value::items).iter();
-    let ips = ips.filter(|ip| ifname.is_empty() || may_belong(result, ip, ifname));
-    let addresses = ips.filter_map(|ip| ip.get("address")).chain(old_addresses(result));
+    let ips = ips.filter(|ip| {
+        ifname.is_empty() || owner(result, ip).is_none_or(|owner| owner == ifname)
+    });
+    // Those of version 0.2.0 or before.
+    let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
+    let addresses = ips.filter_map(|ip| ip.get("address")).chain(old);
     addresses.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The addresses of a result of version 0.2.0 or before.
-fn old_addresses(result: &Value) -> impl Iterator<Item = &Value> {
-    ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"))
-}
-
-/// Whether no other interface of the result has the address.
-fn may_belong(result: &Value, ip: &Value, ifname: &str) -> bool {
-    owner(result, ip).is_none_or(|owner| owner == ifname)
 }
 
 /// The name of the interface that an address belongs to, if the result has it.

@@ -1,8 +1,6 @@
 //! Parses `--bandwidth ingress=10M,egress=5M`: bursts in bits, rates in bits per second.
 
-use super::capability::{mistake, once};
 use crate::cni::json::Value;
-use crate::error::Result;
 
 /// The largest chunk that TCP sends at once, in bits; a bucket that holds less would break up every
 /// one.
@@ -12,7 +10,7 @@ const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
 /// The default burst is what the rate allows in a twentieth of a second.
 const BURSTS_A_SECOND: u64 = 20;
 
-/// The keys of the option and of the capability.
+/// The keys of the option and of the capability; a rate is followed by its burst.
 const KEYS: [(&str, &str); 4] = [
     ("ingress", "ingressRate"),
     ("ingressBurst", "ingressBurst"),
@@ -22,64 +20,50 @@ const KEYS: [(&str, &str); 4] = [
 
 /// The capability `bandwidth`. The plugin refuses a rate without a burst, so a default is added;
 /// the maximum burst, which runtimes add, would let the first gigabytes pass unlimited.
-pub fn limits(values: &[&str]) -> Result<Value> {
-    let text = once(values)?;
-    let limits = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
+pub fn limits(text: &str) -> Result<Value, String> {
+    let limits = parse(text).map_err(|problem| format!("{text:?}: {problem}"))?;
     let given = KEYS.iter().zip(limits).filter(|(_, bits)| *bits > 0);
     Ok(Value::object(given.map(|((_, key), bits)| (*key, Value::number(bits)))))
 }
 
 /// The number for each of the [`KEYS`]; 0 if not given.
-type Limits = [u64; 4];
-
-fn parse(text: &str) -> Result<Limits, String> {
-    let mut limits = given(text)?;
-    for rate in [0, 2] {
-        add_burst(&mut limits, rate)?;
-    }
-    Ok(limits)
-}
-
-/// The limits in the text.
-fn given(text: &str) -> Result<Limits, String> {
+fn parse(text: &str) -> Result<[u64; 4], String> {
     const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
-        let at = index_of(name)?;
+        let Some(at) = KEYS.iter().position(|(key, _)| *key == name) else {
+            return Err(format!(
+                "{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst"
+            ));
+        };
         if limits[at] > 0 {
             return Err(format!("{name} is given twice"));
         }
         limits[at] = bits(value)?;
     }
-    Ok(limits)
-}
-
-fn index_of(name: &str) -> Result<usize, String> {
-    let index = KEYS.iter().position(|(key, _)| *key == name);
-    index.ok_or_else(|| {
-        format!("{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst")
-    })
-}
-
-/// Adds the default burst of the rate at this index; a burst needs a rate.
-fn add_burst(limits: &mut Limits, rate: usize) -> Result<(), String> {
-    match (limits[rate], limits[rate + 1]) {
-        (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
-        (1.., 0) => limits[rate + 1] = default_burst(limits[rate]),
-        _ => (),
+    for rate in [0, 2] {
+        match (limits[rate], limits[rate + 1]) {
+            (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
+            (bits @ 1.., 0) => {
+                limits[rate + 1] = (bits / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST);
+            }
+            _ => (),
+        }
     }
-    Ok(())
-}
-
-fn default_burst(rate: u64) -> u64 {
-    (rate / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST)
+    Ok(limits)
 }
 
 /// A whole number, with the suffix k, M or G for powers of 1000, as in the kernel's tools.
 fn bits(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['k', 'M', 'G']);
-    let factor = factor(&text[digits.len()..]);
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 0, // several suffixes
+    };
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
         Some(bits @ 1..) if !digits.starts_with('+') => Ok(bits),
         _ => Err(format!(
@@ -88,23 +72,12 @@ fn bits(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The factor of a suffix; 0 for an unknown one.
-fn factor(suffix: &str) -> u64 {
-    match suffix {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn bandwidth(text: &str) -> String {
-        limits(&[text]).map_or_else(|error| error.to_string(), |value| value.to_text())
+        limits(text).map_or_else(|problem| problem, |value| value.to_text())
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `net check`: verifies an attachment, and reports each difference on a line of its own.
 
 use super::operator::Operator;
-use super::{error_text, network, subject};
+use super::{network, subject};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::plugin::Entry;
-use crate::runtime::check::{Difference, Until};
+use crate::runtime::check::Until;
 use crate::terminal::table::{self, Members, put, put_text};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -22,33 +22,29 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let checked = runtime.explain_each(checked);
     let differences = checked.differences();
     if operator.wants_json() {
-        let found = differences.iter().map(object).collect();
+        let mut found = vec![];
+        for difference in &differences {
+            let mut members = Members::new();
+            put_text(&mut members, "plugin", &difference.plugin);
+            put(&mut members, "code", Value::number(difference.error.code.0));
+            put_text(&mut members, "msg", &difference.error.msg);
+            put_text(&mut members, "details", &difference.error.details());
+            found.push(Value::Object(members));
+        }
         terminal::print(io.stdout, &table::json(&Value::Array(found)))?;
     }
     if !checked.is_recorded {
         subject::tell_not_attached(operator, &subject.at, io.stderr)?;
     }
+    let lines: Vec<String> = differences
+        .iter()
+        .map(|it| format!("{}: {}\n", visible(&it.plugin), visible(&it.error.to_string())))
+        .collect();
     let Err(error) = checked.finish() else { return Ok(0) };
-    let text = if operator.wants_json() {
-        error_text(&error, true)
+    if operator.wants_json() {
+        operator.complain(&error, io.stderr);
     } else {
-        differences.iter().map(line).collect()
-    };
-    let _ = io.stderr.write_all(text.as_bytes()); // the status says it too
+        let _ = io.stderr.write_all(lines.concat().as_bytes()); // the status says it too
+    }
     Ok(1)
-}
-
-fn line(difference: &Difference) -> String {
-    let Difference { plugin, error } = difference;
-    format!("{}: {}\n", visible(plugin), visible(&error.to_string()))
-}
-
-fn object(difference: &Difference) -> Value {
-    let Difference { plugin, error } = difference;
-    let mut members = Members::new();
-    put_text(&mut members, "plugin", plugin);
-    put(&mut members, "code", Value::number(error.code.0));
-    put_text(&mut members, "msg", &error.msg);
-    put_text(&mut members, "details", &error.details());
-    Value::Object(members)
 }

@@ -3,8 +3,7 @@
 use std::io::Write;
 
 use super::operator::Operator;
-use super::subject::{self, Subject};
-use super::{network, note_text};
+use super::{network, subject};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::plugin::Entry;
@@ -22,22 +21,17 @@ pub fn run(
     let mut subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
     runtime.cache = subject.cache.clone();
     if subject.is_at_recorded_path && runtime.is_in_host(&subject.at)? {
-        leave_host_alone(operator, &mut subject, runtime.stderr);
+        // DEL gets no namespace: the recorded path, such as `/proc/4711/ns/net`, leads to the host's
+        // by now, and nothing in there is the container's.
+        let netns = std::mem::take(&mut subject.at.netns);
+        let note = format!("{netns:?} is the host's own namespace; detaching as if it were gone");
+        operator.note(&note, runtime.stderr);
     }
     let done = runtime.del(&list, &subject.at);
     if !done.map_err(|error| runtime.explain(&list, error))? {
         subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
     }
     Ok(())
-}
-
-/// Lets DEL know no namespace: the recorded path, such as `/proc/4711/ns/net`, leads to the host's
-/// by now, and nothing in there is the container's.
-fn leave_host_alone(operator: &Operator<'_>, subject: &mut Subject, stderr: &mut dyn Write) {
-    let netns = std::mem::take(&mut subject.at.netns);
-    let note = format!("{netns:?} is the host's own namespace; detaching as if it were gone");
-    let text = note_text(&note, operator.wants_json());
-    let _ = stderr.write_all(text.as_bytes()); // for information only
 }
 
 /// The network by its file, or by the attachment's record if it has no file any more.
@@ -55,7 +49,6 @@ fn list_of(operator: &Operator<'_>, stderr: &mut dyn Write) -> Result<NetworkLis
         list.name,
         dir.display()
     );
-    let text = note_text(&note, operator.wants_json());
-    let _ = stderr.write_all(text.as_bytes()); // for information only
+    operator.note(&note, stderr);
     Ok(list)
 }

@@ -1,11 +1,10 @@
 //! `net exec`: runs a command in a temporary namespace that is attached to a network.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use super::error_text;
 use super::network;
 use super::operator::Operator;
 use crate::cni::attachment::{ContainerId, Key, NetworkName};
@@ -16,7 +15,6 @@ use crate::plugin::Entry;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::find;
 use crate::runtime::living::is_gone;
-use crate::runtime::parameters::Parameters;
 use crate::sys::child::{Child, Ended};
 use crate::sys::random::Random;
 use crate::sys::signals::{ForwardedSignals, Uninterrupted};
@@ -38,24 +36,28 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let list = network::of(operator)?;
     let signals = ForwardedSignals::begin()?;
     let netns = Temporary::create()?;
-    let of_container = (netns.path(), operator.container_id(container_id)?);
+    // No earlier attachment has this id: the record of one may still be there.
+    let (process, number) = (std::process::id(), Random::new().number());
+    let container_id =
+        operator.container_id(|| ContainerId::parse(&format!("exec-{process}-{number:016x}")))?;
+    let of_container = (netns.path(), container_id);
     let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
     require_free_id(operator, &at.key)?;
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let added = runtime.add(&list, &at, OnFailure::Undo);
     let result = added.map_err(|error| runtime.explain(&list, error))?;
     let mut errors = ErrorList::default();
-    let command = Started { words: words(operator), netns: &netns, signals: &signals };
+    let words = operator.matches.get_many("command").unwrap_or_default().collect();
+    let command = Started { operator, words, netns: &netns, signals: &signals };
     let ended = errors.push(command.run(result.dns(), runtime.stderr));
     runtime.handles.begin_next(); // the command may have taken hours
     errors.push(runtime.del(&list, &at));
     errors.finish()?;
-    Ok(ended.map_or(FAILED, status_of))
-}
-
-/// An id that no earlier attachment has: the record of one may still be there.
-fn container_id() -> Result<ContainerId> {
-    ContainerId::parse(&format!("exec-{}-{:016x}", std::process::id(), Random::new().number()))
+    Ok(match ended {
+        None => FAILED,
+        Some(Ended::Exited(status)) => status,
+        Some(Ended::Killed(signal)) => BY_SIGNAL + signal as u8,
+    })
 }
 
 /// Refuses the id of a container that is alive: its leases and rules would be the command's, and
@@ -65,31 +67,18 @@ fn require_free_id(operator: &Operator<'_>, key: &Key) -> Result<()> {
     let alive = all.into_iter().find(|recorded| {
         recorded.at.key.container_id == key.container_id && !is_gone(&recorded.at.netns)
     });
-    alive.map_or(Ok(()), |recorded| Err(taken_id(&recorded.at)))
-}
-
-fn taken_id(at: &Parameters) -> Error {
-    let Key { network, container_id, ifname } = &at.key;
+    let Some(recorded) = alive else { return Ok(()) };
+    let Key { network, container_id, ifname } = &recorded.at.key;
     let problem = format!("--container-id: container {:?} is alive", container_id.as_str());
-    Error::new(Code::CONFLICT, problem).with_details(format_args!(
+    Err(Error::new(Code::CONFLICT, problem).with_details(format_args!(
         "{ifname} of {} is attached to {network}; choose another id, or leave the option out",
-        at.netns
-    ))
-}
-
-fn words<'a>(operator: &Operator<'a>) -> Vec<&'a OsString> {
-    operator.matches.get_many("command").unwrap_or_default().collect()
-}
-
-fn status_of(ended: Ended) -> u8 {
-    match ended {
-        Ended::Exited(status) => status,
-        Ended::Killed(signal) => BY_SIGNAL + signal as u8,
-    }
+        recorded.at.netns
+    )))
 }
 
 /// A command in a namespace.
 struct Started<'a> {
+    operator: &'a Operator<'a>,
     words: Vec<&'a OsString>,
     netns: &'a Temporary,
     signals: &'a ForwardedSignals,
@@ -104,7 +93,7 @@ impl Started<'_> {
         }
         let child = Child::start(|| {
             let (error, status) = self.become_command(resolv_conf.as_deref());
-            let _ = stderr.write_all(error_text(&error, false).as_bytes()); // the status says it too
+            self.operator.complain(&error, stderr);
             status
         })?;
         let _account = timing::open(|| "command".to_owned());
@@ -120,13 +109,10 @@ impl Started<'_> {
         let Some((program, arguments)) = self.words.split_first() else {
             return (Error::new(Code::BUG, "no command"), FAILED); // clap requires one
         };
-        not_started(program, &Command::new(program).args(arguments).exec())
+        let error = Command::new(program).args(arguments).exec();
+        let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED };
+        (Error::io(format_args!("run {program:?}"), &error), status)
     }
-}
-
-fn not_started(program: &OsString, error: &io::Error) -> (Error, u8) {
-    let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED };
-    (Error::io(format_args!("run {program:?}"), error), status)
 }
 
 /// The text of /etc/resolv.conf for the settings in a result; None if there are none.
@@ -137,17 +123,13 @@ fn resolv_conf(dns: &Dns) -> Result<Option<String>> {
     lines.push(("search", dns.search.join(" ")));
     lines.push(("options", dns.options.join(" ")));
     lines.retain(|(_, value)| !value.is_empty());
-    match lines.iter().find(|(_, value)| value.contains(char::is_control)) {
-        Some((key, value)) => Err(not_a_line(key, value)),
-        None if lines.is_empty() => Ok(None),
-        None => Ok(Some(lines.iter().map(|(key, value)| format!("{key} {value}\n")).collect())),
+    // A value with a line break would add settings that the result does not have.
+    if let Some((key, value)) = lines.iter().find(|(_, value)| value.contains(char::is_control)) {
+        let problem = format!("dns of the result: {key} {value:?} has control characters");
+        return Err(Error::new(Code::DECODE, problem));
     }
-}
-
-/// A value with a line break would add settings that the result does not have.
-fn not_a_line(key: &str, value: &str) -> Error {
-    let problem = format!("dns of the result: {key} {value:?} has control characters");
-    Error::new(Code::DECODE, problem)
+    let text: String = lines.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+    Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
 #[cfg(test)]

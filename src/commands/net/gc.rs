@@ -2,34 +2,40 @@
 
 use std::fmt;
 use std::io::Write;
-use std::path::Path;
 
+use super::network;
 use super::operator::Operator;
-use super::{network, note_text};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::Entry;
-use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
 use crate::runtime::find;
-use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
+use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
 use crate::runtime::leave;
-use crate::runtime::list::NetworkList;
 use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
-use crate::terminal::progress::Progress;
+use crate::terminal::Streams;
+use crate::terminal::progress::Output;
 use crate::terminal::table::{self, Members, put_text};
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
 
 /// Does all it can and reports every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
-    let mut report = Report::new(io.stdout, operator.wants_json(), extent(operator));
+    let mut report = Report {
+        output: Output::new(io.stdout),
+        as_json: operator.wants_json(),
+        extent: if operator.has_flag("dry-run") { Extent::Look } else { Extent::Detach },
+        is_leave: operator.has_flag("leave"),
+        is_begun: false,
+        counts: [0; 3],
+        left: 0,
+        told: vec![],
+    };
     let mut errors = ErrorList::default();
-    errors.push(if operator.matches.get_flag("leave") {
+    errors.push(if report.is_leave {
         leave_tables(operator, &mut report)
     } else {
         collect(operator, plugins, io.stderr, &mut report)
@@ -38,76 +44,55 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     errors.finish()
 }
 
-fn extent(operator: &Operator<'_>) -> Extent {
-    if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach }
-}
-
-fn unrecorded(operator: &Operator<'_>) -> Unrecorded {
-    if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare }
-}
-
 fn collect(
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
     report: &mut Report<'_>,
 ) -> Result<()> {
-    let unrecorded = unrecorded(operator);
+    let is_wanted = operator.has_flag("unrecorded");
+    let unrecorded = if is_wanted { Unrecorded::Take } else { Unrecorded::Spare };
     let dir = operator.conf_dir();
     let wanted = operator.network()?;
     let mut runtime = operator.runtime(plugins, stderr)?;
-    let Some(name) = wanted else { return collect_all(&mut runtime, &dir, unrecorded, report) };
-    let list = network::find(&dir, name.as_str())?;
-    report.is_begun = true;
-    report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep))
-}
-
-/// Collects every network of the directory, and those whose configuration has been removed.
-fn collect_all(
-    runtime: &mut Runtime<'_>,
-    dir: &Path,
-    unrecorded: Unrecorded,
-    report: &mut Report<'_>,
-) -> Result<()> {
+    if let Some(name) = wanted {
+        let list = network::find(&dir, name.as_str())?;
+        report.is_begun = true;
+        return report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep));
+    }
+    // Every network of the directory, and those whose configuration has been removed. A file that
+    // cannot be read does not stop the loop.
     let mut errors = ErrorList::default();
-    // A file that cannot be read does not stop the loop.
     let mut known: Vec<NetworkName> = vec![];
     let mut is_all_known = true;
-    let files = directory::files(dir)?;
+    let files = directory::files(&dir)?;
     report.is_begun = true;
     for file in files {
         let Some(list) = errors.push(directory::load(&file)) else {
             is_all_known = false;
             continue;
         };
-        let name = errors.push(name_of(&list, &file));
-        let Some(name) = name.filter(|name| !known.contains(name)) else { continue };
+        let name = NetworkName::parse(&list.name)
+            .map_err(|error| error.with_details(format_args!("the file is {}", file.display())));
+        let name = errors.push(name).filter(|name| !known.contains(name));
+        let Some(name) = name else { continue };
         known.push(name);
         errors.push(report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep)));
     }
     if is_all_known {
-        errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, dir, sweep)));
+        errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, &dir, sweep)));
     } else {
-        tell_skipped(report.as_json, runtime.stderr);
+        // Another process may be writing the file that cannot be read, and its content may differ
+        // from that at ADD.
+        let note = "networks without a configuration are skipped, because a file cannot be read";
+        operator.note(note, runtime.stderr);
     }
     errors.finish()
 }
 
-/// Says which networks are skipped: another process may be writing the file that cannot be read, and
-/// its content may differ from that at ADD.
-fn tell_skipped(as_json: bool, stderr: &mut dyn Write) {
-    let what = "networks without a configuration are skipped, because a file cannot be read";
-    let _ = stderr.write_all(note_text(what, as_json).as_bytes()); // for information only
-}
-
-fn name_of(list: &NetworkList, file: &Path) -> Result<NetworkName> {
-    NetworkName::parse(&list.name)
-        .map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
-}
-
 /// `--leave`: removes the elements of gone attachments from our nftables tables.
 fn leave_tables(operator: &Operator<'_>, report: &mut Report<'_>) -> Result<()> {
-    (report.is_begun, report.is_leave) = (true, true);
+    report.is_begun = true;
     leave::leave(&Netlink::open()?, &operator.cache(), report.extent, &mut |left| {
         let subject = Subject { network: "", holder: &left.holder };
         let elements = [format!("elements of table {}", left.table)];
@@ -120,10 +105,9 @@ fn leave_tables(operator: &Operator<'_>, report: &mut Report<'_>) -> Result<()> 
 
 /// Reports each attachment as it is removed; JSON is printed at the end.
 struct Report<'a> {
-    stdout: &'a mut dyn Write,
+    output: Output<'a>,
     as_json: bool,
     extent: Extent,
-    progress: Progress,
     /// Whether the run covers only our nftables tables.
     is_leave: bool,
     /// Whether there is anything to summarise.
@@ -133,88 +117,60 @@ struct Report<'a> {
     /// The number of attachments kept by `disableGC`.
     left: usize,
     told: Vec<Value>,
-    /// The result of writing the report. A closed stdout does not stop the work.
-    written: Result<()>,
 }
 
 impl Report<'_> {
-    fn new(stdout: &mut dyn Write, as_json: bool, extent: Extent) -> Report<'_> {
-        Report {
-            stdout,
-            as_json,
-            extent,
-            progress: Progress::new(),
-            is_leave: false,
-            is_begun: false,
-            counts: [0; 3],
-            left: 0,
-            told: vec![],
-            written: Ok(()),
-        }
-    }
-
     /// Runs `work` with a GC whose events are reported here.
     fn watch(&mut self, work: impl FnOnce(Sweep<'_>) -> Result<()>) -> Result<()> {
         work(Sweep::new(self.extent, &mut |event| self.tell(event)))
     }
 
     fn tell(&mut self, event: &Event<'_>) {
+        const WHY_LEFT: &str = "its network has disableGC; `cni-multi net del` detaches it";
         match event {
-            Event::Step(step) => self.step(step),
-            Event::Left(at) => self.left(at),
-            Event::Removed(network, all) => self.removed_all(network.as_str(), all),
-            Event::Spared(network, all, why) => self.spared_all(network.as_str(), all, *why),
+            Event::Step(step) => {
+                if step.succeeded {
+                    self.counts[0] += 1;
+                    self.attachment("detach", step.at, "");
+                }
+                let network = &step.at.key.network;
+                self.output.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
+            }
+            Event::Left(at) => {
+                self.left += 1;
+                self.attachment("spare", at, WHY_LEFT);
+            }
+            // The calls, what belongs to no attachment any more, and the rest by attachment.
+            Event::Removed(network, all) => {
+                let network = network.as_str();
+                let objects = || all.iter().filter(|stale| !stale.is_call);
+                for stale in all.iter().filter(|stale| stale.is_call) {
+                    self.line(&format!("{} {}\n", self.verb("call"), stale.what));
+                }
+                for stale in objects().filter(|stale| stale.is_torn) {
+                    self.line(&format!("{} {}\n", self.verb("remove"), stale.what));
+                }
+                for (holder, what) in by_holder(&mut objects().filter(|stale| !stale.is_torn)) {
+                    self.removed(Subject { network, holder }, &what);
+                }
+            }
+            Event::Spared(network, all, verdict) => {
+                let network = network.as_str();
+                for (holder, what) in by_holder(&mut all.iter()) {
+                    self.spared(Subject { network, holder }, &what, *verdict);
+                }
+            }
         }
     }
 
-    /// Reports the calls, what belongs to no attachment any more, and the rest by attachment.
-    fn removed_all(&mut self, network: &str, all: &[Stale]) {
-        self.print_each("call", &mut all.iter().filter(|stale| stale.is_call));
-        let objects = || all.iter().filter(|stale| !stale.is_call);
-        self.print_each("remove", &mut objects().filter(|stale| stale.is_torn));
-        for (holder, what) in by_holder(&mut objects().filter(|stale| !stale.is_torn)) {
-            self.removed(Subject { network, holder }, &what);
-        }
-    }
-
-    /// Reports each object on its own.
-    fn print_each(&mut self, verb: &str, all: &mut dyn Iterator<Item = &Stale>) {
-        for stale in all {
-            self.line(&format!("{} {}\n", self.verb(verb), stale.what));
-        }
-    }
-
-    fn spared_all(&mut self, network: &str, all: &[Stale], verdict: Verdict) {
-        for (holder, what) in by_holder(&mut all.iter()) {
-            self.spared(Subject { network, holder }, &what, verdict);
-        }
-    }
-
-    fn step(&mut self, step: &Step<'_>) {
-        if step.succeeded {
-            self.detached(step.at);
-        }
-        let network = &step.at.key.network;
-        self.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
-    }
-
-    fn detached(&mut self, at: &Parameters) {
-        self.counts[0] += 1;
+    /// Reports an attachment with a record.
+    fn attachment(&mut self, verb: &str, at: &Parameters, why: &str) {
         let Key { network, ifname, .. } = &at.key;
         let subject = Subject { network: network.as_str(), holder: &Holder::of(&at.key) };
-        self.note("detach", subject, &[("netns", &at.netns)]);
-        let verb = self.verb("detach");
-        self.line(&format!("{verb} {network} {} {ifname}\n", visible(&at.name())));
-    }
-
-    fn left(&mut self, at: &Parameters) {
-        const WHY: &str = "its network has disableGC; `cni-multi net del` detaches it";
-        self.left += 1;
-        let Key { network, ifname, .. } = &at.key;
-        let subject = Subject { network: network.as_str(), holder: &Holder::of(&at.key) };
-        self.note("spare", subject, &[("netns", &at.netns), ("why", WHY)]);
-        let verb = self.verb("spare");
-        self.line(&format!("{verb} {network} {} {ifname}: {WHY}\n", visible(&at.name())));
+        self.note(verb, subject, &[("netns", &at.netns), ("why", why)]);
+        let end = if why.is_empty() { String::new() } else { format!(": {why}") };
+        let verb = self.verb(verb);
+        self.line(&format!("{verb} {network} {} {ifname}{end}\n", visible(&at.name())));
     }
 
     fn removed(&mut self, subject: Subject<'_>, what: &[String]) {
@@ -256,14 +212,7 @@ impl Report<'_> {
 
     fn line(&mut self, text: &str) {
         if !self.as_json {
-            self.print(text);
-        }
-    }
-
-    fn print(&mut self, text: &str) {
-        self.progress.clear();
-        if self.written.is_ok() {
-            self.written = terminal::print(self.stdout, text);
+            self.output.print(text);
         }
     }
 
@@ -271,14 +220,9 @@ impl Report<'_> {
         if !self.is_begun {
             return Ok(());
         }
-        let text = if self.as_json { self.json() } else { self.summary() };
-        self.print(&text);
-        self.progress.finish("done");
-        self.written
-    }
-
-    fn json(&mut self) -> String {
-        table::json(&Value::Array(std::mem::take(&mut self.told)))
+        let text = if self.as_json { table::json(&self.told) } else { self.summary() };
+        self.output.print(&text);
+        self.output.finish()
     }
 
     fn summary(&self) -> String {
@@ -299,20 +243,16 @@ fn by_holder<'s>(all: &mut dyn Iterator<Item = &'s Stale>) -> Vec<(&'s Holder, V
     let mut together: Vec<(&Holder, Vec<String>)> = vec![];
     for stale in all {
         let what = stale.what.clone();
-        match together.iter_mut().find(|(holder, _)| is_same(holder, &stale.holder)) {
+        let same = together.iter_mut().find(|(holder, _)| {
+            let other = &stale.holder;
+            holder.hash == other.hash && (holder.hash.is_some() || *holder == other)
+        });
+        match same {
             Some((_, of_holder)) => of_holder.push(what),
             None => together.push((&stale.holder, vec![what])),
         }
     }
     together
-}
-
-fn is_same(one: &Holder, other: &Holder) -> bool {
-    match (one.hash, other.hash) {
-        (Some(one), Some(other)) => one == other,
-        (None, None) => one == other,
-        _ => false,
-    }
 }
 
 /// The attachment that a line reports.
@@ -326,17 +266,13 @@ struct Subject<'a> {
 /// Displays the known names.
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = [self.network, &container(self.holder), self.holder.ifname.as_str()];
+        let container = match self.holder.container_id.as_str() {
+            "" => "an unknown attachment".to_owned(),
+            id if self.holder.is_cut => [id, "…"].concat(),
+            id => find::short_id(id).to_owned(),
+        };
+        let words = [self.network, &container, self.holder.ifname.as_str()];
         let known: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         f.write_str(&known.join(" "))
-    }
-}
-
-/// The id of a container, with an ellipsis if it is truncated.
-fn container(holder: &Holder) -> String {
-    match holder.container_id.as_str() {
-        "" => "an unknown attachment".to_owned(),
-        id if holder.is_cut => [id, "…"].concat(),
-        id => find::short_id(id).to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use super::operator::Operator;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, RouteEntry};
+use crate::net::netlink::RouteEntry;
 use crate::net::netns::Netns;
 use crate::runtime::find::{self, Name};
 use crate::runtime::parameters::Parameters;
@@ -14,39 +14,46 @@ use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
-    let mut attached = select(operator)?;
-    let mut members = std::mem::take(&mut attached.members);
-    put_record(&mut members, &attached);
-    if let Some(at) = &attached.at {
-        put(&mut members, "kernel", Value::Object(kernel(at, &attached.result)));
+    let Attached { at, document, result, mut members, .. } = select(operator)?;
+    if let Some(at) = &at {
+        put_text(&mut members, "args", &at.joined_args());
+        put(&mut members, "capabilityArgs", at.capability_args.clone());
+    }
+    if let Ok(config) = Value::parse(&document) {
+        put(&mut members, "config", config);
+    }
+    if matches!(result, Value::Object(_)) {
+        put(&mut members, "result", result.clone());
+    }
+    if let Some(at) = &at {
+        let mut kernel = Members::new();
+        if let Err(problem) = look(at, &result, &mut kernel) {
+            let state = if problem.is_not_found() { "absent" } else { "unknown" };
+            put_text(&mut kernel, "interface", state);
+            put_text(&mut kernel, PROBLEM, &problem.to_string());
+        }
+        put(&mut members, "kernel", Value::Object(kernel));
     }
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
-}
-
-/// Adds what the record has besides the members that `ps` prints.
-fn put_record(members: &mut Members, attached: &Attached) {
-    if let Some(at) = &attached.at {
-        put_text(members, "args", &at.joined_args());
-        put(members, "capabilityArgs", at.capability_args.clone());
-    }
-    if let Ok(config) = Value::parse(&attached.document) {
-        put(members, "config", config);
-    }
-    if matches!(attached.result, Value::Object(_)) {
-        put(members, "result", attached.result.clone());
-    }
 }
 
 /// The only attachment that matches the arguments.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
     let all = attached::all(operator)?;
-    let names = recorded_names(&all);
+    let mut names: Vec<String> =
+        all.iter().filter_map(|one| Some(one.at.as_ref()?.name())).collect();
+    names.sort_unstable();
+    names.dedup();
     let mut found = choose(operator, all)?;
-    match found.len() {
-        0 => Err(none_fits(&names)),
-        1 => Ok(found.swap_remove(0)),
-        _ => Err(several_fit(&found)),
+    if found.len() > 1 {
+        let files: Vec<&str> = found.iter().map(|attached| attached.file_name.as_str()).collect();
+        let msg = "several attachments match; select one with --container-id or --ifname";
+        return Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(files.join(", ")));
     }
+    found.pop().ok_or_else(|| {
+        Error::new(Code::UNKNOWN_CONTAINER, "no such attachment")
+            .with_details(format_args!("recorded: {}", find::listed(&names)))
+    })
 }
 
 /// Every attachment that matches the arguments. The first one is the name of a record's file, a
@@ -71,52 +78,27 @@ fn choose(operator: &Operator<'_>, mut all: Vec<Attached>) -> Result<Vec<Attache
     if name.is_empty() { Ok(all) } else { Name::parse(name)?.only_of(all, |one| one.at.as_ref()) }
 }
 
-/// The name of each container that is recorded, once.
-fn recorded_names(all: &[Attached]) -> Vec<String> {
-    let mut names: Vec<String> =
-        all.iter().filter_map(|one| Some(one.at.as_ref()?.name())).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-fn none_fits(names: &[String]) -> Error {
-    let error = Error::new(Code::UNKNOWN_CONTAINER, "no such attachment");
-    error.with_details(format_args!("recorded: {}", find::listed(names)))
-}
-
-fn several_fit(all: &[Attached]) -> Error {
-    let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
-    let msg = "several attachments match; select one with --container-id or --ifname";
-    Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(names.join(", "))
-}
-
 /// The kernel's state compared with the result.
-fn kernel(at: &Parameters, result: &Value) -> Members {
-    let mut told = Members::new();
-    if let Err(problem) = look(at, result, &mut told) {
-        put_problem(&mut told, &problem);
-    }
-    told
-}
-
-fn put_problem(members: &mut Members, problem: &Error) {
-    let state = if problem.is_not_found() { "absent" } else { "unknown" };
-    put_text(members, "interface", state);
-    put_text(members, PROBLEM, &problem.to_string());
-}
-
 fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     let ifname = at.key.ifname.as_str();
     let netns = Netns::open(&at.netns)?;
     let netlink = netns.netlink()?;
     let link = netlink.link(ifname)?;
-    let mut addresses = Addresses { missing: addresses(result, ifname), ..Addresses::default() };
-    for address in netlink.addresses(&link)? {
-        addresses.add(address.net.to_string());
-    }
-    put_link(told, &link);
-    addresses.put(told);
+    let expected = addresses(result, ifname);
+    let found: Vec<String> =
+        netlink.addresses(&link)?.iter().map(|address| address.net.to_string()).collect();
+    put_text(told, "interface", "present");
+    put_text(told, "mac", &MacAddr::new(&link.mac).to_string());
+    put(told, "mtu", Value::Number(link.mtu.into()));
+    put(told, "up", Value::Bool(link.up));
+    let missing = expected.iter().filter(|address| !found.contains(address)).cloned().collect();
+    // The kernel adds a link-local address itself, which no result contains.
+    let is_other =
+        |address: &&String| !expected.contains(address) && !address.starts_with("fe80:");
+    let others = found.iter().filter(is_other).cloned().collect();
+    put(told, "addresses", table::texts(found));
+    put(told, "missing", table::texts(missing));
+    put(told, "others", table::texts(others));
     let routes = netlink.routes_through(&link)?;
     put(told, "routes", table::texts(routes.iter().map(text_of_route).collect()));
     Ok(())
@@ -132,45 +114,4 @@ fn text_of_route(route: &RouteEntry) -> String {
         text += &format!(" table {}", route.table);
     }
     text
-}
-
-fn put_link(members: &mut Members, link: &Link) {
-    put_text(members, "interface", "present");
-    put_text(members, "mac", &MacAddr::new(&link.mac).to_string());
-    put(members, "mtu", Value::Number(link.mtu.into()));
-    put(members, "up", Value::Bool(link.up));
-}
-
-/// The addresses of an interface, compared with those of the result.
-#[derive(Default)]
-struct Addresses {
-    found: Vec<String>,
-    /// Those of the result that are not found.
-    missing: Vec<String>,
-    /// Those found that the result does not have.
-    others: Vec<String>,
-}
-
-impl Addresses {
-    fn put(self, members: &mut Members) {
-        put(members, "addresses", table::texts(self.found));
-        put(members, "missing", table::texts(self.missing));
-        put(members, "others", table::texts(self.others));
-    }
-
-    /// Adds an address of the interface.
-    fn add(&mut self, found: String) {
-        // The kernel adds a link-local address itself, which no result contains.
-        if !self.take_missing(&found) && !found.starts_with("fe80:") {
-            self.others.push(found.clone());
-        }
-        self.found.push(found);
-    }
-
-    /// Removes the address from the missing ones; returns whether it was one of them.
-    fn take_missing(&mut self, found: &str) -> bool {
-        let before = self.missing.len();
-        self.missing.retain(|expected| expected != found);
-        self.missing.len() < before
-    }
 }

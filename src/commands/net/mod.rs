@@ -1,9 +1,9 @@
 //! `cni-multi net …`: operates networks by hand, with cnitool's arguments, variables and container
 //! ids.
 //!
-//! [`operator`] parses the command line, with [`capability`] and the modules it calls for
+//! [`operator`] reads the command line, with [`capability`] and the modules it calls for
 //! capability arguments; each command that displays something has its own file and prints with
-//! [`table`].
+//! [`crate::terminal::table`].
 
 mod attached;
 mod bandwidth;
@@ -15,9 +15,7 @@ mod gc;
 mod inspect;
 mod list;
 pub mod manual;
-mod namespaces;
 mod network;
-mod on_firewalld;
 mod operator;
 mod ps;
 pub mod publish;
@@ -32,137 +30,17 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use self::operator::Operator;
-use crate::cni::answer::ErrorObject;
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
-use crate::cni::version;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
+use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
 use crate::runtime::chain::OnFailure;
-use crate::terminal::table;
-use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
+use crate::runtime::living::is_gone;
+use crate::runtime::{directory, find};
+use crate::terminal::{self, Streams, table};
 use crate::timing;
-
-/// Each command with its purpose and its arguments; `?` follows an optional one.
-const COMMANDS: [(&str, &str, &str); 10] = [
-    (
-        "add",
-        "Attach a namespace and print the result; a failure is undone",
-        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         no-undo trace timings output",
-    ),
-    (
-        "check",
-        "Verify an attachment",
-        "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         trace timings output",
-    ),
-    (
-        "del",
-        "Detach a namespace",
-        "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         trace timings output",
-    ),
-    (
-        "exec",
-        "Run a command in a temporary namespace that is attached to a network",
-        "network command ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path \
-         cache-dir trace timings",
-    ),
-    (
-        "gc",
-        "Detach attachments without a namespace, in one network or in all",
-        "network? conf-dir plugin-path cache-dir unrecorded leave dry-run output",
-    ),
-    (
-        "sync",
-        "Repair running attachments whose rules, links or routes of the host are gone",
-        "network? conf-dir plugin-path cache-dir dry-run on output",
-    ),
-    (
-        "status",
-        "Ask the plugins whether they can serve an add",
-        "network conf-dir plugin-path cache-dir output",
-    ),
-    ("list", "List networks, their plugins and their files", "conf-dir output"),
-    ("ps", "List attachments", "network? container-id no-trunc conf-dir cache-dir output"),
-    (
-        "inspect",
-        "Show the record of an attachment, and its state in the kernel",
-        "subject container? ifname container-id conf-dir cache-dir output",
-    ),
-];
-
-/// Commands with a second name.
-const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
-
-/// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 25] = [
-    ("network", "", "NETWORK", "Name of the network, as in its configuration"),
-    ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
-    (
-        "container",
-        "",
-        "NETNS|CONTAINER",
-        "Container: name or path of its namespace, one of its processes, id or its beginning, or namespace/pod",
-    ),
-    ("subject", "", "NETWORK|NETNS|CONTAINER", "Network, or a container of any network"),
-    ("command", "", "COMMAND", "Command with its arguments, after `--`"),
-    ("ifname", "i", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]"),
-    ("container-id", "", "ID", "Id of the container [derived from the path of the namespace]"),
-    ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
-    (
-        "publish",
-        "p",
-        "[ADDR:]HOST:CONTAINER[/PROTO]",
-        "Forward a port of the host, or a range, to the container",
-    ),
-    ("ip", "", "ADDR[/PREFIX]", "Request this address"),
-    ("mac", "", "MAC", "Request this hardware address"),
-    (
-        "bandwidth",
-        "",
-        "ingress=RATE,egress=RATE",
-        "Limit the bandwidth, in bits per second: 500k, 10M, 1G",
-    ),
-    ("capability-args", "", "JSON", "Arguments by capability, as a JSON object [CAP_ARGS]"),
-    (
-        "conf-dir",
-        "",
-        "DIR",
-        "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]",
-    ),
-    (
-        "plugin-path",
-        "",
-        "DIRS",
-        "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
-    ),
-    ("cache-dir", "", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
-    ("no-undo", "", "", "Keep the changes of a failed add, until del"),
-    ("trace", "", "", "Report the input, the answer and the time of each plugin on stderr"),
-    ("timings", "", "", "Report on stderr what each plugin's time was spent on"),
-    (
-        "unrecorded",
-        "",
-        "",
-        "Also remove objects without a record, even of a container that may be alive",
-    ),
-    ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
-    ("no-trunc", "", "", "Print whole ids"),
-    ("dry-run", "", "", "Only print what would be done"),
-    ("on", "", "SERVICE", "Repair again after each reload of this service"),
-    ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),
-];
-
-/// The positional arguments, each with the name that the code reads it by.
-const POSITIONAL: [(&str, &str); 4] =
-    [("network", "network"), ("netns", "netns"), ("container", "netns"), ("subject", "network")];
-
-/// The arguments that may be repeated; each value counts.
-const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
 
 /// The name of every network in the directory, without duplicates; unreadable files are left out.
 pub fn network_names(dir: &Path) -> Vec<NetworkName> {
@@ -171,54 +49,173 @@ pub fn network_names(dir: &Path) -> Vec<NetworkName> {
 
 /// The command line.
 pub fn command() -> Command {
-    let net = Command::new("net")
+    let add = Command::new("add")
+        .about("Attach a namespace and print the result; a failure is undone")
+        .args([network(), positional("netns", "NETNS", "Namespace: a path, or a name from `ip netns`")])
+        .args(of_attachment())
+        .args(directories())
+        .arg(flag("no-undo", "Keep the changes of a failed add, until del"))
+        .args(traces())
+        .arg(output());
+    let check = Command::new("check").about("Verify an attachment");
+    let del = Command::new("del").about("Detach a namespace").visible_alias("rm");
+    let [check, del] = [check, del].map(|command| {
+        command
+            .args([network(), container()])
+            .args(of_attachment())
+            .args(directories())
+            .args(traces())
+            .arg(output())
+    });
+    let words = Arg::new("command").value_name("COMMAND").required(true).num_args(1..).last(true);
+    let exec = Command::new("exec")
+        .about("Run a command in a temporary namespace that is attached to a network")
+        .arg(network())
+        .arg(
+            words
+                .value_parser(value_parser!(OsString))
+                .help("Command with its arguments, after `--`"),
+        )
+        .args(of_attachment())
+        .args(directories())
+        .args(traces());
+    let dry_run = || flag("dry-run", "Only print what would be done");
+    let gc = Command::new("gc")
+        .about("Detach attachments without a namespace, in one network or in all")
+        .arg(network().required(false))
+        .args(directories())
+        .args([
+            flag(
+                "unrecorded",
+                "Also remove objects without a record, even of a container that may be alive",
+            ),
+            flag(
+                "leave",
+                "Only remove elements of gone attachments from cni-multi's nftables tables",
+            ),
+            dry_run(),
+            output(),
+        ]);
+    let on = option("on", "SERVICE", "Repair again after each reload of this service");
+    let sync = Command::new("sync")
+        .about("Repair running attachments whose rules, links or routes of the host are gone")
+        .arg(network().required(false))
+        .args(directories())
+        .args([dry_run(), on.value_parser(["firewalld"]), output()]);
+    let status = Command::new("status")
+        .about("Ask the plugins whether they can serve an add")
+        .arg(network())
+        .args(directories())
+        .arg(output());
+    let [conf_dir, _, cache_dir] = directories();
+    let list = Command::new("list")
+        .about("List networks, their plugins and their files")
+        .visible_alias("ls")
+        .args([conf_dir.clone(), output()]);
+    let ps = Command::new("ps").about("List attachments").args([
+        network().required(false),
+        container_id(),
+        flag("no-trunc", "Print whole ids"),
+        conf_dir.clone(),
+        cache_dir.clone(),
+        output(),
+    ]);
+    let subject = "Network, or a container of any network";
+    let inspect = Command::new("inspect")
+        .about("Show the record of an attachment, and its state in the kernel")
+        .args([
+            positional("network", "NETWORK|NETNS|CONTAINER", subject),
+            container().required(false),
+            ifname(),
+            container_id(),
+            conf_dir,
+            cache_dir,
+            output(),
+        ]);
+    Command::new("net")
         .about("Attach network namespaces to networks, as a runtime does")
         .subcommand_required(true)
-        .arg_required_else_help(true);
-    COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
-        net.subcommand(subcommand(name, arguments).about(*about).visible_aliases(alias(name)))
-    })
+        .arg_required_else_help(true)
+        .subcommands([add, check, del, exec, gc, sync, status, list, ps, inspect])
 }
 
-/// The other name of a command, if it has one.
-fn alias(name: &str) -> Option<&'static str> {
-    ALIASES.iter().find(|(known, _)| *known == name).map(|(_, alias)| *alias)
+fn positional(id: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(id).value_name(value).required(true).help(help)
 }
 
-fn subcommand(name: &'static str, arguments: &'static str) -> Command {
-    let words = arguments.split(' ');
-    words.fold(Command::new(name), |command, word| command.arg(argument(word)))
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-/// The argument of this name.
-fn argument(word: &'static str) -> Arg {
-    let name = word.trim_end_matches('?');
-    let (_, short, value, help) =
-        ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test covers all
-    let arg = Arg::new(name).help(*help);
-    if name == "command" {
-        return rest_of_line(arg.value_name(*value));
-    }
-    if let Some((_, id)) = POSITIONAL.iter().find(|(known, _)| *known == name) {
-        return arg.id(*id).value_name(*value).required(name == word);
-    }
-    with_value(arg.long(name).short(short.chars().next()), name, value)
+fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// The argument that takes all words after `--`.
-fn rest_of_line(arg: Arg) -> Arg {
-    arg.required(true).num_args(1..).last(true).value_parser(value_parser!(OsString))
+fn network() -> Arg {
+    positional("network", "NETWORK", "Name of the network, as in its configuration")
 }
 
-/// The option with a value of this name; a flag if the name is empty.
-fn with_value(option: Arg, name: &str, value: &'static str) -> Arg {
-    match value {
-        "" => option.action(ArgAction::SetTrue),
-        value if name == "output" => option.value_name(value).value_parser(["table", "json"]),
-        value if name == "on" => option.value_name(value).value_parser(["firewalld"]),
-        value if REPEATED.contains(&name) => option.value_name(value).action(ArgAction::Append),
-        value => option.value_name(value),
-    }
+/// A container by any of its names; read as the namespace that it may be.
+fn container() -> Arg {
+    positional(
+        "netns",
+        "NETNS|CONTAINER",
+        "Container: name or path of its namespace, one of its processes, id or its beginning, or namespace/pod",
+    )
+}
+
+fn ifname() -> Arg {
+    option("ifname", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]")
+        .short('i')
+}
+
+fn container_id() -> Arg {
+    option("container-id", "ID", "Id of the container [derived from the path of the namespace]")
+}
+
+fn output() -> Arg {
+    option("output", "FORMAT", "Output format: table, or json for output and errors [table]")
+        .short('o')
+        .value_parser(["table", "json"])
+}
+
+/// The options of one attachment.
+fn of_attachment() -> [Arg; 8] {
+    let publish = "Forward a port of the host, or a range, to the container";
+    let bandwidth = "Limit the bandwidth, in bits per second: 500k, 10M, 1G";
+    [
+        ifname(),
+        container_id(),
+        option("args", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
+        option("publish", "[ADDR:]HOST:CONTAINER[/PROTO]", publish)
+            .short('p')
+            .action(ArgAction::Append),
+        option("ip", "ADDR[/PREFIX]", "Request this address").action(ArgAction::Append),
+        option("mac", "MAC", "Request this hardware address").action(ArgAction::Append),
+        option("bandwidth", "ingress=RATE,egress=RATE", bandwidth).action(ArgAction::Append),
+        option("capability-args", "JSON", "Arguments by capability, as a JSON object [CAP_ARGS]"),
+    ]
+}
+
+/// Where networks, plugins and results are.
+fn directories() -> [Arg; 3] {
+    let path = "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]";
+    [
+        option(
+            "conf-dir",
+            "DIR",
+            "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]",
+        ),
+        option("plugin-path", "DIRS", path),
+        option("cache-dir", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
+    ]
+}
+
+fn traces() -> [Arg; 2] {
+    [
+        flag("trace", "Report the input, the answer and the time of each plugin on stderr"),
+        flag("timings", "Report on stderr what each plugin's time was spent on"),
+    ]
 }
 
 /// Runs the command: its output goes to stdout, errors to stderr.
@@ -230,40 +227,26 @@ pub fn run(
 ) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     let operator = Operator { matches, env };
-    let (done, status) = match operator.require_readable() {
-        Ok(()) => (operate(verb, &operator, plugins, io), status_of_failure(verb)),
-        Err(error) => (Err(error), 2),
-    };
-    let error = match done {
-        Ok(status) => return status,
-        Err(error) => error,
-    };
-    let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
-    status
-}
-
-/// The exit status of a command that has failed.
-fn status_of_failure(verb: &str) -> u8 {
-    if verb == "exec" { exec::FAILED } else { 1 }
-}
-
-/// As [`work`], and reports its time if that is wanted.
-fn operate(
-    verb: &str,
-    operator: &Operator<'_>,
-    plugins: &'static [Entry],
-    io: &mut Streams<'_>,
-) -> Result<u8> {
-    if !operator.has_flag("timings") {
-        return work(verb, operator, plugins, io);
+    if let Err(error) = operator.require_readable() {
+        operator.complain(&error, io.stderr);
+        return 2;
     }
-    let (done, accounts) = timing::accounts_of("runtime", || work(verb, operator, plugins, io));
-    let _ = io.stderr.write_all(timings::table(&accounts).as_bytes()); // for information only
-    done
+    let done = if operator.has_flag("timings") {
+        let work = || operate(verb, &operator, plugins, io);
+        let (done, accounts) = timing::accounts_of("runtime", work);
+        let _ = io.stderr.write_all(timings::table(&accounts).as_bytes()); // for information only
+        done
+    } else {
+        operate(verb, &operator, plugins, io)
+    };
+    done.unwrap_or_else(|error| {
+        operator.complain(&error, io.stderr);
+        if verb == "exec" { exec::FAILED } else { 1 }
+    })
 }
 
 /// Returns the exit status of a command that has succeeded.
-fn work(
+fn operate(
     verb: &str,
     operator: &Operator<'_>,
     plugins: &'static [Entry],
@@ -289,26 +272,39 @@ fn work(
 fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
-    let on_failure = on_failure(operator);
+    let on_failure =
+        if operator.has_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let added = runtime.add(&list, &at, on_failure);
-    let result = added
-        .map_err(|error| namespaces::with_those_there(runtime.explain(&list, error), &at.netns))?;
+    let result =
+        added.map_err(|error| with_namespaces(runtime.explain(&list, error), &at.netns))?;
     terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
-        OnFailure::Undo => with_undo(error, runtime.del(&list, &at).map(drop)),
+        OnFailure::Undo => match runtime.del(&list, &at) {
+            Ok(_) => error.with_details("what was done has been undone"),
+            Err(failed) => error.with_details(format_args!("it is attached; undo: {failed}")),
+        },
     })
 }
 
-fn on_failure(operator: &Operator<'_>) -> OnFailure {
-    if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo }
-}
-
-/// The error, with the outcome of the undo.
-fn with_undo(error: Error, undone: Result<()>) -> Error {
-    match undone {
-        Ok(()) => error.with_details("what was done has been undone"),
-        Err(failed) => error.with_details(format_args!("it is attached; undo: {failed}")),
+/// The error of an ADD. If the reason is a namespace that does not exist, the details list those
+/// that do, and say how to make it or which path is that of the process with this number.
+fn with_namespaces(error: Error, netns: &str) -> Error {
+    if error.code != Code::INVALID_ENVIRONMENT || !is_gone(netns) {
+        return error;
+    }
+    let names = directory::file_names(NETNS_DIR.as_ref()).unwrap_or_default();
+    let names: Vec<String> =
+        names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    let error =
+        error.with_details(format_args!("namespaces in {NETNS_DIR}: {}", find::listed(&names)));
+    let Some(name) = find::netns_name(netns) else { return error };
+    let of_process = format!("/proc/{name}/ns/net");
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && Path::new(&of_process).exists() {
+        error.with_details(format_args!("the namespace of process {name} is {of_process}"))
+    } else {
+        error.with_details(format_args!("`ip netns add {name}` makes it"))
     }
 }
 
@@ -321,54 +317,16 @@ fn status(
     let list = network::of(operator)?;
     let mut runtime = operator.runtime(plugins, stderr)?;
     runtime.status(&list).map_err(|error| runtime.explain(&list, error))?;
-    Ok(if operator.wants_json() { ready(&list.name) } else { String::new() })
-}
-
-/// The output of a successful STATUS as JSON.
-fn ready(network: &str) -> String {
-    table::json(&Value::object([("network", Value::text(network)), ("ready", Value::Bool(true))]))
-}
-
-/// The message, and the details on a second line; or the specification's error object on one line,
-/// since plugins may have written to stderr before.
-fn error_text(error: &Error, as_json: bool) -> String {
-    if as_json {
-        table::json_line(&ErrorObject::of(error, version::CURRENT))
-    } else {
-        plain_text(error)
+    if !operator.wants_json() {
+        return Ok(String::new());
     }
-}
-
-/// A remark on a line of its own; an object with `-o json`, so that each line of stderr is JSON.
-fn note_text(note: &str, as_json: bool) -> String {
-    if as_json {
-        table::json_line(&Value::object([("note", Value::text(note))]))
-    } else {
-        visible(note) + "\n"
-    }
-}
-
-fn plain_text(error: &Error) -> String {
-    let details = error.details();
-    let end = if details.is_empty() { "" } else { "\n" };
-    format!("{}\n{}{end}", visible(&error.msg), visible(&details))
+    let network = Value::text(&list.name);
+    Ok(table::json(&Value::object([("network", network), ("ready", Value::Bool(true))])))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_argument_is_known_and_used() {
-        let known: Vec<&str> = ARGUMENTS.iter().map(|argument| argument.0).collect();
-        let used: Vec<&str> =
-            COMMANDS.iter().flat_map(|(.., arguments)| arguments.split(' ')).collect();
-        assert!(used.iter().all(|word| known.contains(&word.trim_end_matches('?'))), "{used:?}");
-        assert!(
-            known.iter().all(|name| used.iter().any(|word| word.trim_end_matches('?') == *name)),
-            "{known:?}"
-        );
-    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::operator::Operator;
 use crate::cni::attachment::NetworkName;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 
@@ -18,14 +18,12 @@ pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
 /// cannot be read, the error reports that instead, because the file may hold the network.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     directory::find(dir, name).map_err(|error| match names(dir) {
-        (names, true) if !names.is_empty() => with_available(error, &names),
+        (names, true) if !names.is_empty() => {
+            let names: Vec<&str> = names.iter().map(NetworkName::as_str).collect();
+            error.with_details(format_args!("available networks: {}", names.join(", ")))
+        }
         _ => error,
     })
-}
-
-fn with_available(error: Error, names: &[NetworkName]) -> Error {
-    let names: Vec<&str> = names.iter().map(NetworkName::as_str).collect();
-    error.with_details(format_args!("available networks: {}", names.join(", ")))
 }
 
 /// The name of every network, without duplicates, and whether every file could be read.

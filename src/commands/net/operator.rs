@@ -6,26 +6,22 @@ use std::rc::Rc;
 
 use clap::ArgMatches;
 
-use super::{capability, on_firewalld};
+use super::capability;
+use crate::cni::answer::ErrorObject;
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
+use crate::cni::version;
 use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::Runtime;
 use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
-
-/// Checks the text of an option.
-type Check = fn(&str) -> Result<()>;
-
-/// Options with a name, and what checks it.
-const NAMES: [(&str, Check); 2] = [
-    ("ifname", |text| IfName::parse(text).map(drop)),
-    ("container-id", |text| ContainerId::parse(text).map(drop)),
-];
+use crate::terminal::table;
+use crate::terminal::visible::visible;
 
 /// A parsed command line and its environment.
 pub struct Operator<'a> {
@@ -39,12 +35,6 @@ impl Operator<'_> {
     /// An argument or option; empty if not given or unknown to the command.
     pub fn argument(&self, name: &str) -> &str {
         self.matches.try_get_one::<String>(name).ok().flatten().map_or("", |text| text)
-    }
-
-    /// Every value of an option that may be repeated.
-    pub fn arguments(&self, name: &str) -> Vec<&str> {
-        let values = self.matches.try_get_many::<String>(name).ok().flatten();
-        values.unwrap_or_default().map(String::as_str).collect()
     }
 
     /// Whether a flag is given; false if it is unknown to the command.
@@ -63,23 +53,47 @@ impl Operator<'_> {
         self.argument("output") == "json"
     }
 
-    /// Rejects arguments that are invalid for every command.
-    pub fn require_readable(&self) -> Result<()> {
-        self.require_netns()?;
-        capability::require_readable(self)?;
-        parameters::parse_args(self.argument("args"))?;
-        for (name, parse) in NAMES {
-            Some(self.argument(name)).filter(|typed| !typed.is_empty()).map_or(Ok(()), parse)?;
-        }
-        on_firewalld::require_changes(self)
+    /// Writes a remark on a line of its own; an object with `-o json`, so that each line of stderr
+    /// is JSON.
+    pub fn note(&self, note: &str, stderr: &mut dyn Write) {
+        let text = if self.wants_json() {
+            table::json_line(&Value::object([("note", Value::text(note))]))
+        } else {
+            visible(note) + "\n"
+        };
+        let _ = stderr.write_all(text.as_bytes()); // for information only
     }
 
-    /// Rejects a namespace that is given as an empty text.
-    fn require_netns(&self) -> Result<()> {
-        let is_given = self.matches.try_contains_id("netns").unwrap_or(false);
-        if is_given && self.argument("netns").is_empty() {
-            let problem = "NETNS is empty, expected a path or a name";
-            return Err(capability::mistake(problem.to_owned()));
+    /// Writes the message, and the details on a second line; or the specification's error object on
+    /// one line, since plugins may have written to stderr before.
+    pub fn complain(&self, error: &Error, stderr: &mut dyn Write) {
+        let text = if self.wants_json() {
+            table::json_line(&ErrorObject::of(error, version::CURRENT))
+        } else {
+            let details = error.details();
+            let end = if details.is_empty() { "" } else { "\n" };
+            format!("{}\n{}{end}", visible(&error.msg), visible(&details))
+        };
+        let _ = stderr.write_all(text.as_bytes()); // the exit status says it too
+    }
+
+    /// Rejects arguments that are invalid for every command.
+    pub fn require_readable(&self) -> Result<()> {
+        let mistake = |problem: &str| Err(Error::new(Code::INVALID_ENVIRONMENT, problem));
+        let is_netns_given = self.matches.try_contains_id("netns").unwrap_or(false);
+        if is_netns_given && self.argument("netns").is_empty() {
+            return mistake("NETNS is empty, expected a path or a name");
+        }
+        capability::require_readable(self.matches)?;
+        parameters::parse_args(self.argument("args"))?;
+        if !self.argument("ifname").is_empty() {
+            IfName::parse(self.argument("ifname"))?;
+        }
+        if !self.argument("container-id").is_empty() {
+            ContainerId::parse(self.argument("container-id"))?;
+        }
+        if !self.argument("on").is_empty() && self.has_flag("dry-run") {
+            return mistake("--on and --dry-run are mutually exclusive");
         }
         Ok(())
     }
@@ -128,11 +142,6 @@ impl Operator<'_> {
         })
     }
 
-    /// The absolute path of the namespace.
-    pub fn netns(&self) -> Result<String> {
-        parameters::absolute(&find::netns_path(self.argument("netns")))
-    }
-
     /// The parameters of one attachment.
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
         let netns = self.netns()?;
@@ -147,7 +156,7 @@ impl Operator<'_> {
         list: &NetworkList,
         (netns, container_id): (String, ContainerId),
     ) -> Result<Parameters> {
-        let capability_args = capability::args(self, list)?;
+        let capability_args = capability::args(self.matches, self.env, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
         let key = self.key_of(network, container_id)?;
         Ok(Parameters { key, netns, args, capability_args })
@@ -157,6 +166,11 @@ impl Operator<'_> {
     pub fn key(&self, network: NetworkName) -> Result<Key> {
         let netns = self.netns()?;
         self.key_of(network, self.container_id(|| parameters::container_id(&netns))?)
+    }
+
+    /// The absolute path of the namespace.
+    fn netns(&self) -> Result<String> {
+        parameters::absolute(&find::netns_path(self.argument("netns")))
     }
 
     fn key_of(&self, network: NetworkName, container_id: ContainerId) -> Result<Key> {

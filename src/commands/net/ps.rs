@@ -27,32 +27,24 @@ const ID: &str = "containerId";
 /// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
     operator.network()?;
-    let id = operator.argument("container-id");
+    let [name, id] = ["network", "container-id"].map(|name| operator.argument(name));
     if !id.is_empty() {
         ContainerId::parse(id)?;
     }
-    let mut rows = rows(operator)?;
-    if !operator.wants_json() && !operator.has_flag("no-trunc") {
-        rows.iter_mut().for_each(truncate);
-    }
-    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
-}
-
-fn truncate(row: &mut Value) {
-    let id = row.get(ID).and_then(Value::as_str).map(find::short_id);
-    if let Some(id) = id.map(Value::text) {
-        row.set(ID, id);
-    }
-}
-
-/// The attachments that the arguments select.
-fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
-    let [name, id] = ["network", "container-id"].map(|name| operator.argument(name));
     let mut all = attached::all(operator)?;
     all.retain(|attached| attached.is("network", name));
     if all.is_empty() && !name.is_empty() {
         network::of(operator)?; // a misspelt name is no network without attachments
     }
     all.retain(|attached| attached.has_id(id));
-    Ok(all.into_iter().map(|attached| Value::Object(attached.members)).collect())
+    let is_truncated = !operator.wants_json() && !operator.has_flag("no-trunc");
+    let mut rows = vec![];
+    for mut row in all.into_iter().map(|attached| Value::Object(attached.members)) {
+        let id = row.get(ID).and_then(Value::as_str).map(find::short_id);
+        if let Some(id) = id.filter(|_| is_truncated).map(Value::text) {
+            row.set(ID, id);
+        }
+        rows.push(row);
+    }
+    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
 }

@@ -5,10 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::capability::mistake;
 use crate::cni::decode;
 use crate::cni::json::Value;
-use crate::error::Result;
 
 /// One entry of the capability `portMappings`.
 #[derive(Clone, Copy, Serialize)]
@@ -21,43 +19,23 @@ struct PortMapping<'a> {
     host_ip: Option<IpAddr>,
 }
 
-impl PortMapping<'_> {
-    /// The mapping of the port that follows at this distance.
-    fn above(self, offset: u32) -> Self {
-        let host_port = self.host_port + offset;
-        PortMapping { host_port, container_port: self.container_port + offset, ..self }
-    }
-}
-
 /// The capability `portMappings`, with one entry per port.
-pub fn port_mappings(values: &[&str]) -> Result<Value> {
+pub fn port_mappings(values: &[&str]) -> Result<Value, String> {
     let mut mappings = vec![];
     for text in values {
-        let more = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
-        mappings.extend(more);
+        mappings.extend(parse(text).map_err(|problem| format!("{text:?}: {problem}"))?);
     }
     Ok(Value::of(&mappings))
 }
 
 /// The mappings of one value, one per port.
 fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
-    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    require_protocol(protocol)?;
-    let (first, count) = parse_first(ports, protocol)?;
-    Ok((0..count).map(|offset| first.above(offset)).collect())
-}
-
-fn require_protocol(protocol: &str) -> Result<(), String> {
-    if ["tcp", "udp", "sctp"].contains(&protocol) {
-        return Ok(());
-    }
-    Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"))
-}
-
-/// The mapping of the first port, and the number of ports.
-fn parse_first<'a>(text: &str, protocol: &'a str) -> Result<(PortMapping<'a>, u32), String> {
     const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
-    let (rest, container) = text.rsplit_once(':').ok_or(EXPECTED)?;
+    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    if !["tcp", "udp", "sctp"].contains(&protocol) {
+        return Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"));
+    }
+    let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
     let (host_ip, host) = match rest.rsplit_once(':') {
         Some((address, host)) => (Some(parse_address(address)?), host),
         None => (None, rest),
@@ -69,7 +47,11 @@ fn parse_first<'a>(text: &str, protocol: &'a str) -> Result<(PortMapping<'a>, u3
             "{count} ports on the host and {places} in the container, expected equal numbers"
         ));
     }
-    Ok((PortMapping { host_port, container_port, protocol, host_ip }, count))
+    let mapping = |offset| {
+        let (host_port, container_port) = (host_port + offset, container_port + offset);
+        PortMapping { host_port, container_port, protocol, host_ip }
+    };
+    Ok((0..count).map(mapping).collect())
 }
 
 /// Parses an address. An IPv6 address is in brackets, which separate its colons from the others.
@@ -86,19 +68,14 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
 /// The first port, and the number of ports.
 fn parse_ports(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let [first, last] = [first, last].map(parse_port);
+    let [first, last] = [first, last].map(|text| match text.parse::<u16>() {
+        Ok(number) if !text.starts_with('+') => u32::from(number),
+        _ => 0,
+    });
     if first == 0 || last < first {
         return Err(format!("{text:?} is not a port or range of ports, expected 1 to 65535"));
     }
     Ok((first, last - first + 1))
-}
-
-/// The number of a port; 0 if it is none.
-fn parse_port(text: &str) -> u32 {
-    match text.parse::<u16>() {
-        Ok(number) if !text.starts_with('+') => u32::from(number),
-        _ => 0,
-    }
 }
 
 /// The ports among recorded capability arguments. A runtime may have passed them in any case.
@@ -120,13 +97,6 @@ struct RecordedPort {
 }
 
 impl RecordedPort {
-    /// The mapping of the port that follows at this distance.
-    fn above(&self, offset: u32) -> RecordedPort {
-        let host_port = self.host_port.saturating_add(offset);
-        let container_port = self.container_port.saturating_add(offset);
-        RecordedPort { host_port, container_port, ..self.clone() }
-    }
-
     /// The text of this many consecutive mappings, of which this is the first.
     fn text(&self, count: u32) -> String {
         let ports = |first: u32| match count {
@@ -156,10 +126,15 @@ pub fn published(capability_args: &Value) -> Vec<String> {
     let recorded: Recorded = decode::from_value(capability_args).unwrap_or_default();
     let mut ranges: Vec<(RecordedPort, u32)> = vec![];
     for port in recorded.mappings.into_iter().filter(|port| port.host_port > 0) {
-        match ranges.last_mut() {
-            Some((first, count)) if first.above(*count) == port => *count += 1,
-            _ => ranges.push((port, 1)),
+        if let Some((first, count)) = ranges.last_mut() {
+            let host_port = first.host_port.saturating_add(*count);
+            let container_port = first.container_port.saturating_add(*count);
+            if (RecordedPort { host_port, container_port, ..first.clone() }) == port {
+                *count += 1;
+                continue;
+            }
         }
+        ranges.push((port, 1));
     }
     ranges.iter().map(|(first, count)| first.text(*count)).collect()
 }
@@ -169,7 +144,7 @@ mod tests {
     use super::*;
 
     fn mappings(values: &[&str]) -> String {
-        port_mappings(values).map_or_else(|error| error.to_string(), |value| value.to_text())
+        port_mappings(values).map_or_else(|problem| problem, |value| value.to_text())
     }
 
     #[test]

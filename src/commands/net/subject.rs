@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use super::note_text;
 use super::operator::Operator;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
@@ -31,14 +30,23 @@ pub struct Subject {
 /// `--container-id`. Fails if the name is the beginning of several ids.
 pub fn find(operator: &Operator<'_>, network: NetworkName, list: &NetworkList) -> Result<Subject> {
     let typed = operator.parameters(network, list)?;
-    let record = record_of(operator, &typed.key)?;
-    let Some(record) = record else {
+    let Some(Recorded { at: recorded, cache, .. }) = record_of(operator, &typed.key)? else {
         let cache = operator.cache();
         return Ok(Subject { at: typed, cache, is_at_recorded_path: false });
     };
-    let recorded = record.at.netns.clone();
-    let at = completed(operator, typed, record.at);
-    Ok(Subject { is_at_recorded_path: at.netns == recorded, at, cache: record.cache })
+    // What was typed replaces what is recorded.
+    let has_capability_args = typed.capability_args != Value::Object(vec![]);
+    let typed_netns = if has_container_id(operator) { typed.netns } else { recorded.netns.clone() };
+    let at = Parameters {
+        key: recorded.key,
+        netns: typed_netns,
+        args: if typed.args.is_empty() { recorded.args } else { typed.args },
+        capability_args: match has_capability_args {
+            true => typed.capability_args,
+            false => recorded.capability_args,
+        },
+    };
+    Ok(Subject { is_at_recorded_path: at.netns == recorded.netns, at, cache })
 }
 
 /// The record of the typed attachment. Where that has the typed names, no other record is read.
@@ -51,7 +59,9 @@ fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
     if has_container_id(operator) {
         return Ok(all.into_iter().find(|recorded| recorded.at.key == *typed));
     }
-    all.retain(|recorded| is_of(&recorded.at.key, typed));
+    all.retain(|Recorded { at, .. }| {
+        at.key.network == typed.network && at.key.ifname == typed.ifname
+    });
     let name = Name::parse(operator.argument("netns"))?.at_least(SHORTEST);
     let found = name.only_of(all, |recorded| Some(&recorded.at))?;
     Ok(found.into_iter().next())
@@ -76,27 +86,6 @@ fn has_container_id(operator: &Operator<'_>) -> bool {
     !operator.argument("container-id").is_empty()
 }
 
-/// Whether network and interface are those of the typed attachment.
-fn is_of(recorded: &Key, typed: &Key) -> bool {
-    recorded.network == typed.network && recorded.ifname == typed.ifname
-}
-
-/// The recorded parameters; those that were typed replace them.
-fn completed(operator: &Operator<'_>, typed: Parameters, recorded: Parameters) -> Parameters {
-    let netns = if has_container_id(operator) { typed.netns } else { recorded.netns };
-    let args = if typed.args.is_empty() { recorded.args } else { typed.args };
-    let capability_args = if is_empty(&typed.capability_args) {
-        recorded.capability_args
-    } else {
-        typed.capability_args
-    };
-    Parameters { key: recorded.key, netns, args, capability_args }
-}
-
-fn is_empty(arguments: &Value) -> bool {
-    matches!(arguments, Value::Object(members) if members.is_empty())
-}
-
 /// Says on stderr that the attachment has no record, and lists the recorded ones of the network.
 pub fn tell_not_attached(
     operator: &Operator<'_>,
@@ -111,7 +100,6 @@ pub fn tell_not_attached(
     let what = operator.argument("netns");
     let note =
         format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}");
-    let text = note_text(&note, operator.wants_json());
-    let _ = stderr.write_all(text.as_bytes()); // for information only
+    operator.note(&note, stderr);
     Ok(())
 }

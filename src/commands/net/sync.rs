@@ -1,58 +1,77 @@
 //! `net sync`: repairs running attachments, in one network or in all.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use super::operator::Operator;
-use super::{attached, error_text, network, note_text, on_firewalld};
+use super::{attached, network};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{ErrorList, Result};
 use crate::plugin::Entry;
+use crate::plugins::meta::firewall::firewalld::Reloads;
 use crate::repair::Extent;
 use crate::runtime::find::{self, Recorded};
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
 use crate::runtime::repair::{Presence, Round};
-use crate::terminal::progress::Progress;
+use crate::terminal::Streams;
+use crate::terminal::progress::Output;
 use crate::terminal::table::{self, Members, put, put_text};
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
 
 /// The exit status of a dry run that has found something to do.
 const TO_DO: u8 = 3;
 
-/// Repairs once, or with `--on` again and again. Returns the exit status.
+/// Repairs once, or with `--on` now and after each reload of firewalld. Returns the exit status;
+/// then ends with an error once the system bus does; systemd starts the process again.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
-    if !on_firewalld::is_wanted(operator) {
+    if operator.argument("on").is_empty() {
         return repair(operator, plugins, io);
     }
-    on_firewalld::repeat(operator, || {
+    // First the subscription: a reload in between is seen by the first repair, or as a signal.
+    let mut reloads = Reloads::subscribe(operator.env)?;
+    loop {
         if let Err(error) = repair(operator, plugins, io) {
-            let text = error_text(&error, operator.wants_json());
-            let _ = io.stderr.write_all(text.as_bytes()); // the next reload is awaited all the same
+            operator.complain(&error, io.stderr); // the next reload is awaited all the same
         }
-    })
+        reloads.wait()?;
+    }
 }
 
 /// Repairs every attachment that is alive. Does all it can and reports every failure at the end.
 fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
-    let mut report = Report::new(&mut *io.stdout, operator);
+    let mut report = Report {
+        output: Output::new(&mut *io.stdout),
+        as_json: operator.wants_json(),
+        extent: if operator.has_flag("dry-run") { Extent::Look } else { Extent::Make },
+        networks: BTreeSet::new(),
+        alive: 0,
+        repaired: 0,
+        failed: 0,
+        rows: vec![],
+        left: vec![],
+    };
     let mut errors = ErrorList::default();
     let mut runtime = operator.runtime(plugins, &mut *io.stderr)?;
     let all = selected(operator)?;
     let mut lists = Lists { operator, last: None };
     let mut round = Round::begin(&mut runtime, report.extent)?;
     for (number, recorded) in all.iter().enumerate() {
-        report.progress.count(number, all.len());
+        report.output.progress.count(number, all.len());
         let repaired = lists.of(recorded).and_then(|list| round.repair(list, recorded));
         let left = round.take_left();
         report.add(&recorded.at, &repaired, round.take_changes());
         left.iter().for_each(|difference| report.add_left(&recorded.at, difference));
-        errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at)));
+        let Recorded { at, .. } = recorded;
+        errors.push(repaired.map_err(|error| {
+            error.context(format_args!("{} {} {}", at.key.network, at.name(), at.key.ifname))
+        }));
     }
     let skipped: Vec<String> = round.take_skipped().collect();
-    tell_skipped(operator, &skipped, io.stderr);
+    for plugin in skipped {
+        let note = format!("plugin {plugin} is another program, and has no repair");
+        operator.note(&note, io.stderr);
+    }
     let is_to_do = report.extent == Extent::Look && report.repaired > 0;
     errors.push(report.finish());
     errors.finish().map(|()| if is_to_do { TO_DO } else { 0 })
@@ -96,24 +115,11 @@ impl Lists<'_> {
     }
 }
 
-fn of_attachment(error: Error, at: &Parameters) -> Error {
-    error.context(format_args!("{} {} {}", at.key.network, at.name(), at.key.ifname))
-}
-
-fn tell_skipped(operator: &Operator<'_>, skipped: &[String], stderr: &mut dyn Write) {
-    for plugin in skipped {
-        let note = format!("plugin {plugin} is another program, and has no repair");
-        let text = note_text(&note, operator.wants_json());
-        let _ = stderr.write_all(text.as_bytes()); // for information only
-    }
-}
-
 /// Reports each change as it is made; JSON is printed at the end.
 struct Report<'a> {
-    stdout: &'a mut dyn Write,
+    output: Output<'a>,
     as_json: bool,
     extent: Extent,
-    progress: Progress,
     networks: BTreeSet<String>,
     /// The numbers of attachments: all that are alive, those that have changes, and those that
     /// failed.
@@ -122,28 +128,9 @@ struct Report<'a> {
     failed: usize,
     rows: Vec<Value>,
     left: Vec<Value>,
-    /// The result of writing the report. A closed stdout does not stop the work.
-    written: Result<()>,
 }
 
-impl<'a> Report<'a> {
-    fn new(stdout: &'a mut dyn Write, operator: &Operator<'_>) -> Report<'a> {
-        let extent = if operator.has_flag("dry-run") { Extent::Look } else { Extent::Make };
-        Report {
-            stdout,
-            as_json: operator.wants_json(),
-            extent,
-            progress: Progress::new(),
-            networks: BTreeSet::new(),
-            alive: 0,
-            repaired: 0,
-            failed: 0,
-            rows: vec![],
-            left: vec![],
-            written: Ok(()),
-        }
-    }
-
+impl Report<'_> {
     /// Adds an attachment, what has become of it, and its changes.
     fn add(&mut self, at: &Parameters, repaired: &Result<Presence>, changes: Vec<String>) {
         if *repaired == Ok(Presence::Gone) {
@@ -155,13 +142,11 @@ impl<'a> Report<'a> {
             Ok(_) => self.repaired += usize::from(!changes.is_empty()),
             Err(_) => self.failed += 1,
         }
-        changes.iter().for_each(|change| self.add_change(at, change));
-    }
-
-    fn add_change(&mut self, at: &Parameters, change: &str) {
-        match self.as_json {
-            true => self.rows.push(row(&at.key, "change", change)),
-            false => self.print_of(at, change),
+        for change in &changes {
+            match self.as_json {
+                true => self.rows.push(row(&at.key, "change", change)),
+                false => self.print_of(at, change),
+            }
         }
     }
 
@@ -176,24 +161,18 @@ impl<'a> Report<'a> {
     fn print_of(&mut self, at: &Parameters, text: &str) {
         let Key { network, ifname, .. } = &at.key;
         let [name, text] = [&at.name(), text].map(visible);
-        self.print(&format!("{network} {name} {ifname}: {text}\n"));
-    }
-
-    fn print(&mut self, text: &str) {
-        self.progress.clear();
-        if self.written.is_ok() {
-            self.written = terminal::print(self.stdout, text);
-        }
+        self.output.print(&format!("{network} {name} {ifname}: {text}\n"));
     }
 
     fn finish(mut self) -> Result<()> {
         let text = if self.as_json { self.json() } else { self.summary() };
-        self.print(&text);
-        self.progress.finish("done");
-        self.written
+        self.output.print(&text);
+        self.output.finish()
     }
 
     fn summary(&self) -> String {
+        let counted =
+            |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let [attachments, networks] =
             [counted(self.alive, "attachment"), counted(self.networks.len(), "network")];
         let Report { repaired, failed, .. } = self;
@@ -218,12 +197,6 @@ impl<'a> Report<'a> {
         put(&mut members, "notRepaired", Value::Array(std::mem::take(&mut self.left)));
         table::json(&Value::Object(members))
     }
-}
-
-/// `1 network`, `2 networks`.
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 fn row(key: &Key, name: &str, text: &str) -> Value {

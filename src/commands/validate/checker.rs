@@ -39,7 +39,7 @@ impl<'a> Checker<'a> {
             networks: vec![],
             findings: vec![],
             asked: vec![],
-            progress: Progress::new(),
+            progress: Progress::default(),
         }
     }
 
