@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CONF_DIR, completion, plugin_path, suggestion};
+use super::{CONF_DIR, argument, completion, plugin_path, suggestion};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -21,10 +21,8 @@ use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::directory;
-use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::manual::{Manual, Terms};
-use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// The name of a link to this binary, or the first argument.
@@ -93,26 +91,22 @@ const MANUAL: Manual = Manual {
 
 /// The command line.
 pub fn command() -> Command {
+    let operation = |(name, about): (&'static str, &'static str)| {
+        // The network and the namespace, for completion; their number is checked later, in
+        // cnitool's order.
+        let arguments = Arg::new("arguments").value_names(["NETWORK", "NETNS"]).num_args(0..);
+        let ifname = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
+        Command::new(name)
+            .about(about)
+            .override_usage(usage(name))
+            .arg(arguments.hide(true))
+            .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
+    };
     Command::new(NAME)
         .about(ABOUT)
         .arg_required_else_help(true)
-        .subcommands(COMMANDS.map(|(name, about)| operation(name).about(about)))
+        .subcommands(COMMANDS.map(operation))
         .subcommand(completion::command())
-}
-
-/// The command line of one of the [`COMMANDS`].
-fn operation(name: &'static str) -> Command {
-    Command::new(name).override_usage(usage(name)).arg(arguments()).arg(ifname_option())
-}
-
-/// The network and the namespace, for completion; their number is checked later, in cnitool's order.
-fn arguments() -> Arg {
-    Arg::new("arguments").value_names(["NETWORK", "NETNS"]).num_args(0..).hide(true)
-}
-
-fn ifname_option() -> Arg {
-    let option = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
-    option.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')")
 }
 
 fn usage(name: &str) -> String {
@@ -131,27 +125,20 @@ pub fn run(
         Ok(matches) => matches,
         Err(mut said) => {
             suggestion::add(&mut said, &command(), args);
-            return refuse(&said, io);
+            // Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
+            use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+            let is_mistake =
+                !matches!(said.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand);
+            io.print_advice(&said, is_mistake);
+            return u8::from(is_mistake);
         }
     };
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };
     let done = invocation.run(plugins, io.stderr);
     let Err(error) = done.and_then(|text| terminal::print(io.stdout, &text)) else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the exit status says it too
+    io.complain(&error);
     1
-}
-
-/// Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
-fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
-    let is_mistake = !is_help(said.kind());
-    io.print_advice(said, is_mistake);
-    u8::from(is_mistake)
-}
-
-fn is_help(kind: ErrorKind) -> bool {
-    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
-    matches!(kind, DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
 /// A parsed cnitool command line.
@@ -165,94 +152,54 @@ impl Invocation<'_> {
     /// Returns the output. Mistakes are checked in cnitool's order.
     fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
         if self.verb == "completion" {
-            return Ok(completion::script(self.option("shell"), NAME));
+            return Ok(completion::script(argument(self.arguments, "shell"), NAME));
         }
-        let (network, netns) = self.subject()?;
+        let positional: Vec<&String> =
+            self.arguments.get_many("arguments").into_iter().flatten().collect();
+        let [network, netns, ..] = positional.as_slice() else {
+            let count = positional.len();
+            let msg = format!("requires at least 2 arg(s), only received {count}");
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
+                .with_details(format_args!("usage: {}", usage(self.verb))));
+        };
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
         let at = self.parameters(network, netns)?;
-        self.operate(self.runtime(plugins, stderr)?, &list, &at)
-    }
-
-    /// The runtime that runs the plugins.
-    fn runtime<'r>(
-        &'r self,
-        plugins: &'static [Entry],
-        stderr: &'r mut dyn Write,
-    ) -> Result<Runtime<'r>> {
-        let path = plugin_path("", self.env)?;
-        let cache = Cache::new(cache::DEFAULT_DIR);
-        Ok(Runtime {
+        let mut runtime = Runtime {
             plugins,
             env: self.env,
-            path,
-            cache,
+            path: plugin_path("", self.env)?,
+            cache: Cache::new(cache::DEFAULT_DIR),
             stderr,
             handles: Rc::default(),
             is_traced: false,
-        })
-    }
-
-    fn operate(
-        &self,
-        mut runtime: Runtime<'_>,
-        list: &NetworkList,
-        at: &Parameters,
-    ) -> Result<String> {
+        };
         match self.verb {
-            "add" => runtime.add(list, at, OnFailure::Leave).map(|result| result.to_text()),
-            "check" => runtime.check(list, at, Until::OneFails)?.finish().map(|_| String::new()),
-            "del" => runtime.del(list, at).map(|_| String::new()),
-            "gc" => runtime.gc(list, None).map(nothing),
-            "status" => runtime.status(list).map(nothing),
-            other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
+            "add" => return Ok(runtime.add(&list, &at, OnFailure::Leave)?.to_text()),
+            "check" => drop(runtime.check(&list, &at, Until::OneFails)?.finish()?),
+            "del" => drop(runtime.del(&list, &at)?),
+            "gc" => runtime.gc(&list, None)?,
+            "status" => runtime.status(&list)?,
+            other => return Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
         }
-    }
-
-    /// The network and the namespace.
-    fn subject(&self) -> Result<(&String, &String)> {
-        let positional: Vec<&String> =
-            self.arguments.get_many("arguments").into_iter().flatten().collect();
-        match positional.as_slice() {
-            [network, netns, ..] => Ok((network, netns)),
-            few => Err(too_few(few.len(), self.verb)),
-        }
-    }
-
-    /// An option; empty if not given.
-    fn option(&self, name: &str) -> &str {
-        self.arguments.get_one::<String>(name).map_or("", String::as_str)
+        Ok(String::new())
     }
 
     fn parameters(&self, network: &str, netns: &str) -> Result<Parameters> {
         let capability_args = parameters::parse_capability_args(&self.env.get("CAP_ARGS"))?;
         let args = parameters::parse_args(&self.env.get("CNI_ARGS"))?;
-        let ifname = self.ifname()?;
+        let ifname = match argument(self.arguments, "ifname") {
+            "" => IfName::parse(&self.variable("CNI_IFNAME", "eth0"))?,
+            name => IfName::parse(name)?,
+        };
         let netns = parameters::absolute(Path::new(netns))?;
         let network = NetworkName::parse(network)?;
         let container_id = parameters::container_id(&netns)?;
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
     }
 
-    fn ifname(&self) -> Result<IfName> {
-        match self.option("ifname") {
-            "" => IfName::parse(&self.variable("CNI_IFNAME", "eth0")),
-            name => IfName::parse(name),
-        }
-    }
-
     fn variable(&self, name: &str, default: &str) -> String {
         Some(self.env.get(name)).filter(|text| !text.is_empty()).unwrap_or(default.into())
     }
-}
-
-fn too_few(arguments: usize, verb: &str) -> Error {
-    let msg = format!("requires at least 2 arg(s), only received {arguments}");
-    Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(format!("usage: {}", usage(verb)))
-}
-
-/// The output of a command without a result.
-fn nothing((): ()) -> String {
-    String::new()
 }
 
 #[cfg(test)]

@@ -3,29 +3,28 @@
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
 
-mod findings;
-
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use self::findings::Examined;
+use super::doctor::Counts;
 use super::ipam::networks::{Host, Leased};
 use super::ipam::owners::{Owners, state};
-use super::{doctor, ipam};
+use super::{argument, doctor, ipam};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plain_file;
-use crate::plugin::Entry;
 use crate::plugin::leases::{Holding, Holdings};
-use crate::runner::counts::{self, Call};
+use crate::plugin::{Entry, OperatorCommand};
+use crate::registry::PLUGINS;
+use crate::runner::counts;
 use crate::runtime::living::state_of;
 use crate::service::openmetrics::Page;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
-use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Its page of the manual.
@@ -67,8 +66,11 @@ const FILE: &str = "cni-multi.prom";
 /// What is written before it is renamed; the collector reads files that end in .prom.
 const DRAFT: &str = ".cni-multi.prom.draft";
 
-/// The command line.
-pub fn command() -> Command {
+/// `cni-multi metrics`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "metrics", command_line: command, run, manual: |_| MANUAL };
+
+fn command() -> Command {
     let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
     let count = Arg::new("count").long("count").value_name("start|stop");
     let findings = Arg::new("findings").long("findings").action(ArgAction::SetTrue);
@@ -87,24 +89,15 @@ pub fn command() -> Command {
 }
 
 /// Runs the command: exit status 0, or 1 for a failure.
-pub fn run(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
-    let done = match matches.get_one::<String>("count").map(String::as_str) {
-        Some("stop") => counts::end(),
-        Some(_) => counts::begin(),
-        None => write(matches, plugins, env, io),
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let done = match argument(matches, "count") {
+        "stop" => counts::end(),
+        "start" => counts::begin(),
+        _ => write(matches, PLUGINS, env, io),
     };
     let Err(error) = done else { return 0 };
-    complain(&error, io); // the status says it too
+    io.complain(&error);
     1
-}
-
-fn complain(error: &Error, io: &mut Streams<'_>) {
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // nothing depends on it
 }
 
 /// Writes the metrics to stdout, or to the file of `--textfile`.
@@ -114,27 +107,28 @@ fn write(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> Result<()> {
-    let examine = || doctor::count(matches, plugins, env);
-    let examined = matches.get_flag("findings").then(|| Examined::run(examine));
+    let examined = matches.get_flag("findings").then(|| {
+        let begun = Instant::now();
+        let counts = doctor::count(matches, plugins, env);
+        Examined { counts, seconds: begun.elapsed().as_secs_f64() }
+    });
     let text = text(&ipam::host(matches, plugins, env), examined.as_ref())?;
     match matches.get_one::<String>("textfile") {
-        Some(dir) => replace(Path::new(dir), &text)?,
+        Some(dir) => {
+            // In one step; its readers are other users.
+            let [draft, file] = [DRAFT, FILE].map(|name| Path::new(dir).join(name));
+            plain_file::create_anew(&draft, text.as_bytes())
+                .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(0o644)))
+                .and_then(|()| fs::rename(&draft, &file))
+                .map_err(Error::at_path("write", &file))?;
+        }
         None => terminal::print(io.stdout, &text)?,
     }
     // A failure is a value, and the others are there.
-    if let Some(Err(error)) = examined.map(Examined::outcome) {
-        complain(&error, io);
+    if let Some(Examined { counts: Err(error), .. }) = examined {
+        io.complain(&error);
     }
     Ok(())
-}
-
-/// Writes the file in one step. Its readers are other users.
-fn replace(dir: &Path, text: &str) -> Result<()> {
-    let (draft, file) = (dir.join(DRAFT), dir.join(FILE));
-    plain_file::create_anew(&draft, text.as_bytes())
-        .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(0o644)))
-        .and_then(|()| fs::rename(&draft, &file))
-        .map_err(Error::at_path("write", &file))
 }
 
 /// All metrics.
@@ -150,21 +144,16 @@ fn text(host: &Host<'_>, examined: Option<&Examined>) -> Result<String> {
     write_leases(&read, &owners, &mut page);
     write_attachments(&owners, &mut page);
     if let Some(calls) = counts::read()? {
-        write_calls(&calls, &mut page);
+        page.family("calls", "counter", "Calls of plugins by the error's code; 0 for success.");
+        for ((plugin, command, code), count) in calls {
+            let labels = [("plugin", &*plugin), ("command", &command), ("code", &code.to_string())];
+            page.sample("calls_total", &labels, count);
+        }
     }
     if let Some(examined) = examined {
         examined.write(&mut page);
     }
     Ok(page.finish())
-}
-
-/// How often each plugin was called, by command and outcome.
-fn write_calls(calls: &BTreeMap<Call, u64>, page: &mut Page) {
-    page.family("calls", "counter", "Calls of plugins by the error's code; 0 for success.");
-    for ((plugin, command, code), count) in calls {
-        let labels = [("plugin", &**plugin), ("command", command), ("code", &code.to_string())];
-        page.sample("calls_total", &labels, *count);
-    }
 }
 
 /// How full each range is, and which stores cannot be read.
@@ -218,6 +207,27 @@ fn write_attachments(owners: &Owners, page: &mut Page) {
     }
 }
 
+/// What doctor has found.
+struct Examined {
+    counts: Result<Counts>,
+    seconds: f64,
+}
+
+impl Examined {
+    /// Writes the findings by code, if it could be carried out. A code without a finding has no
+    /// sample.
+    fn write(&self, page: &mut Page) {
+        page.family("examined", "gauge", "Whether doctor could examine the node.");
+        page.sample("examined", &[], u8::from(self.counts.is_ok()));
+        page.family("examination_seconds", "gauge", "How long the examination took.");
+        page.sample("examination_seconds", &[], format_args!("{:.3}", self.seconds));
+        page.family("findings", "gauge", "Findings of doctor by code.");
+        for ((code, severity), count) in self.counts.iter().flatten() {
+            page.sample("findings", &[("code", code), ("severity", severity)], count);
+        }
+    }
+}
+
 /// Counts of namespaces, by their state.
 #[derive(Default)]
 struct States([u64; 3]);
@@ -235,5 +245,38 @@ impl States {
             let labels = [labels, &[("namespace", *state)]].concat();
             page.sample(name, &labels, count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Code, Error};
+
+    fn values(counts: Result<Counts>) -> Vec<String> {
+        let mut page = Page::new("cni_multi");
+        Examined { counts, seconds: 0.25 }.write(&mut page);
+        let text = page.finish();
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn findings_have_a_sample_for_each_code() {
+        let counts = Counts::from([(("duplicate-name", "warning"), 1), (("D311", "error"), 2)]);
+        assert_eq!(
+            values(Ok(counts)),
+            [
+                "cni_multi_examined 1",
+                "cni_multi_examination_seconds 0.250",
+                "cni_multi_findings{code=\"D311\",severity=\"error\"} 2",
+                "cni_multi_findings{code=\"duplicate-name\",severity=\"warning\"} 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failed_examination_is_a_value() {
+        let values = values(Err(Error::new(Code::TRY_AGAIN, "open netlink")));
+        assert_eq!(values, ["cni_multi_examined 0", "cni_multi_examination_seconds 0.250"]);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use clap::ArgMatches;
+
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
@@ -30,7 +32,12 @@ const PLUGIN_DIR: &str = "/opt/cni/bin";
 /// directory, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     let path = typed_or_variable(typed, "CNI_PATH", env);
-    if path.is_empty() { own_directory() } else { Ok(path) }
+    if !path.is_empty() {
+        return Ok(path);
+    }
+    let own = std::env::current_exe()
+        .map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
+    Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
 }
 
 /// The same for what looks at the plugins that runtimes call: without a path, where runtimes look, if that directory exists.
@@ -45,9 +52,7 @@ fn typed_or_variable(typed: &str, variable: &str, env: &Environment) -> String {
     if typed.is_empty() { env.get(variable) } else { typed.to_owned() }
 }
 
-/// The directory of this binary.
-fn own_directory() -> Result<String> {
-    let own = std::env::current_exe()
-        .map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
-    Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
+/// The value of an argument; empty if it is not given, or unknown to the command.
+fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.try_get_one::<String>(name).ok().flatten().map_or("", String::as_str)
 }

@@ -41,17 +41,13 @@ fn add_keys(path: &str, schema: &Value, rows: &mut Vec<Value>) {
     let is_own = |key: &str| !path.is_empty() || !COMMON.contains(&key);
     for (key, value) in keys.iter().filter(|(key, _)| is_own(key)) {
         let path = below(path, key);
-        rows.push(row(&path, value));
+        let member = |key| value.get(key).cloned().unwrap_or(Value::text(""));
+        rows.push(Value::object([
+            ("key", Value::text(path.as_str())),
+            ("type", Value::text(type_of(value))),
+            ("default", member("default")),
+            ("meaning", member("description")),
+        ]));
         add_keys(&path, value, rows);
     }
-}
-
-fn row(path: &str, schema: &Value) -> Value {
-    let member = |key| schema.get(key).cloned().unwrap_or(Value::text(""));
-    Value::object([
-        ("key", Value::text(path)),
-        ("type", Value::text(type_of(schema))),
-        ("default", member("default")),
-        ("meaning", member("description")),
-    ])
 }

@@ -8,21 +8,21 @@
 
 mod keys;
 
-use std::io::Write;
-use std::ops::RangeInclusive;
-
 use clap::{Arg, ArgMatches, Command};
 
+use super::argument;
 use super::validate::{Trial, add_keys, below, put};
 use crate::cni::decode::Shape;
+use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error;
 use crate::error::{Mistake, Problem};
-use crate::plugin::{Entry, Kind};
+use crate::plugin::{Entry, Kind, OperatorCommand};
+use crate::registry::PLUGINS;
+use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 use crate::terminal::nearest::nearest;
-use crate::terminal::{self, Streams};
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
 /// another key.
@@ -35,7 +35,7 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 const FLAGS: [&str; 3] = ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
 
 /// The sections of its page.
-pub const MANUAL: Manual = Manual {
+const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi schema >cni.schema.json", "Write the schema of a list, for an editor."),
         ("cni-multi schema bridge", "Print the keys of one plugin."),
@@ -49,44 +49,49 @@ pub const MANUAL: Manual = Manual {
     ..Manual::EMPTY
 };
 
-/// The command line.
-pub fn command() -> Command {
+/// `cni-multi schema`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "schema", command_line: command, run, manual: |_| MANUAL };
+
+fn command() -> Command {
+    let plugin = Arg::new("plugin").value_name("PLUGIN");
     Command::new("schema")
         .about("Print the JSON Schema of a plugin's configuration, or of a plugin list")
-        .arg(
-            Arg::new("plugin")
-                .value_name("PLUGIN")
-                .help("Name of a plugin; without it, print the schema of a .conflist"),
-        )
+        .arg(plugin.help("Name of a plugin; without it, print the schema of a .conflist"))
 }
 
-/// Runs the command.
-pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>) -> u8 {
-    let name = matches.get_one::<String>("plugin").map(String::as_str).unwrap_or_default();
-    let entry = plugins.iter().find(|entry| entry.name == name);
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
+    let name = argument(matches, "plugin");
+    let entry = PLUGINS.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        return refuse(name, plugins, io.stderr);
+        let advice = match nearest(name, PLUGINS.iter().map(|entry| entry.name)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "`cni-multi list` lists the plugins".to_owned(),
+        };
+        let _ = writeln!(io.stderr, "no plugin is named {name:?}; {advice}"); // see the exit status
+        return 2;
     }
-    let schema = document(plugins, entry).to_indented_text() + "\n";
-    u8::from(terminal::write(io.stdout, &schema).is_err())
-}
-
-/// The schema of a plugin's configuration, or of a plugin list, with all that it refers to.
-pub fn document(plugins: &'static [Entry], entry: Option<&Entry>) -> Value {
-    Author { plugins }.document(entry)
-}
-
-fn refuse(name: &str, plugins: &[Entry], stderr: &mut dyn Write) -> u8 {
-    let advice = match nearest(name, plugins.iter().map(|entry| entry.name)) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "`cni-multi list` lists the plugins".to_owned(),
-    };
-    let _ = writeln!(stderr, "no plugin is named {name:?}; {advice}"); // see the exit status
-    2
+    io.print(&(document(PLUGINS, entry).to_indented_text() + "\n"))
 }
 
 /// The members of an object.
 type Members = Vec<(&'static str, Value)>;
+
+/// The schema of a plugin's configuration, or of a plugin list, with all that it refers to.
+pub fn document(plugins: &'static [Entry], entry: Option<&Entry>) -> Value {
+    let author = Author { plugins };
+    let title = entry.map_or("CNI network configuration list", |entry| entry.name);
+    let mut schema = vec![("$schema", Value::text(DIALECT)), ("title", Value::text(title))];
+    schema.extend(entry.map_or_else(|| author.list(), |entry| author.plugin(entry)));
+    let is_referred = |other: &&Entry| match entry {
+        None => true,
+        Some(entry) => entry.kind == Kind::Main && other.kind == Kind::Ipam,
+    };
+    let referred = plugins.iter().filter(is_referred);
+    let definitions = referred.map(|other| (other.name, Value::object(author.plugin(other))));
+    schema.push(("$defs", Value::object(definitions)));
+    Value::object(schema)
+}
 
 /// Writes schemas for these plugins.
 struct Author {
@@ -94,64 +99,43 @@ struct Author {
 }
 
 impl Author {
-    /// The schema of a plugin, or of a plugin list, together with the schemas that it refers to.
-    fn document(&self, entry: Option<&Entry>) -> Value {
-        let title = entry.map_or("CNI network configuration list", |entry| entry.name);
-        let mut schema = vec![("$schema", Value::text(DIALECT)), ("title", Value::text(title))];
-        schema.extend(entry.map_or_else(|| self.list(), |entry| self.plugin(entry)));
-        schema.push(("$defs", self.definitions(entry)));
-        Value::object(schema)
-    }
-
     /// The members of a list's schema.
     fn list(&self) -> Members {
+        let of_list = |kind| kind != Kind::Ipam;
+        let mut plugin = object_of(texts(["type"]), vec![("type", self.names(of_list))]);
+        plugin.push(("allOf", self.rules(of_list, |kind| kind)));
+        let plugins = Value::object([
+            ("type", Value::text("array")),
+            ("minItems", Value::number(1)),
+            ("items", Value::object(plugin)),
+        ]);
+        // True, false, or the text of either.
+        let flags = [true, false].map(Value::Bool).into_iter();
+        let flags = Value::Array(flags.chain(["true", "false"].map(Value::text)).collect());
         let mut properties = common();
-        properties.extend(keys_of_list());
-        properties.push(("plugins", self.plugins_of_list()));
+        properties.push(("cniVersions", list_of(of_type("string"))));
+        properties.extend(FLAGS.map(|flag| (flag, one_of(flags.clone()))));
+        properties.push(("plugins", plugins));
         object_of(texts(["name"]), properties)
     }
 
-    /// The schema of `plugins` in a list.
-    fn plugins_of_list(&self) -> Value {
-        Value::object(vec![
-            ("type", Value::text("array")),
-            ("minItems", Value::number(1)),
-            ("items", self.plugin_of_list()),
-        ])
-    }
-
-    /// The schema of one plugin in a list.
-    fn plugin_of_list(&self) -> Value {
-        let mut schema = typed_object(Some("type"), self.names(is_of_list));
-        schema.push(("allOf", self.rules(is_of_list, |kind| kind)));
-        Value::object(schema)
-    }
-
-    /// The schemas that the schema of a plugin, or of a list, refers to.
-    fn definitions(&self, entry: Option<&Entry>) -> Value {
-        let is_referred = |other: &&Entry| match entry {
-            None => true,
-            Some(entry) => entry.kind == Kind::Main && other.kind == Kind::Ipam,
-        };
-        let referred = self.plugins.iter().filter(is_referred);
-        Value::object(referred.map(|other| (other.name, Value::object(self.plugin(other)))))
-    }
-
-    /// The plugins of the kinds that are meant.
-    fn meant(&self, is_meant: fn(Kind) -> bool) -> impl Iterator<Item = &'static Entry> {
-        self.plugins.iter().filter(move |entry| is_meant(entry.kind))
-    }
-
-    /// Any name, with the names of our plugins for completion.
+    /// Any name, with the names of our plugins of the kinds that are meant, for completion.
     fn names(&self, is_meant: fn(Kind) -> bool) -> Value {
-        let known = self.meant(is_meant).map(|entry| entry.name);
-        any_of(vec![one_of(texts(known)), of_type("string")])
+        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
+        let known = one_of(texts(meant.map(|entry| entry.name)));
+        Value::object([("anyOf", Value::Array(vec![known, of_type("string")]))])
     }
 
-    /// For each plugin: apply its schema if the object has its `type`; `place` puts that condition
-    /// at the right level.
+    /// For each plugin of the kinds that are meant: apply its schema if the object has its `type`;
+    /// `place` puts that condition at the right level.
     fn rules(&self, is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
-        Value::Array(self.meant(is_meant).map(|entry| rule(entry, place)).collect())
+        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
+        let rule = |entry: &Entry| {
+            let is_of_plugin = place(has("type", constant(entry.name)));
+            let schema = Value::text(format!("#/$defs/{}", entry.name));
+            Value::object([("if", is_of_plugin), ("then", Value::object([("$ref", schema)]))])
+        };
+        Value::Array(meant.map(rule).collect())
     }
 
     /// The whole configuration of a plugin.
@@ -162,17 +146,21 @@ impl Author {
     /// The members of a plugin's schema: the keys that its types read, and those that every plugin
     /// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
     fn plugin(&self, entry: &Entry) -> Members {
+        let of_ipam = |kind| kind == Kind::Ipam;
         let learnt = self.configuration(entry).learn();
         let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
         let mut properties = self.properties(entry, &learnt);
         if calls_ipam {
-            properties.push(("ipam", self.ipam(&learnt)));
+            let is_required = learnt.required.iter().any(|key| key == "ipam");
+            let required = texts(is_required.then_some("type"));
+            let ipam = object_of(required, vec![("type", self.names(of_ipam))]);
+            properties.push(("ipam", Value::object(ipam)));
         }
         let required = texts(["type"].into_iter().chain(learnt.required()));
         let mut schema = vec![("description", Value::text(entry.about))];
         schema.extend(object_of(required, properties));
         if calls_ipam {
-            schema.push(("allOf", self.rules(is_ipam_plugin, |kind| has("ipam", kind))));
+            schema.push(("allOf", self.rules(of_ipam, |kind| has("ipam", kind))));
         }
         schema
     }
@@ -184,41 +172,19 @@ impl Author {
         let mut properties = vec![("type", kind)];
         properties.extend(common());
         properties.push(("prevResult", of_type("object")));
-        properties.push(("capabilities", self.capabilities(entry)));
+        // The capabilities that the plugin reads.
+        let read = self.configuration(entry).below(Step::Key("runtimeConfig")).learn().keys;
+        let capabilities = Value::object([
+            ("type", Value::text("object")),
+            ("additionalProperties", of_type("boolean")),
+            ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
+        ]);
+        properties.push(("capabilities", capabilities));
         for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
             properties.push((key, self.configuration(entry).below(Step::Key(key)).schema()));
         }
         properties
     }
-
-    /// The capabilities that the plugin reads.
-    fn capabilities(&self, entry: &Entry) -> Value {
-        let read = self.configuration(entry).below(Step::Key("runtimeConfig")).learn().keys;
-        Value::object(vec![
-            ("type", Value::text("object")),
-            ("additionalProperties", of_type("boolean")),
-            ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
-        ])
-    }
-
-    /// The object `ipam` of a plugin that calls an IPAM plugin.
-    fn ipam(&self, learnt: &Learnt) -> Value {
-        let is_required = learnt.required().any(|key| key == "ipam");
-        let required = is_required.then_some("type");
-        Value::object(typed_object(required, self.names(is_ipam_plugin)))
-    }
-}
-
-/// For a plugin: apply its schema if the object has its `type`.
-fn rule(entry: &Entry, place: fn(Value) -> Value) -> Value {
-    let of_plugin = has("type", constant(entry.name));
-    Value::object([("if", place(of_plugin)), ("then", reference(entry))])
-}
-
-/// The reference to a plugin's schema.
-fn reference(entry: &Entry) -> Value {
-    let definition = format!("#/$defs/{}", entry.name);
-    Value::object(vec![("$ref", Value::text(definition))])
 }
 
 /// A value in a plugin's configuration.
@@ -238,14 +204,21 @@ impl<'a> Place<'a> {
     }
 
     fn path_text(&self) -> String {
-        self.path.iter().fold(String::new(), path_below)
+        self.path.iter().fold(String::new(), |path, step| match step {
+            Step::Key(key) => below(&path, key),
+            Step::Item => path + "[0]",
+        })
     }
 
     /// The schema of the value.
     fn schema(&self) -> Value {
         let learnt = self.learn();
         let mut schema = match learnt.kind {
-            None => self.object(&learnt),
+            None => {
+                let property = |key| (key, self.below(Step::Key(key)).schema());
+                let properties = learnt.keys.iter().copied().map(property).collect();
+                Value::object(object_of(texts(learnt.required()), properties))
+            }
             Some(kind) => self.of_kind(kind),
         };
         let path = self.path_text().replace("[0]", "[]");
@@ -260,66 +233,53 @@ impl<'a> Place<'a> {
         match kind {
             error::Kind::Boolean => of_type("boolean"),
             error::Kind::Text => self.text(),
-            error::Kind::Natural(greatest) => self.natural(greatest),
-            error::Kind::Integer => self.integer(),
-            error::Kind::IntegerOrText => integer_or_text(),
+            // The plugin's ranges, if they are narrower than its type's.
+            error::Kind::Natural(greatest) => match self.ranges(greatest).as_slice() {
+                [] => in_ranges(&[(0, greatest)]),
+                narrower => in_ranges(narrower),
+            },
+            error::Kind::Integer => in_ranges(&self.ranges(i64::MAX.unsigned_abs())),
+            error::Kind::IntegerOrText => Value::object([
+                ("type", texts(["integer", "string"])),
+                ("minimum", Value::Number(0.into())),
+                ("pattern", Value::text("^[0-9]+$")),
+            ]),
             error::Kind::List => list_of(self.below(Step::Item).schema()),
-            error::Kind::Object => map_of(self.below(Step::Key("key")).schema()),
+            // Any keys, with values of this schema.
+            error::Kind::Object => Value::object([
+                ("type", Value::text("object")),
+                ("additionalProperties", self.below(Step::Key("key")).schema()),
+            ]),
             error::Kind::Other(_) => Value::Object(vec![]),
         }
     }
 
-    /// The schema of an object with certain keys.
-    fn object(&self, learnt: &Learnt) -> Value {
-        let property = |key| (key, self.below(Step::Key(key)).schema());
-        let properties = learnt.keys.iter().copied().map(property).collect();
-        Value::object(object_of(texts(learnt.required()), properties))
-    }
-
-    /// The schema of a text, with the accepted words if the plugin rejects others and names them.
+    /// The schema of a text. If the plugin rejects other words than some that it names, the schema
+    /// has those, in capital letters or empty as well if the plugin accepts that.
     fn text(&self) -> Value {
         let refusal = self.mistake(Value::text("?"));
-        match refusal.map_or(&[][..], |mistake| mistake.expected.words()) {
-            [] => of_type("string"),
-            words => self.one_of_words(words),
+        let words = refusal.as_ref().map_or(&[][..], |mistake| mistake.expected.words());
+        if words.is_empty() {
+            return of_type("string");
         }
-    }
-
-    /// The schema of one of these words, in capital letters or empty if the plugin accepts that.
-    fn one_of_words(&self, words: &[&'static str]) -> Value {
         let capitals = words.iter().map(|word| word.to_ascii_uppercase());
         let others = capitals.chain([String::new()]);
-        let taken = others.filter(|word| self.takes(Value::text(word.as_str())));
-        let words = words.iter().copied().map(str::to_owned);
+        let taken = others.filter(|word| self.mistake(Value::text(word.as_str())).is_none());
+        let words = words.iter().map(|word| (*word).to_owned());
         one_of(Value::Array(words.chain(taken).map(Value::text).collect()))
     }
 
-    /// The schema of an integer that is not negative, with the plugin's ranges if they are narrower
-    /// than its type's.
-    fn natural(&self, greatest: u64) -> Value {
-        let narrower = self.ranges(greatest);
-        if narrower.is_empty() {
-            return in_ranges(&[(0, greatest)]);
-        }
-        in_ranges(&self.with_zero(narrower))
-    }
-
-    /// The schema of an integer of either sign, with the plugin's ranges if it has any.
-    fn integer(&self) -> Value {
-        let ranges = self.ranges(i64::MAX.unsigned_abs());
-        in_ranges(&self.with_zero(ranges))
-    }
-
-    /// The ranges that the plugin names when it rejects this number.
+    /// The ranges that the plugin names when it rejects this number, and 0 if the plugin accepts it
+    /// in addition: it usually means the default. A range with negative numbers is left out.
     fn ranges(&self, number: u64) -> Ranges {
         let refusal = self.mistake(Value::number(number));
         let ranges = refusal.as_ref().map_or(&[][..], |mistake| mistake.expected.ranges());
-        ranges.iter().filter_map(natural_range).collect()
-    }
-
-    /// The ranges, and 0 if the plugin accepts it in addition: it usually means the default.
-    fn with_zero(&self, mut ranges: Ranges) -> Ranges {
-        if ranges.is_empty() || !self.takes(Value::number(0)) {
+        let natural = ranges.iter().filter_map(|range| {
+            let least = u64::try_from(*range.start()).ok()?;
+            Some((least, u64::try_from(*range.end()).ok()?))
+        });
+        let mut ranges: Ranges = natural.collect();
+        if ranges.is_empty() || self.mistake(Value::number(0)).is_some() {
             return ranges;
         }
         if ranges[0].0 > 1 {
@@ -330,18 +290,19 @@ impl<'a> Place<'a> {
         ranges
     }
 
-    /// Whether the plugin accepts a value.
-    fn takes(&self, value: Value) -> bool {
-        self.mistake(value).is_none()
-    }
-
     /// Learns from the plugin's responses to a value of a wrong type, and to an object.
     fn learn(&self) -> Learnt {
         let at = self.path_text();
         let mut shapes = self.ask(self.document(Value::Bool(true))).0;
         let required = self.required(&mut shapes);
-        let shapes = shapes.into_iter().filter(|(place, _)| *place == at).map(|(_, shape)| shape);
-        Learnt::of(shapes, required)
+        let mut learnt = Learnt { keys: vec![], kind: None, required };
+        for (_, shape) in shapes.into_iter().filter(|(place, _)| *place == at) {
+            match shape {
+                Shape::Keys(keys) => add_keys(&mut learnt.keys, keys),
+                Shape::Kind(kind) => learnt.kind = Some(kind),
+            }
+        }
+        learnt
     }
 
     /// The keys that an object must have. Adds the expectations of the plugin to `shapes`.
@@ -390,7 +351,7 @@ impl<'a> Place<'a> {
     /// A document with this value at the path and nothing else.
     fn document(&self, value: Value) -> Value {
         self.path.iter().rev().fold(value, |value, step| match step {
-            Step::Key(key) => Value::object(vec![(key, value)]),
+            Step::Key(key) => Value::object([(key, value)]),
             Step::Item => Value::Array(vec![value]),
         })
     }
@@ -407,19 +368,6 @@ struct Learnt {
 }
 
 impl Learnt {
-    fn of(shapes: impl Iterator<Item = Shape>, required: Vec<String>) -> Learnt {
-        let mut learnt = Learnt { keys: vec![], kind: None, required };
-        shapes.for_each(|shape| learnt.add(shape));
-        learnt
-    }
-
-    fn add(&mut self, shape: Shape) {
-        match shape {
-            Shape::Keys(keys) => add_keys(&mut self.keys, keys),
-            Shape::Kind(kind) => self.kind = Some(kind),
-        }
-    }
-
     /// The keys that an object must have.
     fn required(&self) -> impl Iterator<Item = &str> {
         self.required.iter().map(String::as_str)
@@ -433,14 +381,6 @@ enum Step {
     Item,
 }
 
-/// The path as text, extended by one step.
-fn path_below(path: String, step: &Step) -> String {
-    match step {
-        Step::Key(key) => below(&path, key),
-        Step::Item => path + "[0]",
-    }
-}
-
 /// The member of the object at `path` on the way to `place`.
 fn member_on_the_way(path: &str, place: &str) -> Option<String> {
     let key = place.strip_prefix(path)?.trim_start_matches('.').split('.').next()?;
@@ -449,72 +389,34 @@ fn member_on_the_way(path: &str, place: &str) -> Option<String> {
 
 /// Sets the value that is missing or invalid.
 fn fill_in(document: &mut Value, mistake: &Mistake) {
-    put(document, &mistake.path, filler(mistake));
-}
-
-/// A value for a key that is missing or invalid.
-fn filler(mistake: &Mistake) -> Value {
     let least = mistake.expected.ranges().first().map(|range| *range.start());
-    least.map_or(Value::text("x"), Value::number)
-}
-
-fn is_of_list(kind: Kind) -> bool {
-    kind != Kind::Ipam
-}
-
-fn is_ipam_plugin(kind: Kind) -> bool {
-    kind == Kind::Ipam
+    put(document, &mistake.path, least.map_or(Value::text("x"), Value::number));
 }
 
 /// The members of every schema, for a list or a plugin.
 fn common() -> Members {
-    let versions = version::ALL.iter().copied().chain([""]);
-    vec![("name", network_name()), ("cniVersion", one_of(texts(versions)))]
-}
-
-/// The other members of a list's schema, without `plugins`.
-fn keys_of_list() -> Members {
-    let mut keys = vec![("cniVersions", list_of(of_type("string")))];
-    keys.extend(FLAGS.map(|flag| (flag, boolean_or_text())));
-    keys
-}
-
-fn network_name() -> Value {
-    Value::object(vec![
+    let name = Value::object([
         ("type", Value::text("string")),
         ("pattern", Value::text("^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")),
         ("maxLength", Value::number(200)),
-    ])
-}
-
-/// The schema of `true`, `false`, or the text of either.
-fn boolean_or_text() -> Value {
-    let booleans = [true, false].map(Value::Bool);
-    one_of(Value::Array(booleans.into_iter().chain(["true", "false"].map(Value::text)).collect()))
+    ]);
+    let versions = version::ALL.iter().copied().chain([""]);
+    vec![("name", name), ("cniVersion", one_of(texts(versions)))]
 }
 
 /// The schema of an object with a member of this schema.
 fn has(key: &'static str, schema: Value) -> Value {
-    let properties = Value::object(vec![(key, schema)]);
-    Value::object(vec![("required", texts([key])), ("properties", properties)])
+    Value::object([("required", texts([key])), ("properties", Value::object([(key, schema)]))])
 }
 
-/// The members of the schema of an object with a `type`.
-fn typed_object(required: Option<&str>, kind: Value) -> Members {
-    object_of(texts(required), vec![("type", kind)])
-}
-
-/// Describes a key that has no row.
-fn describe(key: &str, schema: &mut Value) {
-    let meaning = keys::general(key);
-    if schema.get("description").is_none() && !meaning.is_empty() {
-        schema.set("description", Value::text(meaning));
-    }
-}
-
-/// The members of an object's schema.
+/// The members of an object's schema. A key that has no row gets its general description.
 fn object_of(required: Value, mut properties: Members) -> Members {
-    properties.iter_mut().for_each(|(key, schema)| describe(key, schema));
+    for (key, schema) in &mut properties {
+        let meaning = keys::general(key);
+        if schema.get("description").is_none() && !meaning.is_empty() {
+            schema.set("description", Value::text(meaning));
+        }
+    }
     vec![
         ("type", Value::text("object")),
         ("required", required),
@@ -522,63 +424,37 @@ fn object_of(required: Value, mut properties: Members) -> Members {
     ]
 }
 
-fn integer_or_text() -> Value {
-    let types = ["integer", "string"].map(Value::text).to_vec();
-    Value::object([
-        ("type", Value::Array(types)),
-        ("minimum", Value::Number(0.into())),
-        ("pattern", Value::text("^[0-9]+$")),
-    ])
-}
-
 fn of_type(name: &str) -> Value {
-    Value::object(vec![("type", Value::text(name))])
+    Value::object([("type", Value::text(name))])
 }
 
 fn list_of(items: Value) -> Value {
-    Value::object(vec![("type", Value::text("array")), ("items", items)])
-}
-
-/// The schema of an object with any keys and with values of this schema.
-fn map_of(values: Value) -> Value {
-    Value::object(vec![("type", Value::text("object")), ("additionalProperties", values)])
-}
-
-/// The range, if it has no negative number.
-fn natural_range(range: &RangeInclusive<i64>) -> Option<(u64, u64)> {
-    let least = u64::try_from(*range.start()).ok()?;
-    Some((least, u64::try_from(*range.end()).ok()?))
+    Value::object([("type", Value::text("array")), ("items", items)])
 }
 
 /// The schema of an integer in one of these ranges; in any if there are none.
 fn in_ranges(ranges: &[(u64, u64)]) -> Value {
+    let bounds = |(least, greatest): &(u64, u64)| {
+        [("minimum", Value::number(*least)), ("maximum", Value::number(*greatest))]
+    };
     let mut members = vec![("type", Value::text("integer"))];
     match ranges {
         [] => (),
         [range] => members.extend(bounds(range)),
-        ranges => members.push(("anyOf", choices(ranges))),
+        ranges => {
+            let choices = ranges.iter().map(|range| Value::object(bounds(range)));
+            members.push(("anyOf", Value::Array(choices.collect())));
+        }
     }
     Value::object(members)
 }
 
-fn choices(ranges: &[(u64, u64)]) -> Value {
-    Value::Array(ranges.iter().map(|range| Value::object(bounds(range))).collect())
-}
-
-fn bounds((least, greatest): &(u64, u64)) -> [(&'static str, Value); 2] {
-    [("minimum", Value::number(*least)), ("maximum", Value::number(*greatest))]
-}
-
 fn constant(text: &str) -> Value {
-    Value::object(vec![("const", Value::text(text))])
+    Value::object([("const", Value::text(text))])
 }
 
 fn one_of(values: Value) -> Value {
-    Value::object(vec![("enum", values)])
-}
-
-fn any_of(schemas: Vec<Value>) -> Value {
-    Value::object(vec![("anyOf", Value::Array(schemas))])
+    Value::object([("enum", values)])
 }
 
 fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {

@@ -83,14 +83,10 @@ const ERROR: &str = "3";
 
 fn is_on(env: &Environment) -> bool {
     match env.get(VARIABLE).as_str() {
-        "" => is_file(FILE),
+        // One system call: std's metadata makes two where there is no file.
+        "" => stat(FILE).is_ok_and(|it| it.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits()),
         word => word == "1",
     }
-}
-
-/// Whether there is a regular file. One system call: std's metadata makes two where there is none.
-fn is_file(path: &str) -> bool {
-    stat(path).is_ok_and(|file| file.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 
+use self::visible::visible;
 use crate::error::{Error, Result};
 
 pub mod manual;
@@ -28,6 +29,28 @@ impl Streams<'_> {
         let to: &mut dyn Write = if is_mistake { self.stderr } else { self.stdout };
         let _ = write!(to, "{advice}"); // unread help is not an error
     }
+
+    /// Prints the output of a command that can fail in no other way; returns the exit status.
+    pub fn print(&mut self, text: &str) -> u8 {
+        u8::from(write(self.stdout, text).is_err())
+    }
+
+    /// Reports an error on a line of stderr.
+    pub fn complain(&mut self, error: &Error) {
+        let _ = writeln!(self.stderr, "{}", visible(&error.to_string())); // the exit status says it too
+    }
+
+    /// Reports an error on stderr, with its details on a second line.
+    pub fn complain_in_two_lines(&mut self, error: &Error) {
+        let _ = self.stderr.write_all(in_two_lines(error).as_bytes()); // the exit status says it too
+    }
+}
+
+/// The message of an error, and its details on a second line.
+pub fn in_two_lines(error: &Error) -> String {
+    let details = error.details();
+    let end = if details.is_empty() { "" } else { "\n" };
+    format!("{}\n{}{end}", visible(&error.msg), visible(&details))
 }
 
 /// Writes a whole text.

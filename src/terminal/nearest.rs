@@ -4,30 +4,14 @@
 /// may differ.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
+    let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
     let found = words
-        .filter(|other| is_of_such_length(&word, other))
+        // The lengths must not differ too much already: a word may be as long as a file.
+        .filter(|other| word.len().abs_diff(other.len()) <= may_differ(other))
         .map(|other| (distance(&word, &other.to_ascii_lowercase()), other))
         .min_by_key(|(distance, _)| *distance);
     let (distance, other) = found?;
-    (distance <= may_differ(&word, other) && distance < other.len()).then_some(other)
-}
-
-/// The number of letters that may differ.
-fn may_differ(word: &str, other: &str) -> usize {
-    (word.len().max(other.len()) / 3).max(1)
-}
-
-/// Whether the lengths do not differ too much already. A word may be as long as a file.
-fn is_of_such_length(word: &str, other: &str) -> bool {
-    word.len().abs_diff(other.len()) <= may_differ(word, other)
-}
-
-/// Whether the words end with the same two letters in opposite orders.
-fn is_swap(a: &[u8], b: &[u8]) -> bool {
-    match (a, b) {
-        ([.., a1, a2], [.., b1, b2]) => a1 == b2 && a2 == b1,
-        _ => false,
-    }
+    (distance <= may_differ(other) && distance < other.len()).then_some(other)
 }
 
 /// The edit distance: the number of letters to add, remove, replace or swap with their neighbour.
@@ -43,7 +27,8 @@ fn distance(a: &str, b: &str) -> usize {
             let at = i * width + j;
             let changed = table[at - width - 1] + usize::from(a[i - 1] != b[j - 1]);
             let mut least = changed.min(table[at - width] + 1).min(table[at - 1] + 1);
-            if is_swap(&a[..i], &b[..j]) {
+            // The same two letters in opposite orders.
+            if i > 1 && j > 1 && a[i - 2] == b[j - 1] && a[i - 1] == b[j - 2] {
                 least = least.min(table[at - 2 * width - 2] + 1);
             }
             table.push(least);

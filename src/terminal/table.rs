@@ -41,13 +41,14 @@ pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> Str
     if as_json {
         return json(&rows);
     }
-    let mut lines = vec![headers(columns)];
-    lines.extend(rows.iter().map(|row| line(row, columns)));
+    let mut lines: Vec<Line> =
+        vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect()];
+    for row in rows {
+        let mut line: Line = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
+        line.extend(row.get(PROBLEM).map(|problem| cell(PROBLEM, Some(problem))));
+        lines.push(line);
+    }
     aligned(&lines)
-}
-
-fn headers(columns: &[(&str, &str)]) -> Line {
-    columns.iter().map(|(header, _)| (*header).to_owned()).collect()
 }
 
 /// A row with only a problem in it.
@@ -55,15 +56,6 @@ pub fn row_of_problem(problem: &str) -> Value {
     let mut row = Members::new();
     put_text(&mut row, PROBLEM, problem);
     Value::Object(row)
-}
-
-/// The line of one object.
-fn line(row: &Value, columns: &[(&str, &str)]) -> Line {
-    let mut line: Line = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
-    if let Some(problem) = row.get(PROBLEM) {
-        line.push(cell(PROBLEM, Some(problem)));
-    }
-    line
 }
 
 /// Formats one object: a line for each member, nested ones as `member.key`.
@@ -88,39 +80,25 @@ fn flatten(path: &str, value: &Value, lines: &mut Vec<Line>) {
 
 /// Formats a value for people: lists without brackets, a dash for nothing.
 fn cell(key: &str, value: Option<&Value>) -> String {
-    let text = value.map(|value| text_of(key, value)).unwrap_or_default();
+    let text = match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) => {
+            let cells: Vec<String> = items.iter().map(|item| cell(key, Some(item))).collect();
+            cells.join(",")
+        }
+        Some(Value::Number(seconds)) if key.ends_with("Seconds") => {
+            age_text(seconds.as_u64().unwrap_or_default())
+        }
+        Some(other) => other.to_text(),
+    };
     let text = visible(&text);
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-fn text_of(key: &str, value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Array(items) => list_of(key, items),
-        Value::Number(seconds) if key.ends_with("Seconds") => {
-            age_text(seconds.as_u64().unwrap_or_default())
-        }
-        other => other.to_text(),
-    }
-}
-
-fn list_of(key: &str, items: &[Value]) -> String {
-    let cells: Vec<String> = items.iter().map(|item| cell(key, Some(item))).collect();
-    cells.join(",")
-}
-
 /// Aligns the cells: every cell except the last of a line is as wide as the widest of its column.
 fn aligned(lines: &[Line]) -> String {
-    let widths = widths(lines);
-    let mut text = String::new();
-    for line in lines {
-        push_line(&mut text, line, &widths);
-    }
-    text
-}
-
-/// The width of each column.
-fn widths(lines: &[Line]) -> Vec<usize> {
+    let width = |cell: &str| cell.chars().count();
     let mut widths = vec![];
     for line in lines {
         for (column, cell) in line.iter().enumerate().take(line.len() - 1) {
@@ -130,22 +108,17 @@ fn widths(lines: &[Line]) -> Vec<usize> {
             widths[column] = width(cell).max(widths[column]);
         }
     }
-    widths
-}
-
-fn width(cell: &str) -> usize {
-    cell.chars().count()
-}
-
-/// Adds a line, with each cell but the last padded.
-fn push_line(text: &mut String, line: &[String], widths: &[usize]) {
-    for (column, cell) in line.iter().enumerate() {
-        text.push_str(cell);
-        if column + 1 < line.len() {
-            text.push_str(&" ".repeat(widths[column] + GAP - width(cell)));
+    let mut text = String::new();
+    for line in lines {
+        for (column, cell) in line.iter().enumerate() {
+            text.push_str(cell);
+            if column + 1 < line.len() {
+                text.push_str(&" ".repeat(widths[column] + GAP - width(cell)));
+            }
         }
+        text.push('\n');
     }
-    text.push('\n');
+    text
 }
 
 /// Formats an age in the largest unit that it fills.

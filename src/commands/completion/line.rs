@@ -52,33 +52,28 @@ impl<'a> Line<'a> {
     fn take(&mut self, word: &'a str) {
         match self.pending {
             Some(_) if word == "=" => (), // bash splits --option=value into three words
-            Some(option) => self.take_value(option, word),
-            None if self.is_closed || !word.starts_with('-') || word == "-" => self.take_name(word),
+            Some(option) => {
+                self.typed.push((option, word));
+                self.pending = None;
+            }
+            None if self.is_closed || !word.starts_with('-') || word == "-" => {
+                match self.command.find_subcommand(word) {
+                    Some(command) if !self.is_closed && self.positional == 0 => {
+                        self.command = command;
+                    }
+                    _ => self.positional += 1,
+                }
+            }
             None if word == "--" => self.is_closed = true,
-            None => self.take_option(word),
-        }
-    }
-
-    fn take_value(&mut self, option: &'a Arg, value: &'a str) {
-        self.typed.push((option, value));
-        self.pending = None;
-    }
-
-    /// Takes a subcommand, or a positional argument.
-    fn take_name(&mut self, word: &str) {
-        match self.command.find_subcommand(word) {
-            Some(command) if !self.is_closed && self.positional == 0 => self.command = command,
-            _ => self.positional += 1,
-        }
-    }
-
-    fn take_option(&mut self, word: &'a str) {
-        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
-        let Some(option) = self.option(name) else { return };
-        match value {
-            Some(value) => self.take_value(option, value),
-            None if option.get_action().takes_values() => self.pending = Some(option),
-            None => self.take_value(option, ""),
+            None => {
+                let (name, value) = word.split_once('=').unwrap_or((word, ""));
+                let Some(option) = self.option(name) else { return };
+                if option.get_action().takes_values() && !word.contains('=') {
+                    self.pending = Some(option);
+                } else {
+                    self.typed.push((option, value));
+                }
+            }
         }
     }
 
@@ -98,18 +93,12 @@ impl<'a> Line<'a> {
         if self.is_closed || !self.word.starts_with('-') {
             return self.names();
         }
-        match self.word.split_once('=') {
-            Some((name, value)) => self.values_joined(name, value),
-            None => self.options(),
+        let Some((name, value)) = self.word.split_once('=') else { return self.options() };
+        match self.option(name).filter(|arg| arg.get_action().takes_values()) {
+            // As whole words.
+            Some(option) => self.values(option, 0, &[name, "="].concat(), value),
+            None => vec![],
         }
-    }
-
-    /// The values for `--option=value`, as whole words.
-    fn values_joined(&self, name: &str, value: &str) -> Vec<String> {
-        let Some(option) = self.option(name).filter(|arg| arg.get_action().takes_values()) else {
-            return vec![];
-        };
-        self.values(option, 0, &[name, "="].concat(), value)
     }
 
     /// The subcommands, or the values of the next positional argument.
@@ -121,40 +110,35 @@ impl<'a> Line<'a> {
                 offer(command.get_name(), self.word, command.get_about().map(ToString::to_string))
             }));
         }
-        if let Some((arg, index)) = self.next_positional() {
+        // The last positional argument may take several values.
+        let all: Vec<&Arg> = self.command.get_positionals().collect();
+        let Some(last) = all.len().checked_sub(1) else { return offers };
+        let takes_more = all[last].get_num_args().is_some_and(|count| count.max_values() > 1);
+        if self.positional <= last || takes_more {
+            let (arg, index) =
+                (all[self.positional.min(last)], self.positional.saturating_sub(last));
             offers.extend(self.values(arg, index, "", self.word));
         }
         offers
     }
 
-    /// The next positional argument, with the index of its value: the last one may take several.
-    fn next_positional(&self) -> Option<(&'a Arg, usize)> {
-        let all: Vec<&Arg> = self.command.get_positionals().collect();
-        let last = all.len().checked_sub(1)?;
-        let takes_more = all[last].get_num_args().is_some_and(|count| count.max_values() > 1);
-        let is_there = self.positional <= last || takes_more;
-        is_there.then(|| (all[self.positional.min(last)], self.positional.saturating_sub(last)))
-    }
-
-    /// The options that can still be typed.
+    /// The options that have not been typed, or may be repeated: the long form, or the short form of
+    /// an option that has no other.
     fn options(&self) -> Vec<String> {
-        let options = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
-        options.filter(|arg| self.is_left(arg)).filter_map(|arg| self.option_offer(arg)).collect()
-    }
-
-    /// Whether the option has not been typed, or may be repeated.
-    fn is_left(&self, arg: &Arg) -> bool {
-        matches!(arg.get_action(), ArgAction::Append)
-            || !self.typed.iter().any(|(typed, _)| typed.get_id() == arg.get_id())
-    }
-
-    /// The long form, or the short form of an option that has no other.
-    fn option_offer(&self, arg: &Arg) -> Option<String> {
-        let name = match (arg.get_long(), arg.get_short()) {
-            (Some(long), _) => ["--", long].concat(),
-            (None, short) => ["-", &short?.to_string()].concat(),
-        };
-        offer(&name, self.word, arg.get_help().map(ToString::to_string))
+        let mut offers = vec![];
+        for arg in self.command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let is_typed = self.typed.iter().any(|(typed, _)| typed.get_id() == arg.get_id());
+            if is_typed && !matches!(arg.get_action(), ArgAction::Append) {
+                continue;
+            }
+            let name = match (arg.get_long(), arg.get_short()) {
+                (Some(long), _) => ["--", long].concat(),
+                (None, Some(short)) => format!("-{short}"),
+                (None, None) => continue,
+            };
+            offers.extend(offer(&name, self.word, arg.get_help().map(ToString::to_string)));
+        }
+        offers
     }
 
     /// The values of an argument that begin with `begun`, each after `prefix`.

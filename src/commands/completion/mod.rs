@@ -8,11 +8,11 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::cnitool;
+use super::{argument, cnitool};
 use crate::cni::env::Environment;
 use crate::plugin::Entry;
+use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
-use crate::terminal::{self, Streams};
 
 mod line;
 mod values;
@@ -70,8 +70,7 @@ pub fn command() -> Command {
 
 /// Runs the command; the script completes the program `name`.
 pub fn run(matches: &ArgMatches, name: &str, io: &mut Streams<'_>) -> u8 {
-    let shell = matches.get_one::<String>("shell").map_or("", String::as_str);
-    u8::from(terminal::write(io.stdout, &script(shell, name)).is_err())
+    io.print(&script(argument(matches, "shell"), name))
 }
 
 /// The script of a shell for the program `name`.
@@ -95,6 +94,6 @@ pub fn answer(
     let mut command = if program == cnitool::NAME { cnitool::command() } else { commands() };
     command.build();
     let offers = line::Line::read(&command, &words, plugins, env).offers();
-    let _ = terminal::write(io.stdout, &offers.concat()); // the shell may have closed the pipe
+    io.print(&offers.concat()); // the shell may have closed the pipe
     0
 }

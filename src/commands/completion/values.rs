@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Arg, Command};
 
 use super::line::Line;
-use crate::cni::attachment::Key;
 use crate::commands::net::network_names;
 use crate::commands::{CONF_DIR, cnitool};
 use crate::net::private::NETNS_DIR;
@@ -43,21 +42,14 @@ impl Value {
             Value::Directories => Some(":directories\n".to_owned()),
             Value::Word { word, about } => {
                 let tab = if about.is_empty() { "" } else { "\t" };
-                let is_offered = word.starts_with(begun) && is_plain(&word);
+                let is_plain =
+                    |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte);
+                let is_offered =
+                    word.starts_with(begun) && !word.starts_with(':') && word.bytes().all(is_plain);
                 is_offered.then(|| [prefix, &word, tab, &about, "\n"].concat())
             }
         }
     }
-
-    fn begins(&self, begun: &str) -> bool {
-        matches!(self, Value::Word { word, .. } if word.starts_with(begun))
-    }
-}
-
-/// Whether no shell changes the word.
-fn is_plain(word: &str) -> bool {
-    !word.starts_with(':')
-        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte))
 }
 
 /// Where values are typed.
@@ -88,57 +80,53 @@ impl Place<'_> {
     /// The values that the name of an argument's value stands for.
     fn of_kind(&self, kind: &str) -> Vec<Value> {
         match kind {
-            "NETWORK" => self.networks(),
+            "NETWORK" => {
+                let typed = self.line.setting("conf-dir", "NETCONFPATH");
+                let dir = PathBuf::from(if typed.is_empty() { CONF_DIR } else { &typed });
+                network_names(&dir).iter().map(|name| Value::of(name.as_str())).collect()
+            }
             "NETNS" => self.namespaces(),
-            "ID" | "CONTAINER" => self.containers(),
-            "PLUGIN" => self.plugins(),
-            "FORMAT" => self.formats(),
+            "ID" | "CONTAINER" => {
+                let attached = self.attached().into_iter();
+                distinct(attached.map(|at| at.key.container_id.as_str().to_owned()))
+            }
+            "PLUGIN" => {
+                let value = |entry: &Entry| Value::Word {
+                    word: entry.name.into(),
+                    about: entry.about.into(),
+                };
+                self.plugins.iter().map(value).collect()
+            }
+            "FORMAT" => {
+                let is_text = ["validate", "doctor"].contains(&self.line.verb());
+                vec![Value::of("json"), Value::of(if is_text { "text" } else { "table" })]
+            }
             "FILE" => vec![Value::Files],
             "DIR" | "DIRS" => vec![Value::Directories],
             _ => vec![],
         }
     }
 
-    fn networks(&self) -> Vec<Value> {
-        let typed = self.line.setting("conf-dir", "NETCONFPATH");
-        let dir = PathBuf::from(if typed.is_empty() { CONF_DIR } else { &typed });
-        network_names(&dir).iter().map(|name| Value::of(name.as_str())).collect()
-    }
-
     /// The namespaces of `ip netns` by name, or by path where a path is begun or only a path is
     /// accepted; and those of attachments elsewhere, to detach and examine them.
     fn namespaces(&self) -> Vec<Value> {
-        let is_path = self.begun.contains('/') || self.is_of_cnitool();
+        let program = self.command.get_bin_name();
+        let is_of_cnitool = program.is_some_and(|name| name.contains(cnitool::NAME));
+        let is_path = self.begun.contains('/') || is_of_cnitool;
         let names = directory::file_names(NETNS_DIR.as_ref()).unwrap_or_default();
         let names = names.iter().filter_map(|name| name.to_str());
         let prefix = if is_path { [NETNS_DIR, "/"].concat() } else { String::new() };
         let mut values: Vec<Value> =
             names.map(|name| Value::of([prefix.as_str(), name].concat())).collect();
-        values.extend(self.namespaces_elsewhere());
-        if is_path && !values.iter().any(|value| value.begins(self.begun)) {
+        if ["check", "del", "doctor", "inspect"].contains(&self.line.verb()) {
+            let attached = self.attached().into_iter().map(|at| at.netns);
+            values.extend(distinct(attached.filter(|netns| !netns.starts_with(NETNS_DIR))));
+        }
+        let is_begun = |value: &Value| matches!(value, Value::Word { word, .. } if word.starts_with(self.begun));
+        if is_path && !values.iter().any(is_begun) {
             values.push(Value::Files);
         }
         values
-    }
-
-    fn namespaces_elsewhere(&self) -> Vec<Value> {
-        if !["check", "del", "doctor", "inspect"].contains(&self.line.verb()) {
-            return vec![];
-        }
-        let attached = self.attached().into_iter().map(|at| at.netns);
-        distinct(attached.filter(|netns| !netns.starts_with(NETNS_DIR)))
-    }
-
-    fn is_of_cnitool(&self) -> bool {
-        self.command.get_bin_name().is_some_and(|name| name.contains(cnitool::NAME))
-    }
-
-    /// The ids of containers that are attached.
-    fn containers(&self) -> Vec<Value> {
-        let ids = self.attached().into_iter().map(
-            |Parameters { key: Key { container_id, .. }, .. }| container_id.as_str().to_owned(),
-        );
-        distinct(ids)
     }
 
     /// The recorded attachments, as far as they can be read.
@@ -147,18 +135,6 @@ impl Place<'_> {
         let cache = Cache::new(if typed.is_empty() { cache::DEFAULT_DIR } else { &typed });
         let found = cache.all().unwrap_or_default().into_iter();
         found.filter_map(|found| found.record.ok()?.at).collect()
-    }
-
-    fn plugins(&self) -> Vec<Value> {
-        let value =
-            |entry: &Entry| Value::Word { word: entry.name.into(), about: entry.about.into() };
-        self.plugins.iter().map(value).collect()
-    }
-
-    fn formats(&self) -> Vec<Value> {
-        let usual =
-            if ["validate", "doctor"].contains(&self.line.verb()) { "text" } else { "table" };
-        vec![Value::of("json"), Value::of(usual)]
     }
 }
 

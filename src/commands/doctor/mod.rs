@@ -5,6 +5,7 @@ mod explain;
 mod need;
 mod selftest;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -12,13 +13,13 @@ use nix::unistd::geteuid;
 
 pub use self::examination::{Counts, FAULTS};
 use self::examination::{Format, Request};
-use super::{ipam, path_of_runtimes};
+use super::{argument, ipam, path_of_runtimes};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::Entry;
+use crate::plugin::{Entry, OperatorCommand};
+use crate::registry::PLUGINS;
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
-use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Its page of the manual.
@@ -70,8 +71,11 @@ pub const MANUAL: Manual = Manual {
     see_also: &["namespaces(7)", "cni-multi-validate(1)", "cni-multi-net-sync(1)"],
 };
 
-/// The command line.
-pub fn command() -> Command {
+/// `cni-multi doctor`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "doctor", command_line: command, run, manual: |_| MANUAL };
+
+fn command() -> Command {
     let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
     let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
     let no_packets = Arg::new("no-packets").long("no-packets").action(ArgAction::SetTrue);
@@ -110,60 +114,46 @@ pub fn count(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment)
 /// Runs the command. Exit status 0: no findings; 1: findings; 2: the command line is wrong, or
 /// nothing could be examined. Of the selftest: 0: everything works that this kernel has; 1:
 /// something failed.
-pub fn run(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
-    if let Some(code) = matches.get_one::<String>("explain") {
-        let printed = explain::explain(code).and_then(|text| terminal::print(io.stdout, &text));
-        return printed.map_or_else(|error| complain(&error, io, 2), |()| 0);
-    }
-    let as_json = wants_json(matches);
-    if !matches.get_flag("selftest") {
-        return examine(matches, plugins, env, io);
-    }
-    match selftest::run(plugins, env, as_json, io.stdout) {
-        Ok(passed) => u8::from(!passed),
-        Err(error) => complain(&error, io, 1),
-    }
-}
-
-fn examine(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
-    if !geteuid().is_root() {
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let as_json = argument(matches, "output") == "json";
+    let is_selftest = matches.get_flag("selftest");
+    let done = if let Some(code) = matches.get_one::<String>("explain") {
+        explain::explain(code).and_then(|text| terminal::print(io.stdout, &text)).map(|()| 0)
+    } else if is_selftest {
+        selftest::run(PLUGINS, env, as_json, io.stdout).map(|passed| u8::from(!passed))
+    } else if geteuid().is_root() {
+        let format = if as_json { Format::Json } else { Format::Text(Style::of_stdout(env)) };
+        examine(matches, env, format, io.stdout)
+    } else {
         let _ = writeln!(io.stderr, "doctor looks into namespaces and rules: run it as root"); // the status says it too
         return 2;
-    }
-    let examined = request(matches, plugins, env)
-        .and_then(|request| examination::run(&request, format(matches, env)));
-    let printed = examined.and_then(|(text, is_healthy)| {
-        terminal::print(io.stdout, &text)?;
-        Ok(u8::from(!is_healthy))
-    });
-    printed.unwrap_or_else(|error| complain(&error, io, 2))
-}
-
-fn format(matches: &ArgMatches, env: &Environment) -> Format {
-    if wants_json(matches) { Format::Json } else { Format::Text(Style::of_stdout(env)) }
-}
-
-fn request<'a>(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &'a Environment,
-) -> Result<Request<'a>> {
-    Ok(Request {
-        no_packets: matches.get_flag("no-packets"),
-        subject: subject(matches)?,
-        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
-        ..whole_node(matches, plugins, env)?
+    };
+    done.unwrap_or_else(|error| {
+        io.complain_in_two_lines(&error);
+        if is_selftest { 1 } else { 2 }
     })
+}
+
+/// Returns the exit status of an examination that could be carried out.
+fn examine(
+    matches: &ArgMatches,
+    env: &Environment,
+    format: Format,
+    stdout: &mut dyn Write,
+) -> Result<u8> {
+    let subject = matches.get_one::<String>("subject").map_or("", String::as_str);
+    if subject.is_empty() && matches.contains_id("subject") {
+        return Err(Error::config("NETNS|CONTAINER", "empty, expected a name"));
+    }
+    let request = Request {
+        no_packets: matches.get_flag("no-packets"),
+        subject: subject.to_owned(),
+        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
+        ..whole_node(matches, PLUGINS, env)?
+    };
+    let (text, is_healthy) = examination::run(&request, format)?;
+    terminal::print(stdout, &text)?;
+    Ok(u8::from(!is_healthy))
 }
 
 /// Everything is examined, and no packet is sent.
@@ -179,33 +169,8 @@ fn whole_node<'a>(
         env,
         conf_dir: host.conf_dir,
         cache: host.cache,
-        plugin_path: path_of_runtimes(text(matches, "plugin-path"), env)?,
+        plugin_path: path_of_runtimes(argument(matches, "plugin-path"), env)?,
         subject: String::new(),
         bundle: None,
     })
-}
-
-/// The container; empty if none is typed.
-fn subject(matches: &ArgMatches) -> Result<String> {
-    match matches.get_one::<String>("subject").map(String::as_str) {
-        Some("") => Err(Error::config("NETNS|CONTAINER", "empty, expected a name")),
-        typed => Ok(typed.unwrap_or_default().to_owned()),
-    }
-}
-
-fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.get_one::<String>(name).map_or("", String::as_str)
-}
-
-fn wants_json(matches: &ArgMatches) -> bool {
-    text(matches, "output") == "json"
-}
-
-fn complain(error: &Error, io: &mut Streams<'_>, status: u8) -> u8 {
-    let details = error.details();
-    let _ = writeln!(io.stderr, "{}", visible(&error.msg)); // the status says it too
-    if !details.is_empty() {
-        let _ = writeln!(io.stderr, "{}", visible(&details));
-    }
-    status
 }

@@ -9,14 +9,15 @@ mod parts;
 use clap::{Arg, ArgMatches, Command};
 
 use super::validate::Trial;
+use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
-use crate::plugin::{Entry, Kind};
+use crate::plugin::{Entry, Kind, OperatorCommand};
+use crate::registry::PLUGINS;
+use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 use crate::terminal::nearest::nearest;
-use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
 
 /// The plugin that creates the interface, if none is named.
 const USUAL: &str = "bridge";
@@ -50,23 +51,23 @@ pub const MANUAL: Manual = Manual {
     ..Manual::EMPTY
 };
 
-/// The command line.
-pub fn command() -> Command {
+/// `cni-multi example`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "example", command_line: command, run, manual: |_| MANUAL };
+
+fn command() -> Command {
     let names = Arg::new("plugins").value_name("PLUGIN").num_args(1..).required(true);
     Command::new("example")
         .about("Print a configuration list with these plugins")
         .arg(names.help("Names of plugins"))
 }
 
-/// Runs the command.
-pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>) -> u8 {
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let names = matches.get_many::<String>("plugins").into_iter().flatten();
-    match (Author { plugins }).list(names.map(String::as_str)) {
-        Ok(list) => {
-            u8::from(terminal::write(io.stdout, &(list.to_indented_text() + "\n")).is_err())
-        }
+    match (Author { plugins: PLUGINS }).list(names.map(String::as_str)) {
+        Ok(list) => io.print(&(list.to_indented_text() + "\n")),
         Err(error) => {
-            let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+            io.complain(&error);
             2
         }
     }
@@ -105,15 +106,14 @@ impl Author {
     }
 
     fn find(&self, name: &str) -> Result<&'static Entry> {
-        self.plugins.iter().find(|entry| entry.name == name).ok_or_else(|| self.unknown(name))
-    }
-
-    fn unknown(&self, name: &str) -> Error {
+        if let Some(entry) = self.plugins.iter().find(|entry| entry.name == name) {
+            return Ok(entry);
+        }
         let error = refusal(&format!("no plugin is named {name:?}"));
-        match nearest(name, self.plugins.iter().map(|entry| entry.name)) {
+        Err(match nearest(name, self.plugins.iter().map(|entry| entry.name)) {
             Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
             None => error.with_details("`cni-multi list` lists the plugins"),
-        }
+        })
     }
 
     /// The chosen plugins by their groups, with the usual ones where a list needs one.
@@ -135,10 +135,13 @@ impl Author {
     /// The chosen plugin of a group of which a list has at most one.
     fn only(&self, chosen: &[&'static Entry], kind: Kind) -> Result<Option<&'static Entry>> {
         let of_kind: Vec<_> = chosen.iter().filter(|entry| entry.kind == kind).collect();
-        match of_kind.as_slice() {
-            [one, other, ..] => Err(two_of(kind, one, other)),
-            few => Ok(few.first().copied().copied()),
-        }
+        let [one, other, ..] = of_kind.as_slice() else {
+            return Ok(of_kind.first().copied().copied());
+        };
+        let is_ipam = kind == Kind::Ipam;
+        let what = if is_ipam { "allocate the addresses" } else { "create the interface" };
+        Err(refusal(&format!("both {} and {} {what}", one.name, other.name))
+            .with_details("name one of them"))
     }
 
     /// Requires that each plugin accepts its object, as in ADD.
@@ -175,12 +178,6 @@ impl Chain {
         let metas = self.metas.iter().map(|entry| parts::object(entry.name));
         [main].into_iter().chain(metas).collect()
     }
-}
-
-fn two_of(kind: Kind, one: &Entry, other: &Entry) -> Error {
-    let what = if kind == Kind::Ipam { "allocate the addresses" } else { "create the interface" };
-    let error = refusal(&format!("both {} and {} {what}", one.name, other.name));
-    error.with_details("name one of them")
 }
 
 /// Plugins that make no list.

@@ -5,12 +5,10 @@
 //! the link of that name leads. The aliases stay with the directory, as a [`choice`](super::choice)
 //! does.
 
-use std::io;
-
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::choice::require_plugin;
-use super::layout::{ALIASES, BINARY, attempt, lines_of, target};
+use super::layout::{ALIASES, BINARY, lines_of, target};
 use super::on_path;
 use super::program::is_plugin_name;
 use crate::error::{Code, Error, Result};
@@ -55,18 +53,6 @@ impl Alias {
             .then(|| Alias { name: name.to_owned(), plugin: plugin.to_owned() })
     }
 
-    /// The alias that the option names. Refuses a plugin's name, and a plugin that there is not.
-    fn of(text: &str, plugins: &[Entry]) -> Result<Alias> {
-        let alias = Alias::parse(text)
-            .filter(|alias| !plugins.iter().any(|entry| entry.name == alias.name));
-        let alias = alias.ok_or_else(|| {
-            Error::new(Code::INVALID_CONFIG, format!("--alias: {text:?} is no further name"))
-                .with_details("expected NAME=PLUGIN, with a name of a-z, 0-9 and - that is free")
-        })?;
-        require_plugin("--alias", &alias.plugin, plugins)?;
-        Ok(alias)
-    }
-
     /// Whether the name is the alias's link.
     pub fn is_linked(&self) -> bool {
         target(&self.name) == self.plugin
@@ -78,18 +64,28 @@ impl Alias {
 }
 
 impl Aliases {
-    /// Those of the options.
+    /// Those of the options. Refuses a plugin's name, and a plugin that there is not.
     pub fn of(matches: &ArgMatches, plugins: &[Entry]) -> Result<Aliases> {
         let Some(texts) = matches.get_many::<String>("alias") else {
             let is_none = matches.get_flag("no-alias");
             return Ok(if is_none { Aliases::Only(vec![]) } else { Aliases::Kept });
         };
-        let aliases: Vec<Alias> =
-            texts.map(|text| Alias::of(text, plugins)).collect::<Result<_>>()?;
+        let refused = |problem| Error::new(Code::INVALID_CONFIG, problem);
+        let mut aliases = vec![];
+        for text in texts {
+            let alias = Alias::parse(text)
+                .filter(|alias| !plugins.iter().any(|entry| entry.name == alias.name));
+            let alias = alias.ok_or_else(|| {
+                refused(format!("--alias: {text:?} is no further name")).with_details(
+                    "expected NAME=PLUGIN, with a name of a-z, 0-9 and - that is free",
+                )
+            })?;
+            require_plugin("--alias", &alias.plugin, plugins)?;
+            aliases.push(alias);
+        }
         let is_twice = |at: usize| aliases[..at].iter().any(|it| it.name == aliases[at].name);
         if let Some(at) = (0..aliases.len()).find(|at| is_twice(*at)) {
-            let problem = format!("--alias: {:?} is given twice", aliases[at].name);
-            return Err(Error::new(Code::INVALID_CONFIG, problem)
+            return Err(refused(format!("--alias: {:?} is given twice", aliases[at].name))
                 .with_details("a name is a link to one plugin"));
         }
         Ok(Aliases::Only(aliases))
@@ -120,9 +116,6 @@ impl Aliases {
 
 /// The aliases that an earlier run has named.
 pub fn recorded() -> Result<Vec<Alias>> {
-    match lines_of(ALIASES) {
-        Ok(lines) => Ok(lines.iter().filter_map(|line| Alias::parse(line)).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => attempt("read", ALIASES, Err(error)),
-    }
+    let lines = lines_of(ALIASES)?.unwrap_or_default();
+    Ok(lines.iter().filter_map(|line| Alias::parse(line)).collect())
 }

@@ -4,11 +4,9 @@
 //! The choice stays with the directory: a rollback, `--watch` and the next installation follow it,
 //! until `--all` ends it.
 
-use std::io;
-
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::layout::{ONLY, attempt, lines_of};
+use super::layout::{ONLY, lines_of};
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::terminal::nearest::nearest;
@@ -49,7 +47,7 @@ impl Choice {
     /// The chosen names; None for all.
     pub fn names(&self) -> Result<Option<Vec<String>>> {
         match self {
-            Choice::Kept => recorded(),
+            Choice::Kept => lines_of(ONLY),
             Choice::Only(names) => Ok(Some(names.clone())),
             Choice::All => Ok(None),
         }
@@ -70,13 +68,4 @@ pub fn require_plugin(option: &str, name: &str, plugins: &[Entry]) -> Result<()>
         Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
         None => error.with_details("`cni-multi list` lists the plugins"),
     })
-}
-
-/// The names that an earlier run has chosen.
-pub fn recorded() -> Result<Option<Vec<String>>> {
-    match lines_of(ONLY) {
-        Ok(names) => Ok(Some(names)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => attempt("read", ONLY, Err(error)),
-    }
 }

@@ -29,26 +29,23 @@ const ROLLBACK_REPORT: &str = "The previous cni-multi is back in";
 impl Work<'_> {
     pub(super) fn roll_back(&mut self) -> Result<()> {
         if exists(PREVIOUS) {
-            self.return_to_previous()
+            let mut names = self.chosen(list_names(PREVIOUS, PREVIOUS)?)?;
+            names.retain(|name| !self.is_another(name));
+            refuse_directories(&names)?;
+            // Mark it first: a run interrupted after the rename must count as a rollback.
+            self.act(Step::MarkRollback)?;
+            self.keep_foreign(&names)?;
+            self.act(Step::RenamePrevious)?;
+            self.finish(ROLLBACK_REPORT, &names)
         } else if exists(ROLLED_BACK) {
             self.complete_rollback()
         } else if is_anything_kept() {
             self.hand_over();
             self.remove_all()
         } else {
-            Err(nothing_to_go_back_to())
+            let problem = "no previous binary and no replaced plugins to go back to";
+            Err(Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi"))
         }
-    }
-
-    fn return_to_previous(&mut self) -> Result<()> {
-        let names = self.chosen(list_names(PREVIOUS, PREVIOUS)?)?;
-        let names: Vec<String> = names.into_iter().filter(|name| !self.is_another(name)).collect();
-        refuse_directories(&names)?;
-        // Mark it first: a run interrupted after the rename must count as a rollback.
-        self.act(Step::MarkRollback)?;
-        self.keep_foreign(&names)?;
-        self.act(Step::RenamePrevious)?;
-        self.finish(ROLLBACK_REPORT, &names)
     }
 
     /// Links what an interrupted rollback may have left unlinked.
@@ -103,27 +100,20 @@ impl Work<'_> {
         for name in names_in(REPLACED).iter().filter(|name| !is_alias(name)) {
             self.restore(name)?;
         }
-        self.take_off_path()?;
+        // Links in directories of PATH go before the binary that they lead to.
+        for link in on_path::present(&self.path, &self.dir) {
+            self.act(Step::TakeOffPath(&link))?;
+        }
         self.act(Step::RemoveBinary)?;
         if self.is_dry {
             return Ok(());
         }
-        self.say_removed();
-        Ok(())
-    }
-
-    /// Removes the links in directories of PATH, before the binary that they lead to.
-    fn take_off_path(&mut self) -> Result<()> {
-        let links = on_path::present(&self.path, &self.dir);
-        links.iter().try_for_each(|link| self.act(Step::TakeOffPath(link)))
-    }
-
-    fn say_removed(&mut self) {
         self.say(&format!("cni-multi is removed from {}.", self.dir));
         let left = left();
         if !left.is_empty() {
             self.say(&left);
         }
+        Ok(())
     }
 
     /// Restores a replaced file unless its name is in use by another owner.
@@ -137,22 +127,13 @@ impl Work<'_> {
         if is_same(name, &kept(name)) {
             return self.act(Step::DropKept(name));
         }
-        self.say_both_stay(name);
-        Ok(())
-    }
-
-    fn say_both_stay(&mut self, name: &str) {
         self.say(&format!(
             "{dir}/{name} is not a link to cni-multi and stays; what was replaced earlier stays in \
              {dir}/{REPLACED}/{name}",
             dir = self.dir
         ));
+        Ok(())
     }
-}
-
-fn nothing_to_go_back_to() -> Error {
-    let problem = "no previous binary and no replaced plugins to go back to";
-    Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi")
 }
 
 /// One line about what stays in nftables; empty if nothing does.

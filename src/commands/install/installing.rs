@@ -10,8 +10,7 @@ use super::links::refuse_directories;
 use super::on_path;
 use super::program::list_names;
 use super::step::Step;
-use super::task::New;
-use super::work::Work;
+use super::work::{New, Work};
 use crate::error::Result;
 use crate::terminal::visible::visible;
 
@@ -24,28 +23,19 @@ impl Work<'_> {
         refuse_directories(&names)?;
         self.keep_choice()?;
         self.keep_aliases()?;
-        self.keep_previous(&new.content)?;
+        // The replaced binary is kept for a rollback, unless it is this same build.
+        if exists(BINARY) && target(BINARY).is_empty() && is_content(BINARY, &new.content) {
+            self.say(&format!("{}/{BINARY} is this build already", self.dir));
+        } else if exists(BINARY) {
+            self.act(Step::KeepPrevious)?;
+            if exists(ROLLED_BACK) {
+                self.act(Step::ForgetRollback)?;
+            }
+        }
         self.keep_foreign(&names)?;
         self.act(Step::RenameNew)?;
         self.finish("cni-multi is installed in", &names)?;
         self.put_on_path()
-    }
-
-    /// Keeps the replaced binary for a rollback, unless it is this same build.
-    fn keep_previous(&mut self, new: &[u8]) -> Result<()> {
-        if !exists(BINARY) {
-            return Ok(());
-        }
-        if target(BINARY).is_empty() && is_content(BINARY, new) {
-            self.say(&format!("{}/{BINARY} is this build already", self.dir));
-            return Ok(());
-        }
-        self.act(Step::KeepPrevious)?;
-        self.forget_rollback()
-    }
-
-    fn forget_rollback(&mut self) -> Result<()> {
-        if exists(ROLLED_BACK) { self.act(Step::ForgetRollback) } else { Ok(()) }
     }
 
     /// Keeps replaced files. If several files had a name in succession, the first one is restored.
@@ -57,41 +47,36 @@ impl Work<'_> {
             if is_foreign && (!exists(&kept(name)) || is_next_link(name)) {
                 self.act(Step::KeepForeign(name))?;
             } else if is_foreign && !is_same(name, &kept(name)) {
-                self.say_first_is_kept(name);
+                self.say(&format!(
+                    "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
+                    dir = self.dir
+                ));
             }
         }
         Ok(())
     }
 
-    fn say_first_is_kept(&mut self, name: &str) {
-        self.say(&format!(
-            "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
-            dir = self.dir
-        ));
-    }
-
     /// Links the binary into a directory of PATH. The plugins are installed by then, so it is an
     /// error only if the user has named the directory.
     pub(super) fn put_on_path(&mut self) -> Result<()> {
-        let links: Vec<String> = self.path.links().collect();
+        let mut links: Vec<String> = self.path.links().collect();
         let mut done = Ok(());
         for link in &links {
-            let put = self.put_link(link);
-            done = done.and(self.note(put)); // the other link is made all the same
+            let put = match self.put_link(link) {
+                Err(error) if !self.path.is_named => {
+                    let advice = "--path DIR names another directory of PATH, and --no-path none";
+                    let _ = writeln!(self.err, "{}; {advice}", visible(&error.to_string())); // a mere note
+                    Ok(())
+                }
+                put => put,
+            };
+            done = done.and(put); // the other link is made all the same
         }
-        self.say_links(&links);
+        links.retain(|link| on_path::is_ours(link, &self.dir));
+        if !self.is_dry && !links.is_empty() {
+            self.say(&format!("Links to it in a directory of PATH: {}", links.join(" ")));
+        }
         done
-    }
-
-    fn say_links(&mut self, links: &[String]) {
-        let made: Vec<&str> = links
-            .iter()
-            .map(String::as_str)
-            .filter(|link| on_path::is_ours(link, &self.dir))
-            .collect();
-        if !self.is_dry && !made.is_empty() {
-            self.say(&format!("Links to it in a directory of PATH: {}", made.join(" ")));
-        }
     }
 
     fn put_link(&mut self, link: &str) -> Result<()> {
@@ -101,17 +86,6 @@ impl Work<'_> {
         }
         let step = Step::PutOnPath(link, &dir);
         if self.is_dry { self.act(step) } else { step.take() }
-    }
-
-    /// Reports the error of a link in a directory that the user has not named.
-    fn note(&mut self, done: Result<()>) -> Result<()> {
-        let Err(error) = &done else { return done };
-        if self.path.is_named {
-            return done;
-        }
-        let advice = "--path DIR names another directory of PATH, and --no-path none";
-        let _ = writeln!(self.err, "{}; {advice}", visible(&error.to_string())); // a mere note
-        Ok(())
     }
 }
 

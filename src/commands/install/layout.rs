@@ -100,17 +100,14 @@ pub fn is_same(name: &str, other: &str) -> bool {
 /// Whether the name leads to this content. Reads the file in pieces: two whole programs would
 /// be most of the memory of `install --watch`.
 pub fn is_content(name: &str, content: &[u8]) -> bool {
-    program(name).and_then(|file| has_content(file, content)).unwrap_or(false)
-}
-
-fn has_content(mut file: File, content: &[u8]) -> io::Result<bool> {
+    let Ok(mut file) = program(name) else { return false };
     let (mut piece, mut rest) = (vec![0; PIECE], content);
     loop {
-        let count = file.read(&mut piece)?;
+        let Ok(count) = file.read(&mut piece) else { return false };
         if count == 0 {
-            return Ok(rest.is_empty());
+            return rest.is_empty();
         }
-        let Some(after) = rest.strip_prefix(&piece[..count]) else { return Ok(false) };
+        let Some(after) = rest.strip_prefix(&piece[..count]) else { return false };
         rest = after;
     }
 }
@@ -131,23 +128,25 @@ fn program(name: &str) -> io::Result<File> {
     }
 }
 
-/// The lines of a list of the state.
-pub fn lines_of(name: &str) -> io::Result<Vec<String>> {
-    let text = plain_file::read(Path::new(name), LONGEST_LIST)?;
-    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+/// The lines of a list of the state; None if it does not exist.
+pub fn lines_of(name: &str) -> Result<Option<Vec<String>>> {
+    match plain_file::read(Path::new(name), LONGEST_LIST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        text => {
+            let text = attempt("read", name, text)?;
+            Ok(Some(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()))
+        }
+    }
 }
 
 /// The names in a directory, sorted; none if it does not exist.
 pub fn names_in(dir: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return vec![] };
-    let mut names: Vec<String> = entries.filter_map(name_of).collect();
+    // A name that is not UTF-8 is not ours.
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names
-}
-
-/// The entry's name. A name that is not UTF-8 is not ours.
-fn name_of(entry: io::Result<fs::DirEntry>) -> Option<String> {
-    entry.ok()?.file_name().into_string().ok()
 }
 
 /// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::alias::{self, Alias};
-use super::choice::{Choice, recorded};
+use super::choice::Choice;
 use super::layout::{
-    ALIASES, BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
+    ALIASES, BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, lines_of,
+    names_in, target,
 };
 use super::step::Step;
 use super::work::Work;
@@ -16,24 +17,21 @@ impl Work<'_> {
     pub(super) fn chosen(&self, mut names: Vec<String>) -> Result<Vec<String>> {
         let Some(only) = self.choice.names()? else { return Ok(names) };
         names.retain(|name| only.contains(name));
-        if names.is_empty() { Err(nothing_chosen()) } else { Ok(names) }
+        if names.is_empty() {
+            let problem = format!("{ONLY} names no plugin of this binary");
+            return Err(Error::new(Code::CONFLICT, problem)
+                .with_details("--all links every plugin, --only NAMES others"));
+        }
+        Ok(names)
     }
 
     /// Keeps the choice for later runs.
     pub(super) fn keep_choice(&mut self) -> Result<()> {
-        let before = recorded()?;
+        let before = lines_of(ONLY)?;
         match self.choice.names()? {
             Some(names) if before.as_ref() != Some(&names) => self.act(Step::Choose(&names)),
             None if exists(ONLY) => self.act(Step::ForgetChoice),
             _ => Ok(()),
-        }
-    }
-
-    /// Says why a run without `--only` has not linked every plugin.
-    pub(super) fn say_choice(&mut self) {
-        if matches!(self.choice, Choice::Kept) && exists(ONLY) {
-            let line = format!("{}/{ONLY} names these alone; --all links every plugin", self.dir);
-            self.say(&line);
         }
     }
 
@@ -115,47 +113,34 @@ impl Work<'_> {
     pub(super) fn finish(&mut self, done: &str, names: &[String]) -> Result<()> {
         self.link_names(names)?;
         self.link_aliases(names)?;
-        if self.is_dry { Ok(()) } else { self.say_done(done, names) }
-    }
-
-    fn say_done(&mut self, done: &str, names: &[String]) -> Result<()> {
+        if self.is_dry {
+            return Ok(());
+        }
         let aliases = self.further.all()?;
         let aliases = aliases.iter().filter(|alias| names.contains(&alias.plugin)).map(Alias::line);
         let names: Vec<String> = names.iter().cloned().chain(aliases).collect();
         self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
-        self.say_choice();
+        // Why a run without `--only` has not linked every plugin.
+        if matches!(self.choice, Choice::Kept) && exists(ONLY) {
+            let line = format!("{}/{ONLY} names these alone; --all links every plugin", self.dir);
+            self.say(&line);
+        }
         if is_anything_kept() {
-            self.say_where_kept();
+            let dir = &self.dir;
+            self.say(&format!(
+                "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
+            ));
         }
         Ok(())
     }
-
-    fn say_where_kept(&mut self) {
-        let dir = &self.dir;
-        self.say(&format!(
-            "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
-        ));
-    }
-}
-
-fn nothing_chosen() -> Error {
-    let problem = format!("{ONLY} names no plugin of this binary");
-    Error::new(Code::CONFLICT, problem)
-        .with_details("--all links every plugin, --only NAMES others")
 }
 
 pub(super) fn refuse_directories(names: &[String]) -> Result<()> {
-    let names = names.iter().map(String::as_str);
-    match names.chain([BINARY]).find(is_directory) {
-        Some(name) => Err(directory_in_the_way(name)),
-        None => Ok(()),
+    for name in names.iter().map(String::as_str).chain([BINARY]) {
+        if Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir()) {
+            let problem = [name, " is a directory; nothing was changed"].concat();
+            return Err(Error::new(Code::CONFLICT, problem));
+        }
     }
-}
-
-fn directory_in_the_way(name: &str) -> Error {
-    Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat())
-}
-
-fn is_directory(name: &&str) -> bool {
-    Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir())
+    Ok(())
 }

@@ -19,24 +19,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// finished.
 const TRIES: usize = 100;
 
-fn patience() -> Patience {
-    Patience { of_one: PATIENCE, deadline: Deadline::after(PATIENCE * 3) }
-}
-
 /// Waits until no other installer works in the directory; calls `announce` once if it has to wait.
 pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     let path = [dir, "/", LOCK].concat();
-    require_own_state()?;
     let mut is_announced = false;
     for _ in 0..TRIES {
-        let opened = open(&path).map_err(|error| error.context("cannot be written"))?;
-        let Some(file) = opened else { continue };
-        if !is_announced && try_take_fails(&file) {
+        let Some(file) = open(&path)? else { continue };
+        let is_held = Mode::Exclusive.try_take(&file).is_ok_and(|is_free| !is_free);
+        if !is_announced && is_held {
             announce();
             is_announced = true;
         }
-        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, patience())?;
-        if has_name(&file, LOCK) {
+        let patience = Patience { of_one: PATIENCE, deadline: Deadline::after(PATIENCE * 3) };
+        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, patience)?;
+        if is_lock(&file) {
             return Ok(file);
         }
     }
@@ -46,36 +42,28 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
 /// The lock, unless another installer works in the directory.
 pub fn take_if_free(dir: &str) -> Result<Option<File>> {
     let path = [dir, "/", LOCK].concat();
-    require_own_state()?;
-    let Some(file) = open(&path).map_err(|error| error.context("cannot be written"))? else {
-        return Ok(None);
-    };
+    let Some(file) = open(&path)? else { return Ok(None) };
     let is_free = attempt("lock", &path, Mode::Exclusive.try_take(&file))?;
-    Ok(Some(file).filter(|file| is_free && has_name(file, LOCK)))
-}
-
-/// Takes the lock unless another process has it; returns whether one has.
-fn try_take_fails(file: &File) -> bool {
-    Mode::Exclusive.try_take(file).is_ok_and(|is_free| !is_free)
+    Ok(Some(file).filter(|file| is_free && is_lock(file)))
 }
 
 /// The lock file; None if another installer has just removed its directory.
 fn open(path: &str) -> Result<Option<File>> {
-    attempt("make", STATE, plain_file::make_directories(Path::new(STATE), 0o700))?;
-    match plain_file::open_or_create(Path::new(LOCK)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => attempt("open", path, file).map(Some),
-    }
+    require_own_state()?;
+    let made = plain_file::make_directories(Path::new(STATE), 0o700);
+    let opened = match made.map(|()| plain_file::open_or_create(Path::new(LOCK))) {
+        Ok(Err(e)) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(file) => attempt("open", path, file),
+        Err(error) => attempt("make", STATE, Err(error)),
+    };
+    opened.map(Some).map_err(|error| error.context("cannot be written"))
 }
 
-/// Whether the name refers to this open file.
-fn has_name(file: &File, name: &str) -> bool {
-    match (file.metadata(), fs::symlink_metadata(name)) {
-        (Ok(open), Ok(named)) => identity(&open) == identity(&named),
+/// Whether the lock's name still refers to this open file.
+fn is_lock(file: &File) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::symlink_metadata(LOCK)) {
+        (Ok(open), Ok(named)) => identity(open) == identity(named),
         _ => false,
     }
-}
-
-fn identity(metadata: &fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }

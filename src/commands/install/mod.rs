@@ -28,8 +28,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use self::alias::Aliases;
 use self::choice::Choice;
-use self::task::Task;
-use self::work::Work;
+use self::work::{Task, Work};
 use crate::error::{Code, Result};
 use crate::plugin::Entry;
 use crate::terminal::Streams;
@@ -46,16 +45,18 @@ pub mod manual;
 mod on_path;
 mod program;
 mod step;
-mod task;
 mod watch;
 mod work;
+
+/// The name of the command.
+pub const NAME: &str = "install";
 
 /// The command line.
 pub fn command() -> clap::Command {
     let dir = Arg::new("dir").long("dir").value_name("DIR");
     let rollback =
         flag("rollback", "Go one step back: to the binary before, or the plugins before");
-    clap::Command::new("install")
+    clap::Command::new(NAME)
         .about("Install this binary into a directory of plugins, with a link for each plugin")
         .arg(dir.help("The directory [/opt/cni/bin]"))
         .arg(rollback.conflicts_with("uninstall"))
@@ -67,12 +68,10 @@ pub fn command() -> clap::Command {
             flag("dry-run", "Only list the paths that it would make, replace or remove")
                 .visible_alias("list-only"),
         )
-        .arg(flag_watch())
-}
-
-fn flag_watch() -> Arg {
-    flag("watch", "Stay, and keep the links to this build that other programs overwrite")
-        .conflicts_with_all(["uninstall", "rollback", "dry-run", "path"])
+        .arg(
+            flag("watch", "Stay, and keep the links to this build that other programs overwrite")
+                .conflicts_with_all(["uninstall", "rollback", "dry-run", "path"]),
+        )
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {

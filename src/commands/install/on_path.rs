@@ -1,5 +1,6 @@
 //! The command for people: links to the installed binary in a directory of PATH.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -70,63 +71,43 @@ pub fn is_ours(link: &str, plugins: &str) -> bool {
 /// The links to the binary that an uninstallation removes: the recorded ones, and those that an
 /// installation with the same options would make.
 pub fn present(path: &OnPath, plugins: &str) -> Vec<String> {
-    let links = distinct(recorded().into_iter().chain(path.links()));
-    links.into_iter().filter(|link| is_ours(link, plugins)).collect()
+    let mut links = recorded();
+    links.extend(path.links());
+    links.retain(|link| is_ours(link, plugins));
+    links.into_iter().collect()
 }
 
-fn recorded() -> Vec<String> {
-    lines_of(ON_PATH).unwrap_or_default()
-}
-
-/// The paths, sorted, each once.
-fn distinct(links: impl Iterator<Item = String>) -> Vec<String> {
-    let mut links: Vec<String> = links.collect();
-    links.sort_unstable();
-    links.dedup();
-    links
+fn recorded() -> BTreeSet<String> {
+    lines_of(ON_PATH).ok().flatten().unwrap_or_default().into_iter().collect()
 }
 
 /// Links the path to the binary in the plugin directory, and records the link first. symlink(2)
 /// fails if the path exists, so a file that was created in between is kept.
 pub fn link(link: &str, plugins: &str) -> Result<()> {
-    record(link)?;
+    let mut links = recorded();
+    if links.insert(link.to_owned()) {
+        let text: String = links.iter().map(|link| [link, "\n"].concat()).collect();
+        let written = write_draft(ON_PATH_DRAFT, text.as_bytes(), 0o644);
+        attempt("write", ON_PATH, written.and_then(|()| fs::rename(ON_PATH_DRAFT, ON_PATH)))?;
+    }
     let dir = Path::new(link).parent().unwrap_or(Path::new("/"));
     let made = fs::create_dir_all(dir).and_then(|()| symlink(binary_in(plugins), link));
     attempt("link", link, made)
 }
 
-/// Adds the path to the record, which a rename replaces.
-fn record(link: &str) -> Result<()> {
-    let before = recorded();
-    if before.iter().any(|line| line == link) {
-        return Ok(());
-    }
-    let text = distinct(before.into_iter().chain([link.to_owned()])).join("\n") + "\n";
-    let written = write_draft(ON_PATH_DRAFT, text.as_bytes(), 0o644);
-    attempt("write", ON_PATH, written.and_then(|()| fs::rename(ON_PATH_DRAFT, ON_PATH)))
-}
-
-/// The error for a path that another program's file has.
-pub fn taken(link: &str, plugins: &str) -> Error {
-    let problem = format!("{link} is not a link to {} and stays", binary_in(plugins));
-    let advice = format!("to replace it: ln -sf {} {link}", binary_in(plugins));
-    Error::new(Code::CONFLICT, problem).with_details(advice)
-}
-
-/// Whether the link must be made. Fails if another file has its path, or if the directory cannot be
-/// written.
+/// Whether the link must be made. Fails if another file has its path, or if the directory, or the
+/// one in which that would be made, cannot be written.
 pub fn is_wanted(link: &str, plugins: &str) -> Result<bool> {
     if is_ours(link, plugins) {
         return Ok(false);
     }
-    if exists(link) { Err(taken(link, plugins)) } else { require_writable(link).map(|()| true) }
-}
-
-/// Refuses the path of a link whose directory, or the one in which that would be made, cannot be
-/// written.
-fn require_writable(link: &str) -> Result<()> {
+    if exists(link) {
+        let problem = format!("{link} is not a link to {} and stays", binary_in(plugins));
+        let advice = format!("to replace it: ln -sf {} {link}", binary_in(plugins));
+        return Err(Error::new(Code::CONFLICT, problem).with_details(advice));
+    }
     let mut parents = Path::new(link).ancestors().skip(1);
     let parent = parents.find(|path| path.exists()).unwrap_or(Path::new("/"));
     let writable = nix::unistd::access(parent, nix::unistd::AccessFlags::W_OK);
-    attempt("link", link, writable.map_err(io::Error::from))
+    attempt("link", link, writable.map_err(io::Error::from)).map(|()| true)
 }

@@ -115,16 +115,12 @@ fn keep(name: &str, kept: &str) -> Result<()> {
 }
 
 /// Copies a file if hard links are unsupported, or not permitted: a root without all capabilities
-/// may be unable to link another user's symlink.
+/// may be unable to link another user's symlink. A program is copied without set-user-ID, which
+/// would change its owner.
 fn copy(name: &str, to: &str) -> io::Result<()> {
-    match fs::read_link(name) {
-        Ok(leads_to) => symlink(leads_to, to),
-        Err(_) => copy_program(name, to),
+    if let Ok(leads_to) = fs::read_link(name) {
+        return symlink(leads_to, to);
     }
-}
-
-/// Copies a program without set-user-ID, which would change its owner.
-fn copy_program(name: &str, to: &str) -> io::Result<()> {
     let mode = fs::metadata(name)?.permissions().mode();
     write_draft(to, &content(name)?, mode & 0o777)
 }

@@ -14,7 +14,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::unistd::chdir;
 
 use super::alias::Alias;
@@ -23,8 +22,7 @@ use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, is_our_link
 use super::links::refuse_directories;
 use super::lock;
 use super::step::Step;
-use super::task::own_content;
-use super::work::Work;
+use super::work::{Work, own_content};
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::sys::clock::{Moment, since_boot};
@@ -42,17 +40,20 @@ const CALM: Duration = Duration::from_secs(600);
 /// Watches the directory until a signal ends it.
 pub fn run(work: &mut Work<'_>, called: &Path, plugins: &[Entry]) -> Result<()> {
     attempt("watch", "the directory", chdir(work.dir.as_str()).map_err(io::Error::from))?;
-    let watch = DirectoryWatch::begin(".").map_err(no_watch)?;
-    Keeper::of(called, plugins).run(work, &watch)
-}
-
-fn no_watch(error: Errno) -> Error {
-    let error = Error::kernel("watch the directory", error);
-    error.with_details("inotify instances are limited by fs.inotify.max_user_instances")
-}
-
-fn no_wait(error: Errno) -> Error {
-    Error::kernel("wait for changes", error)
+    let watch = DirectoryWatch::begin(".").map_err(|error| {
+        Error::kernel("watch the directory", error)
+            .with_details("inotify instances are limited by fs.inotify.max_user_instances")
+    })?;
+    let mut keeper = Keeper {
+        called,
+        all: plugins.iter().map(|entry| entry.name.to_owned()).collect(),
+        names: vec![],
+        aliases: vec![],
+        ours: None,
+        back_off: BackOff::new(),
+        reported: None,
+    };
+    keeper.run(work, &watch)
 }
 
 /// What the binary's name in the directory is.
@@ -126,13 +127,8 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    fn of<'a>(called: &'a Path, plugins: &[Entry]) -> Keeper<'a> {
-        let all = plugins.iter().map(|entry| entry.name.to_owned()).collect();
-        let (names, aliases) = (vec![], vec![]);
-        Keeper { called, all, names, aliases, ours: None, back_off: BackOff::new(), reported: None }
-    }
-
     fn run(&mut self, work: &mut Work<'_>, watch: &DirectoryWatch) -> Result<()> {
+        let no_wait = |error| Error::kernel("wait for changes", error);
         loop {
             let retry = self.look(work);
             match watch.wait(retry).map_err(no_wait)? {
@@ -225,7 +221,7 @@ impl Keeper<'_> {
 
     fn restore(&mut self, work: &mut Work<'_>, installed: Installed) -> Result<()> {
         refuse_directories(&self.names)?;
-        let said = self.loss(work, installed);
+        let lost = self.lost().join(" ");
         if installed == Installed::Overwritten {
             write_new(&own_content(self.called)?)?;
             work.act(Step::RenameNew)?;
@@ -235,20 +231,13 @@ impl Keeper<'_> {
         work.keep_foreign(&self.names)?;
         work.link_names(&self.names)?;
         work.link_aliases(&self.names)?;
-        work.say(&said);
-        Ok(())
-    }
-
-    fn loss(&self, work: &Work<'_>, installed: Installed) -> String {
-        let lost = self.lost().join(" ");
-        if installed == Installed::Overwritten {
-            format!(
-                "another program has written into {}/{BINARY}: it is this build again",
-                work.dir
-            )
+        let dir = &work.dir;
+        work.say(&if installed == Installed::Overwritten {
+            format!("another program has written into {dir}/{BINARY}: it is this build again")
         } else {
-            format!("another program has changed plugins in {}; linked again: {lost}", work.dir)
-        }
+            format!("another program has changed plugins in {dir}; linked again: {lost}")
+        });
+        Ok(())
     }
 
     /// Says once what the watch does about the binary.

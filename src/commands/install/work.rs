@@ -16,9 +16,9 @@ use super::layout::{
 use super::lock;
 use super::on_path::OnPath;
 use super::step::Step;
-use super::task::{New, Task};
 use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
+use crate::plugin::Entry;
 use crate::sys::signals::Uninterrupted;
 use crate::terminal::visible::visible;
 
@@ -81,19 +81,12 @@ impl Work<'_> {
             self.say(&format!("would {verb} {}", path.display()));
             Ok(())
         } else {
-            self.take(&step)
+            let has_begun = self.steps > 0;
+            let advice = if has_begun { "run it again to complete what it has begun" } else { "" };
+            step.take().map_err(|error| error.with_details(advice))?;
+            self.steps += 1;
+            Ok(())
         }
-    }
-
-    pub(super) fn take(&mut self, step: &Step<'_>) -> Result<()> {
-        step.take().map_err(|error| error.with_details(self.advice()))?;
-        self.steps += 1;
-        Ok(())
-    }
-
-    /// The advice after a failed step.
-    fn advice(&self) -> &'static str {
-        if self.steps > 0 { "run it again to complete what it has begun" } else { "" }
     }
 
     fn nothing_to_do(&mut self) -> Result<()> {
@@ -110,18 +103,20 @@ impl Work<'_> {
         match task {
             _ if exists(&self.dir) => self.perform_inside(task),
             Task::Install(new) if self.is_dry => self.announce(new),
-            Task::Install(_) => self.perform_anew(task),
+            Task::Install(_) => {
+                let parents = Path::new(&self.dir).ancestors();
+                let missing = parents.take_while(|path| path.symlink_metadata().is_err());
+                let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+                attempt("make", &self.dir, fs::create_dir_all(&self.dir))
+                    .and_then(|()| self.perform_inside(task))
+                    .inspect_err(|_| {
+                        for directory in &missing {
+                            let _ = fs::remove_dir(directory); // another process may use it by now
+                        }
+                    })
+            }
             _ => self.nothing_to_do(),
         }
-    }
-
-    /// Creates the directory and performs the task in it. If that fails, the created directories
-    /// are removed.
-    fn perform_anew(&mut self, task: &Task) -> Result<()> {
-        let missing = missing_directories(&self.dir);
-        attempt("make", &self.dir, fs::create_dir_all(&self.dir))
-            .and_then(|()| self.perform_inside(task))
-            .inspect_err(|_| remove_empty(&missing))
     }
 
     /// Announces an installation into a directory that does not exist.
@@ -140,20 +135,22 @@ impl Work<'_> {
     fn perform_inside(&mut self, task: &Task) -> Result<()> {
         attempt("enter", &self.dir, chdir(self.dir.as_str()).map_err(io::Error::from))?;
         if self.is_dry {
-            require_readable_state()?;
+            // Without a lock nothing else would notice that the state is closed to this user.
+            match fs::read_dir(STATE) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return attempt("read", STATE, Err(error));
+                }
+                _ => (),
+            }
             require_own_state()?;
             return self.perform_steps(task);
         }
-        if task.is_install() || exists(BINARY) || exists(STATE) {
-            self.perform_locked(task)
-        } else {
-            self.nothing_to_do()
+        if !matches!(task, Task::Install(_)) && !exists(BINARY) && !exists(STATE) {
+            return self.nothing_to_do();
         }
-    }
-
-    /// Performs the task under the directory's lock, and leaves no drafts.
-    fn perform_locked(&mut self, task: &Task) -> Result<()> {
-        let _lock = self.lock()?;
+        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
+        let dir = self.dir.clone();
+        let _lock = lock::take(&dir, &mut || self.say(&waiting))?;
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
         let done = self.perform_steps(task);
         clean_up();
@@ -166,13 +163,6 @@ impl Work<'_> {
         attempt("write to disk", &self.dir, synced)
     }
 
-    /// Locks the directory; says so if that takes time.
-    fn lock(&mut self) -> Result<File> {
-        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
-        let dir = self.dir.clone();
-        lock::take(&dir, &mut || self.say(&waiting))
-    }
-
     fn perform_steps(&mut self, task: &Task) -> Result<()> {
         match task {
             Task::Install(new) => self.install(new),
@@ -183,22 +173,35 @@ impl Work<'_> {
     }
 }
 
-/// The directory and those of its parents that do not exist, the innermost first.
-fn missing_directories(dir: &str) -> Vec<PathBuf> {
-    let parents = Path::new(dir).ancestors();
-    parents.take_while(|path| path.symlink_metadata().is_err()).map(Path::to_owned).collect()
+/// The requested action.
+pub(super) enum Task {
+    Install(New),
+    Rollback,
+    Uninstall,
 }
 
-fn remove_empty(directories: &[PathBuf]) {
-    for directory in directories {
-        let _ = fs::remove_dir(directory); // another process may use it by now
+/// What is to be installed: this binary.
+pub(super) struct New {
+    pub(super) content: Vec<u8>,
+    /// The names of its plugins.
+    pub(super) names: Vec<String>,
+}
+
+impl Task {
+    pub(super) fn of(matches: &ArgMatches, called: &Path, plugins: &[Entry]) -> Result<Task> {
+        if matches.get_flag("rollback") {
+            return Ok(Task::Rollback);
+        }
+        if matches.get_flag("uninstall") {
+            return Ok(Task::Uninstall);
+        }
+        let names = plugins.iter().map(|entry| entry.name.to_owned()).collect();
+        Ok(Task::Install(New { content: own_content(called)?, names }))
     }
 }
 
-/// A dry run takes no lock, so nothing else would notice that the state is closed to this user.
-fn require_readable_state() -> Result<()> {
-    match fs::read_dir(STATE) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => attempt("read", STATE, Err(error)),
-        _ => Ok(()),
-    }
+/// The content of this binary, which was called by that path.
+pub(super) fn own_content(called: &Path) -> Result<Vec<u8>> {
+    let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
+    attempt("read", "this binary", own)
 }

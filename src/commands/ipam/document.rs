@@ -34,32 +34,35 @@ pub struct Section {
 
 /// The document of these networks.
 pub fn write(sections: &[Section]) -> Value {
-    Value::object([
-        (KIND, Value::number(VERSION)),
-        ("networks", Value::Array(sections.iter().map(section).collect())),
-    ])
-}
-
-fn section(section: &Section) -> Value {
-    Value::object([
-        ("network", Value::text(section.network.as_str())),
-        ("ipam", Value::text(&section.ipam)),
-        ("leases", Value::Array(section.leases.iter().map(lease).collect())),
-    ])
-}
-
-fn lease(held: &Holding) -> Value {
-    let mut members = Members::new();
-    put_text(&mut members, "address", &held.address.to_string());
-    put_text(&mut members, "containerId", &held.container_id);
-    put_text(&mut members, "ifname", &held.ifname);
-    Value::Object(members)
+    let lease = |held: &Holding| {
+        let mut members = Members::new();
+        put_text(&mut members, "address", &held.address.to_string());
+        put_text(&mut members, "containerId", &held.container_id);
+        put_text(&mut members, "ifname", &held.ifname);
+        Value::Object(members)
+    };
+    let section = |section: &Section| {
+        Value::object([
+            ("network", Value::text(section.network.as_str())),
+            ("ipam", Value::text(&section.ipam)),
+            ("leases", Value::Array(section.leases.iter().map(lease).collect())),
+        ])
+    };
+    let sections = sections.iter().map(section).collect();
+    Value::object([(KIND, Value::number(VERSION)), ("networks", Value::Array(sections))])
 }
 
 /// Reads a document. An error names the place in it.
 pub fn read(text: &[u8]) -> Result<Vec<Section>> {
     let document = Value::parse(text)?;
-    require_version(&document)?;
+    match document.get(KIND) {
+        None => return Err(Error::missing(KIND, "the output of cni-multi ipam export")),
+        Some(version) if version.as_u64() == Some(VERSION) => (),
+        Some(other) => {
+            let problem = format!("version {} is unknown", other.to_text());
+            return Err(Error::config(KIND, problem).expecting("1"));
+        }
+    }
     let mut sections: Vec<Section> = vec![];
     for (place, value) in items(&document, "", "networks")? {
         let section = read_section(value, &place)?;
@@ -73,17 +76,6 @@ pub fn read(text: &[u8]) -> Result<Vec<Section>> {
         sections.push(section);
     }
     Ok(sections)
-}
-
-fn require_version(document: &Value) -> Result<()> {
-    match document.get(KIND) {
-        None => Err(Error::missing(KIND, "the output of cni-multi ipam export")),
-        Some(version) if version.as_u64() == Some(VERSION) => Ok(()),
-        Some(other) => {
-            let problem = format!("version {} is unknown", other.to_text());
-            Err(Error::config(KIND, problem).expecting("1"))
-        }
-    }
 }
 
 fn read_section(value: &Value, place: &str) -> Result<Section> {

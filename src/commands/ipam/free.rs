@@ -40,23 +40,26 @@ fn find(host: &Host<'_>, network: &NetworkName, address: IpAddr) -> Result<(Leas
 
 /// Refuses for an owner that is alive, and for one that may be unless this is forced.
 fn require_free(owners: &Owners, lease: Lease<'_>, is_forced: bool) -> Result<()> {
-    if lease.1.container_id.is_empty() {
-        return Err(refused(lease, "its file names no container; remove the file by hand"));
-    }
-    match owners.judge(&[lease])[..] {
-        [Verdict::Gone] => Ok(()),
-        [Verdict::Unknown] if is_forced => Ok(()),
-        [Verdict::Lives] => Err(refused(lease, &how_to_detach(owners, lease))),
-        _ => Err(refused(
-            lease,
-            "nothing shows whether its container is alive; if it is gone, add --force",
-        )),
-    }
-}
-
-fn refused((_, held): Lease<'_>, details: &str) -> Error {
+    let (network, held @ Holding { container_id, ifname, .. }) = lease;
+    let advice = match owners.judge(&[lease])[..] {
+        _ if container_id.is_empty() => {
+            "its file names no container; remove the file by hand".to_owned()
+        }
+        [Verdict::Gone] => return Ok(()),
+        [Verdict::Unknown] if is_forced => return Ok(()),
+        [Verdict::Lives] => {
+            let netns = owners.record(lease).map_or("NETNS", |at| &at.netns);
+            let ifname =
+                if ifname.is_empty() { String::new() } else { format!(" --ifname {ifname}") };
+            format!(
+                "its container is alive; detach it: \
+                 cni-multi net del {network} {netns} --container-id {container_id}{ifname}"
+            )
+        }
+        _ => "nothing shows whether its container is alive; if it is gone, add --force".to_owned(),
+    };
     let msg = format!("{} is not freed: {} has it", held.address, words(held));
-    Error::new(Code::CONFLICT, msg).with_details(details)
+    Err(Error::new(Code::CONFLICT, msg).with_details(advice))
 }
 
 /// The container and the interface, as far as the lease has them.
@@ -66,15 +69,4 @@ fn words(held: &Holding) -> String {
         (id, "") => format!("container {id}"),
         (id, ifname) => format!("{ifname} of container {id}"),
     }
-}
-
-fn how_to_detach(owners: &Owners, lease: Lease<'_>) -> String {
-    let (network, held) = lease;
-    let netns = owners.record(lease).map_or("NETNS", |at| &at.netns);
-    let Holding { container_id, ifname, .. } = held;
-    let ifname = if ifname.is_empty() { String::new() } else { format!(" --ifname {ifname}") };
-    format!(
-        "its container is alive; detach it: \
-         cni-multi net del {network} {netns} --container-id {container_id}{ifname}"
-    )
 }

@@ -11,7 +11,7 @@ use super::networks::{Host, Leased};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
-use crate::plugin::leases::{Holding, Incoming, LeaseImporter, Preview};
+use crate::plugin::leases::{Holding, Incoming, LeaseImporter};
 use crate::terminal::progress::Progress;
 
 /// How many times the command attempts an import.
@@ -26,7 +26,14 @@ struct Target {
 
 /// Imports; returns what is printed.
 pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Result<String> {
-    let text = text_of(&request.file, stdin)?;
+    let mut text = vec![];
+    if request.file == "-" {
+        let read = stdin.take(LARGEST_CONFIGURATION as u64).read_to_end(&mut text);
+        read.map_err(|e| Error::io("read stdin", &e))?;
+    } else {
+        let path = Path::new(&request.file);
+        text = read_configuration(path).map_err(Error::at_path("read", path))?;
+    }
     let within = |e: Error| e.context(&request.file);
     let (sections, note) = if request.is_of_whereabouts {
         ip_pools::sections(host, &text, request.network.as_ref()).map_err(within)?
@@ -48,26 +55,16 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
 
 /// What an import would do.
 fn dry_run(host: &Host<'_>, targets: &[Target]) -> Result<String> {
-    let previews: Result<Vec<Preview>> =
-        targets.iter().map(|target| target.preview(host)).collect();
-    let previews = previews?;
+    let mut previews = vec![];
+    for target in targets {
+        let preview = target.importer.preview(&target.network.context(host), &target.leases);
+        previews.push(preview.map_err(|e| target.in_network(e))?);
+    }
     let missing: Vec<usize> = previews.iter().map(|preview| preview.missing).collect();
     let notes = targets.iter().zip(&previews).flat_map(|(target, preview)| {
         preview.notes.iter().map(|note| format!("{}: {note}\n", target.network.network))
     });
     Ok(report("would import", targets, &missing) + &notes.collect::<String>())
-}
-
-/// The content of the file; `-` is stdin.
-fn text_of(file: &str, stdin: &mut dyn Read) -> Result<Vec<u8>> {
-    if file != "-" {
-        let path = Path::new(file);
-        return read_configuration(path).map_err(Error::at_path("read", path));
-    }
-    let mut text = vec![];
-    let read = stdin.take(LARGEST_CONFIGURATION as u64).read_to_end(&mut text);
-    read.map_err(|e| Error::io("read stdin", &e))?;
-    Ok(text)
 }
 
 /// The section of the named network, or all.
@@ -99,11 +96,6 @@ fn target(host: &Host<'_>, section: Section) -> Result<Target> {
 }
 
 impl Target {
-    fn preview(&self, host: &Host<'_>) -> Result<Preview> {
-        let preview = self.importer.preview(&self.network.context(host), &self.leases);
-        preview.map_err(|e| self.in_network(e))
-    }
-
     fn in_network(&self, error: Error) -> Error {
         error.context(format_args!("network {:?}", self.network.network.as_str()))
     }

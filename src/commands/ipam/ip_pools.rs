@@ -48,33 +48,30 @@ pub fn sections(
     }
     let (own, others): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|(key, _)| wanted.is_none_or(|wanted| key.network == *wanted));
-    Ok((by_network(host, own)?, left_out(rest, others.len())))
-}
-
-fn left_out(rest: usize, of_other_networks: usize) -> String {
-    let mut line = format!("left out {rest}: no attachment of this machine holds them\n");
-    if of_other_networks > 0 {
-        line += &format!("left out {of_other_networks}: of other networks\n");
+    let mut note = format!("left out {rest}: no attachment of this machine holds them\n");
+    if !others.is_empty() {
+        note += &format!("left out {}: of other networks\n", others.len());
     }
-    line
+    Ok((by_network(host, own)?, note))
 }
 
 impl Allocation {
     /// Whether the attachment holds the address.
     fn is_of(&self, recorded: &Recorded) -> bool {
         let key = &recorded.at.key;
+        // No addresses if the record or its result cannot be read.
+        let result = || {
+            let result = recorded.found.record.as_ref().ok()?.result.clone().ok()??;
+            result.into_add_result().ok()
+        };
+        let mut addresses = std::iter::once_with(result)
+            .flatten()
+            .flat_map(|result| result.ips)
+            .map(|ip| ip.address.addr());
         key.container_id.as_str() == self.container_id
             && (self.ifname.is_empty() || key.ifname.as_str() == self.ifname)
-            && addresses(recorded).contains(&self.address)
+            && addresses.any(|address| address == self.address)
     }
-}
-
-/// The addresses of the attachment's result; none if it cannot be read.
-fn addresses(recorded: &Recorded) -> Vec<IpAddr> {
-    let record = recorded.found.record.as_ref().ok();
-    let result = record.and_then(|record| record.result.clone().ok()?);
-    let result = result.and_then(|document| document.into_add_result().ok());
-    result.into_iter().flat_map(|result| result.ips).map(|ip| ip.address.addr()).collect()
 }
 
 /// The sections of these holders' networks. Each must be configured here: an address that is left
@@ -92,7 +89,10 @@ fn by_network(host: &Host<'_>, own: Vec<(Key, IpAddr)>) -> Result<Vec<Section>> 
         };
         match sections.iter_mut().find(|section| section.network == key.network) {
             Some(section) if section.leases.iter().any(|held| held.address == address) => {
-                return Err(twice(&key, address));
+                let msg = format!("{address} is there twice in network {:?}", key.network.as_str());
+                return Err(Error::new(Code::CONFLICT, msg).with_details(
+                    "two containers of this machine have it: detach one of them first",
+                ));
             }
             Some(section) => section.leases.push(lease),
             None => {
@@ -120,12 +120,6 @@ fn ipam_of(here: &[Leased], network: &NetworkName, host: &Host<'_>) -> Result<St
     })
 }
 
-fn twice(key: &Key, address: IpAddr) -> Error {
-    let msg = format!("{address} is there twice in network {:?}", key.network.as_str());
-    Error::new(Code::CONFLICT, msg)
-        .with_details("two containers of this machine have it: detach one of them first")
-}
-
 /// The allocations of all pools.
 fn read(document: &[u8]) -> Result<Vec<Allocation>> {
     let document = Value::parse(document)?;
@@ -149,7 +143,11 @@ fn read_pool(pool: &Value, place: &str) -> Result<Vec<Allocation>> {
     let none = Value::Null;
     let spec = pool.get("spec").unwrap_or(&none);
     let at = format!("{place}spec");
-    let range = range(text(spec, &at, "range")?, &format!("{at}.range"))?;
+    let range = text(spec, &at, "range")?;
+    let range = addr::parse_cidr(range).map_err(|_| {
+        Error::config(format_args!("{at}.range"), format_args!("{range:?} is not a subnet"))
+            .expecting("one as in 10.1.0.0/16")
+    })?;
     let members = match spec.get("allocations") {
         Some(Value::Object(members)) => &members[..],
         None | Some(Value::Null) => &[], // kubectl prints no empty map
@@ -164,13 +162,6 @@ fn read_pool(pool: &Value, place: &str) -> Result<Vec<Allocation>> {
         read_allocation(range, (offset, holder), &format!("{at}.allocations.{offset}"))
     };
     members.iter().map(read).collect()
-}
-
-fn range(text: &str, path: &str) -> Result<IpNet> {
-    addr::parse_cidr(text).map_err(|_| {
-        Error::config(path, format_args!("{text:?} is not a subnet"))
-            .expecting("one as in 10.1.0.0/16")
-    })
 }
 
 fn read_allocation(range: IpNet, (offset, holder): (&str, &Value), at: &str) -> Result<Allocation> {

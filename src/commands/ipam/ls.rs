@@ -7,7 +7,7 @@ use super::networks::{Host, Leased};
 use super::owners::{Lease, Owners, state};
 use crate::cni::json::Value;
 use crate::error::Result;
-use crate::plugin::leases::{Holding, Holdings, RangeUse};
+use crate::plugin::leases::Holdings;
 use crate::runtime::find;
 use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
@@ -39,10 +39,19 @@ const RANGES: [(&str, &str); 5] = [
 /// The output of the command. Where the leases of a network cannot be read, a row says why.
 pub fn list(host: &Host<'_>, request: &Request) -> Result<String> {
     let networks = host.leased(request.network.as_ref())?;
-    let listed: Vec<Listed> = networks.into_iter().map(|leased| Listed::of(leased, host)).collect();
+    let listed: Vec<Listed> = networks
+        .into_iter()
+        .map(|network| Listed { holdings: network.holdings(host), network })
+        .collect();
     let leases = lease_rows(host, &listed)?;
     let ranges = listed.iter().flat_map(Listed::range_rows).collect();
-    Ok(if request.as_json { json(leases, ranges) } else { tables(leases, ranges) })
+    Ok(if request.as_json {
+        let [leases, ranges] = [leases, ranges].map(Value::Array);
+        table::json(&Value::object([("leases", leases), ("ranges", ranges)]))
+    } else {
+        let leases = table::of_rows(leases, &LEASES, false);
+        leases + "\n" + &table::of_rows(ranges, &RANGES, false)
+    })
 }
 
 /// A network with its leases.
@@ -52,31 +61,22 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(network: Leased, host: &Host<'_>) -> Listed {
-        Listed { holdings: network.holdings(host), network }
-    }
-
     fn leases(&self) -> impl Iterator<Item = Lease<'_>> {
         let held = self.holdings.as_ref().map_or(&[][..], |holdings| &holdings.held);
         held.iter().map(|held| (&self.network.network, held))
     }
 
     fn range_rows(&self) -> Vec<Value> {
-        let ranges = self.holdings.as_ref().map_or(&[][..], |holdings| &holdings.ranges);
-        ranges.iter().map(|range| self.range_row(range)).collect()
-    }
-
-    fn range_row(&self, range: &RangeUse) -> Value {
-        let mut row = self.row();
-        put_text(&mut row, "range", &range.range);
-        for (name, count) in [
-            ("held", range.held),
-            ("size", range.size),
-            ("free", range.size.saturating_sub(range.held)),
-        ] {
-            put(&mut row, name, Value::number(count));
+        let mut rows = vec![];
+        for range in self.holdings.as_ref().map_or(&[][..], |holdings| &holdings.ranges) {
+            let mut row = self.row();
+            put_text(&mut row, "range", &range.range);
+            put(&mut row, "held", Value::number(range.held));
+            put(&mut row, "size", Value::number(range.size));
+            put(&mut row, "free", Value::number(range.size.saturating_sub(range.held)));
+            rows.push(Value::Object(row));
         }
-        Value::Object(row)
+        rows
     }
 
     /// The beginning of every row.
@@ -85,14 +85,6 @@ impl Listed {
         put_text(&mut row, "network", self.network.network.as_str());
         put_text(&mut row, "ipam", self.network.ipam);
         row
-    }
-
-    /// The row of a network whose leases cannot be read.
-    fn problem_row(&self) -> Option<Value> {
-        let error = self.holdings.as_ref().err()?;
-        let mut row = self.row();
-        put_text(&mut row, PROBLEM, &error.to_string());
-        Some(Value::Object(row))
     }
 }
 
@@ -106,7 +98,11 @@ fn lease_rows(host: &Host<'_>, listed: &[Listed]) -> Result<Vec<Value>> {
         for (lease, verdict) in listed.leases().zip(verdicts.by_ref()) {
             rows.push(lease_row(listed.row(), lease, &owners, verdict));
         }
-        rows.extend(listed.problem_row());
+        if let Err(error) = &listed.holdings {
+            let mut row = listed.row();
+            put_text(&mut row, PROBLEM, &error.to_string());
+            rows.push(Value::Object(row));
+        }
     }
     Ok(rows)
 }
@@ -122,29 +118,13 @@ fn lease_row(mut row: Members, lease: Lease<'_>, owners: &Owners, verdict: Verdi
     put_text(&mut row, "ifname", &held.ifname);
     put_text(&mut row, "namespace", state(verdict));
     put_text(&mut row, "pod", &record.and_then(Parameters::pod).unwrap_or_default());
-    if let Some(seconds) = age(held) {
-        put(&mut row, "ageSeconds", Value::number(seconds));
+    // A time to come is no age.
+    let age = held.since.and_then(|since| SystemTime::now().duration_since(since).ok());
+    if let Some(age) = age {
+        put(&mut row, "ageSeconds", Value::number(age.as_secs()));
     }
     if held.container_id.is_empty() {
         put_text(&mut row, PROBLEM, "the lease names no container");
     }
     Value::Object(row)
-}
-
-/// The seconds since the lease was allocated; None for a time to come.
-fn age(held: &Holding) -> Option<u64> {
-    let age = SystemTime::now().duration_since(held.since?).ok()?;
-    Some(age.as_secs())
-}
-
-fn json(leases: Vec<Value>, ranges: Vec<Value>) -> String {
-    table::json(&Value::object([
-        ("leases", Value::Array(leases)),
-        ("ranges", Value::Array(ranges)),
-    ]))
-}
-
-fn tables(leases: Vec<Value>, ranges: Vec<Value>) -> String {
-    let leases = table::of_rows(leases, &LEASES, false);
-    leases + "\n" + &table::of_rows(ranges, &RANGES, false)
 }

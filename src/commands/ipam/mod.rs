@@ -20,85 +20,70 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::networks::Host;
-use super::{CONF_DIR, path_of_runtimes, typed_or_variable};
+use super::{CONF_DIR, argument, path_of_runtimes, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::{Entry, IPAM, OperatorCommand};
+use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
-use crate::terminal::manual::Manual;
-use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
-/// The command line.
-pub fn command(plugins: &'static [Entry]) -> Command {
+/// `cni-multi ipam`, with the subcommands that plugins add.
+pub const COMMAND: OperatorCommand = OperatorCommand {
+    name: IPAM,
+    command_line: command,
+    run,
+    manual: |verb| {
+        let added = of_plugins().find(|added| !verb.is_empty() && added.knows(verb));
+        added.map_or_else(|| manual::of(verb), |added| (added.manual)(verb))
+    },
+};
+
+fn command() -> Command {
+    let network = Arg::new("network").value_name("NETWORK");
+    let network = network.help("Name of the network, as in its configuration");
+    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
+    let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let ls = Command::new("ls")
+        .visible_alias("list")
+        .about("List the addresses that are held, and how full the ranges are")
+        .arg(network.clone())
+        .args(directories())
+        .arg(output.value_parser(["table", "json"]).help("Output format: table or json [table]"));
+    let free = Command::new("free")
+        .about("Free an address that a container left behind")
+        .arg(network.clone().required(true))
+        .arg(Arg::new("address").value_name("ADDRESS").required(true).help("The address"))
+        .args(directories())
+        .arg(flag("force").help("Also if nothing shows whether the container is alive"));
+    let export = Command::new("export")
+        .about("Print leases as JSON, for import on another machine")
+        .arg(network.clone())
+        .args(directories());
+    let file = Arg::new("file").value_name("FILE|-").required(true);
+    let whereabouts = "FILE is of whereabouts: what attachments of this machine hold";
+    let import = Command::new("import")
+        .about("Take over the leases of another machine: all of them or none")
+        .allow_missing_positional(true)
+        .arg(network)
+        .arg(file.help("What export printed; - for stdin"))
+        .args(directories())
+        .arg(flag("dry-run").help("Only print what would be done"))
+        .arg(flag("whereabouts").help(whereabouts));
+    let added = of_plugins()
+        .flat_map(|added| (added.command_line)().get_subcommands().cloned().collect::<Vec<_>>());
     Command::new(IPAM)
         .about("List, free and move the addresses of containers")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(ls_command())
-        .subcommand(free_command())
-        .subcommand(export_command())
-        .subcommand(import_command())
-        .subcommands(of_plugins(plugins).flat_map(|added| {
-            (added.command_line)().get_subcommands().cloned().collect::<Vec<_>>()
-        }))
+        .subcommands([ls, free, export, import])
+        .subcommands(added)
 }
 
 /// The subcommands that plugins add.
-fn of_plugins(plugins: &'static [Entry]) -> impl Iterator<Item = &'static OperatorCommand> {
-    plugins.iter().flat_map(|entry| entry.commands).filter(|command| command.name == IPAM)
-}
-
-/// The sections of the page about a subcommand.
-pub fn manual_of(verb: &str, plugins: &'static [Entry]) -> Manual {
-    let added = of_plugins(plugins).find(|added| !verb.is_empty() && added.knows(verb));
-    added.map_or_else(|| manual::of(verb), |added| (added.manual)(verb))
-}
-
-fn ls_command() -> Command {
-    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
-    Command::new("ls")
-        .visible_alias("list")
-        .about("List the addresses that are held, and how full the ranges are")
-        .arg(network())
-        .args(directories())
-        .arg(output.value_parser(["table", "json"]).help("Output format: table or json [table]"))
-}
-
-fn free_command() -> Command {
-    let force = Arg::new("force").long("force").action(ArgAction::SetTrue);
-    Command::new("free")
-        .about("Free an address that a container left behind")
-        .arg(network().required(true))
-        .arg(Arg::new("address").value_name("ADDRESS").required(true).help("The address"))
-        .args(directories())
-        .arg(force.help("Also if nothing shows whether the container is alive"))
-}
-
-fn export_command() -> Command {
-    Command::new("export")
-        .about("Print leases as JSON, for import on another machine")
-        .arg(network())
-        .args(directories())
-}
-
-fn import_command() -> Command {
-    let file = Arg::new("file").value_name("FILE|-").required(true);
-    let dry_run = Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue);
-    let whereabouts = Arg::new("whereabouts").long("whereabouts").action(ArgAction::SetTrue);
-    Command::new("import")
-        .about("Take over the leases of another machine: all of them or none")
-        .allow_missing_positional(true)
-        .arg(network())
-        .arg(file.help("What export printed; - for stdin"))
-        .args(directories())
-        .arg(dry_run.help("Only print what would be done"))
-        .arg(whereabouts.help("FILE is of whereabouts: what attachments of this machine hold"))
-}
-
-fn network() -> Arg {
-    Arg::new("network").value_name("NETWORK").help("Name of the network, as in its configuration")
+fn of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
+    PLUGINS.iter().flat_map(|entry| entry.commands).filter(|command| command.name == IPAM)
 }
 
 /// Where configurations and records are.
@@ -113,9 +98,9 @@ pub fn directories() -> [Arg; 2] {
 
 /// The host that the options and variables describe.
 pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Environment) -> Host<'a> {
-    let conf_dir = typed_or_variable(text(matches, "conf-dir"), "NETCONFPATH", env);
+    let conf_dir = typed_or_variable(argument(matches, "conf-dir"), "NETCONFPATH", env);
     let conf_dir = if conf_dir.is_empty() { CONF_DIR } else { &conf_dir };
-    let cache = match text(matches, "cache-dir") {
+    let cache = match argument(matches, "cache-dir") {
         "" => cache::DEFAULT_DIR,
         dir => dir,
     };
@@ -130,39 +115,31 @@ pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Enviro
     }
 }
 
-/// The value of an argument; empty if it is not given, or unknown to the command.
-fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.try_get_one::<String>(name).ok().flatten().map_or("", String::as_str)
-}
-
 /// Runs a subcommand: exit status 0, 1 for a failure or a refusal, 2 for an argument that is not
 /// what it should be.
-pub fn run(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let whole = matches;
     let Some((verb, matches)) = whole.subcommand() else { return 2 }; // clap requires one
-    if let Some(added) = of_plugins(plugins).find(|added| added.knows(verb)) {
+    if let Some(added) = of_plugins().find(|added| added.knows(verb)) {
         return (added.run)(whole, env, io);
     }
     let request = match Request::read(matches) {
         Ok(request) => request,
-        Err(error) => return complain(&error, io, 2),
+        Err(error) => {
+            io.complain_in_two_lines(&error);
+            return 2;
+        }
     };
-    let host = host(matches, plugins, env);
+    let host = host(matches, PLUGINS, env);
     let done = match verb {
         "free" => free::free(&host, &request),
         "export" => export::export(&host, &request),
         "import" => import::import(&host, &request, io.stdin),
         _ => ls::list(&host, &request),
     };
-    match done.and_then(|text| terminal::print(io.stdout, &text)) {
-        Ok(()) => 0,
-        Err(error) => complain(&error, io, 1),
-    }
+    let Err(error) = done.and_then(|text| terminal::print(io.stdout, &text)) else { return 0 };
+    io.complain_in_two_lines(&error);
+    1
 }
 
 /// What was typed.
@@ -183,34 +160,23 @@ struct Request {
 impl Request {
     fn read(matches: &ArgMatches) -> Result<Request> {
         let flag = |name| matches.try_get_one::<bool>(name).ok().flatten() == Some(&true);
+        let network = matches.get_one::<String>("network").map(|name| NetworkName::parse(name));
+        let address = match argument(matches, "address") {
+            "" => None,
+            text => Some(text.parse().map_err(|_| {
+                Error::config("ADDRESS", format_args!("{text:?} is not an IP address"))
+            })?),
+        };
         Ok(Request {
-            network: matches
-                .get_one::<String>("network")
-                .map(|n| NetworkName::parse(n))
-                .transpose()?,
-            address: address(text(matches, "address"))?,
-            file: text(matches, "file").to_owned(),
-            as_json: text(matches, "output") == "json",
+            network: network.transpose()?,
+            address,
+            file: argument(matches, "file").to_owned(),
+            as_json: argument(matches, "output") == "json",
             is_forced: flag("force"),
             is_dry_run: flag("dry-run"),
             is_of_whereabouts: flag("whereabouts"),
         })
     }
-}
-
-/// The address; None for an empty text, which means that none was typed.
-fn address(text: &str) -> Result<Option<IpAddr>> {
-    let no_address = |_| Error::config("ADDRESS", format_args!("{text:?} is not an IP address"));
-    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(no_address) }
-}
-
-fn complain(error: &Error, io: &mut Streams<'_>, status: u8) -> u8 {
-    let _ = writeln!(io.stderr, "{}", visible(&error.msg)); // the status says it too
-    let details = error.details();
-    if !details.is_empty() {
-        let _ = writeln!(io.stderr, "{}", visible(&details));
-    }
-    status
 }
 
 #[cfg(test)]

@@ -45,11 +45,6 @@ impl Leased {
         Context::new(host.plugins, &self.config, host.env, "", vec![])
     }
 
-    /// Whether this is the network of that name, and its plugin keeps its leases in the other's store.
-    fn has_alias_of(&self, name: &NetworkName, ipam: &str) -> bool {
-        self.network == *name && self.store.shares_place_of() == Some(ipam)
-    }
-
     /// The leases, sorted by address.
     pub fn holdings(&self, host: &Host<'_>) -> Result<Holdings> {
         let mut holdings = self.store.holdings(&self.context(host))?;
@@ -67,14 +62,30 @@ impl Host<'_> {
         for (entry, store) in stores.filter(|(_, store)| store.shares_place_of().is_none()) {
             // A store that cannot be read shows in the networks that are configured.
             let mut names = store.networks().unwrap_or_default();
-            names.retain(|name| !all.iter().any(|known| known.has_alias_of(name, entry.name)));
+            // A plugin of the network may keep its leases in this store.
+            names.retain(|name| {
+                !all.iter().any(|known| {
+                    known.network == *name && known.store.shares_place_of() == Some(entry.name)
+                })
+            });
             names.into_iter().for_each(|name| add(&mut all, forgotten(name, entry, store)));
         }
         all.sort_by(|a, b| (a.network.as_str(), a.ipam).cmp(&(b.network.as_str(), b.ipam)));
         let Some(wanted) = wanted else { return Ok(all) };
         let (found, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|leased| leased.network == *wanted);
-        if found.is_empty() { Err(no_leases(wanted, &others)) } else { Ok(found) }
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let msg = format!("network {:?} has no leases here", wanted.as_str());
+        let mut names: Vec<&str> = others.iter().map(|leased| leased.network.as_str()).collect();
+        names.dedup();
+        let error = Error::new(Code::INVALID_CONFIG, msg);
+        Err(if names.is_empty() {
+            error.with_details("no network has any")
+        } else {
+            error.with_details(format_args!("networks with leases: {}", names.join(", ")))
+        })
     }
 
     /// The networks of the configurations.
@@ -118,15 +129,4 @@ fn forgotten(
     let config = Value::object([("name", Value::text(network.as_str())), ("ipam", ipam)]);
     let config = Config::parse(config.to_text().into_bytes()).ok()?;
     Some(Leased { network, ipam: entry.name, store, config })
-}
-
-fn no_leases(wanted: &NetworkName, others: &[Leased]) -> Error {
-    let msg = format!("network {:?} has no leases here", wanted.as_str());
-    let mut names: Vec<&str> = others.iter().map(|leased| leased.network.as_str()).collect();
-    names.dedup();
-    let error = Error::new(Code::INVALID_CONFIG, msg);
-    if names.is_empty() {
-        return error.with_details("no network has any");
-    }
-    error.with_details(format_args!("networks with leases: {}", names.join(", ")))
 }

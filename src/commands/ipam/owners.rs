@@ -33,8 +33,12 @@ impl Owners {
         let mut records = HashMap::new();
         for cache in find::caches(cache)? {
             let found = cache.all()?.into_iter();
-            let recorded = found.filter_map(|found| found.record.ok()?.at);
-            records.extend(recorded.map(|at| (name_of_record(&at), at)));
+            for at in found.filter_map(|found| found.record.ok()?.at) {
+                let key = &at.key;
+                let name =
+                    (key.network.to_string(), key.container_id.to_string(), key.ifname.to_string());
+                records.insert(name, at);
+            }
         }
         Ok(Owners { living: Living::look(None, cache), records })
     }
@@ -53,45 +57,34 @@ impl Owners {
     /// Whether the owner of each lease is alive.
     pub fn judge(&self, leases: &[Lease<'_>]) -> Vec<Verdict> {
         let stale: Vec<Stale> = leases.iter().map(|lease| self.stale(*lease)).collect();
-        let verdicts = self.living.judge(&stale, &[]);
-        leases.iter().zip(verdicts).map(|(lease, verdict)| self.settle(*lease, verdict)).collect()
+        let mut verdicts = self.living.judge(&stale, &[]);
+        for (lease @ (_, held), verdict) in leases.iter().zip(&mut verdicts) {
+            let is_known = self.record(*lease).is_some() || !held.netns_path.is_empty();
+            // An address that no namespace has may be of an ADD that is under way.
+            if *verdict == Verdict::Gone && !is_known && is_new(held) {
+                *verdict = Verdict::Unknown;
+            }
+        }
+        verdicts
     }
 
     /// The lease as GC describes it.
     fn stale(&self, lease: Lease<'_>) -> Stale {
-        let (_, held) = lease;
+        let (_, Holding { address, container_id, ifname, netns_path, .. }) = lease;
+        let mut holder = Holder::of_container(container_id);
+        if !ifname.is_empty() {
+            holder.hash = Some(attachment_hash(container_id, ifname));
+            holder.ifname = ifname.clone();
+        }
         let recorded = self.record(lease).map(|at| at.netns.clone());
         Stale {
             what: String::new(),
-            holder: holder(held),
-            addresses: vec![held.address],
-            netns_path: recorded.unwrap_or_else(|| held.netns_path.clone()),
+            holder,
+            addresses: vec![*address],
+            netns_path: recorded.unwrap_or_else(|| netns_path.clone()),
             ..Stale::default()
         }
     }
-
-    /// An address that no namespace has may be of an ADD that is under way.
-    fn settle(&self, lease: Lease<'_>, verdict: Verdict) -> Verdict {
-        let is_known = self.record(lease).is_some() || !lease.1.netns_path.is_empty();
-        if verdict == Verdict::Gone && !is_known && is_new(lease.1) {
-            return Verdict::Unknown;
-        }
-        verdict
-    }
-}
-
-fn name_of_record(at: &Parameters) -> Name {
-    let key = &at.key;
-    (key.network.to_string(), key.container_id.to_string(), key.ifname.to_string())
-}
-
-fn holder(held: &Holding) -> Holder {
-    let id = &held.container_id;
-    if held.ifname.is_empty() {
-        return Holder::of_container(id);
-    }
-    let hash = Some(attachment_hash(id, &held.ifname));
-    Holder { hash, ifname: held.ifname.clone(), ..Holder::of_container(id) }
 }
 
 /// Whether the lease was allocated a moment ago; a time to come counts.

@@ -27,19 +27,6 @@ pub fn page(plugins: &'static [Entry]) -> String {
     let mut page = Roff::page("cni.conflist", 5);
     page.section("NAME");
     page.text("cni.conflist - configuration list of a container network");
-    introduction(&mut page);
-    page.section("KEYS OF A LIST");
-    properties(&mut page, &list, &[]);
-    page.section("KEYS OF EVERY PLUGIN");
-    common(&mut page);
-    page.section("KEYS OF EACH PLUGIN");
-    page.text("Those of an IPAM plugin are keys of ipam.");
-    plugins.iter().for_each(|entry| plugin(&mut page, entry, &list));
-    epilogue(&mut page);
-    page.into_text()
-}
-
-fn introduction(page: &mut Roff) {
     page.section("DESCRIPTION");
     page.text(
         "A container runtime takes the first file of /etc/cni/net.d by name. A file that ends in \
@@ -49,9 +36,9 @@ fn introduction(page: &mut Roff) {
     page.paragraph("A key in bold is followed by its type. Required keys are marked.");
     page.section("EXAMPLES");
     page.command(EXAMPLE);
-}
-
-fn common(page: &mut Roff) {
+    page.section("KEYS OF A LIST");
+    properties(&mut page, &list, &[]);
+    page.section("KEYS OF EVERY PLUGIN");
     let keys = [
         ("type", "string, required", "The name of the plugin: a file of the plugin directory."),
         ("capabilities", "object of booleans", "What the runtime passes in runtimeConfig."),
@@ -64,23 +51,21 @@ fn common(page: &mut Roff) {
     for (key, kind, text) in keys {
         page.item(&format!("{} ({kind})", bold(key)), text);
     }
-}
-
-/// The keys of a plugin, from its part of the list's schema.
-fn plugin(page: &mut Roff, entry: &Entry, list: &Value) {
-    page.part(&format!("{} ({})", entry.name, entry.kind.as_str()));
-    page.text(&[entry.about, "."].concat());
-    if let Some(schema) = list.get("$defs").and_then(|all| all.get(entry.name)) {
-        properties(page, schema, &COMMON);
+    page.section("KEYS OF EACH PLUGIN");
+    page.text("Those of an IPAM plugin are keys of ipam.");
+    for entry in plugins {
+        page.part(&format!("{} ({})", entry.name, entry.kind.as_str()));
+        page.text(&[entry.about, "."].concat());
+        if let Some(schema) = list.get("$defs").and_then(|all| all.get(entry.name)) {
+            properties(&mut page, schema, &COMMON);
+        }
     }
-}
-
-fn epilogue(page: &mut Roff) {
     page.section("FILES");
     page.item(&bold("/etc/cni/net.d"), "The usual directory of configurations.");
     page.section("SEE ALSO");
     page.text("cni-multi-validate(1), cni-multi-schema(1), cni-multi-net(1)");
     page.paragraph("The specification: https://www.cni.dev/docs/spec/");
+    page.into_text()
 }
 
 /// The keys of an object's schema, with those below them.
@@ -139,11 +124,10 @@ fn limits(schema: &Value) -> String {
         Some(choices) => choices.items().iter().collect(),
         None => vec![schema],
     };
-    let ranges: Vec<String> = ranges.into_iter().filter_map(range).collect();
-    ranges.join(", ")
-}
-
-fn range(schema: &Value) -> Option<String> {
-    let (least, greatest) = (schema.get("minimum")?.as_u64()?, schema.get("maximum")?.as_u64()?);
-    Some(if least == greatest { least.to_string() } else { format!("{least} to {greatest}") })
+    let ranges = ranges.into_iter().filter_map(|schema| {
+        let bound = |key| schema.get(key)?.as_u64();
+        let (least, greatest) = (bound("minimum")?, bound("maximum")?);
+        Some(if least == greatest { least.to_string() } else { format!("{least} to {greatest}") })
+    });
+    ranges.collect::<Vec<_>>().join(", ")
 }

@@ -11,10 +11,10 @@ use super::cnitool;
 use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::plugin::Entry;
+use crate::terminal::Streams;
 use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
 
 mod conflist;
 mod page;
@@ -73,19 +73,17 @@ pub fn run(
     let text = |name| matches.get_one::<String>(name).map(String::as_str);
     let pages = pages.all(plugins);
     match (text("dir"), text("page")) {
-        (Some(dir), _) => report(write(Path::new(dir), &pages), io),
+        (Some(dir), _) => {
+            let Err(error) = write(Path::new(dir), &pages) else { return 0 };
+            io.complain(&error);
+            1
+        }
         (None, Some(name)) => print(name, &pages, io),
         (None, None) => {
             let names: Vec<String> = pages.iter().map(|page| page.title() + "\n").collect();
-            u8::from(terminal::write(io.stdout, &names.concat()).is_err())
+            io.print(&names.concat())
         }
     }
-}
-
-fn report(done: Result<()>, io: &mut Streams<'_>) -> u8 {
-    let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
-    1
 }
 
 fn print(name: &str, pages: &[Page], io: &mut Streams<'_>) -> u8 {
@@ -98,7 +96,7 @@ fn print(name: &str, pages: &[Page], io: &mut Streams<'_>) -> u8 {
         let _ = writeln!(io.stderr, "{}", visible(&problem)); // the status reports it too
         return 2;
     };
-    u8::from(terminal::write(io.stdout, &page.text).is_err())
+    io.print(&page.text)
 }
 
 fn write(dir: &Path, pages: &[Page]) -> Result<()> {
@@ -141,7 +139,12 @@ impl Pages {
         command.build();
         let mut pages = vec![];
         self.add(&command, &mut vec![], &mut pages);
-        pages.push(self.of_cnitool());
+        // The page by the name of the link.
+        let mut tool = cnitool::command();
+        tool.build();
+        let manual = (self.manuals)(&[cnitool::NAME]);
+        let text = page::of(&tool, cnitool::NAME, Some("cni-multi-cnitool"), &manual);
+        pages.push(Page { name: cnitool::NAME.into(), section: 1, text });
         pages.push(Page { name: CONFLIST.into(), section: 5, text: conflist::page(plugins) });
         pages
     }
@@ -157,14 +160,5 @@ impl Pages {
         pages.push(Page { name, section: 1, text });
         page::shown(command).for_each(|sub| self.add(sub, words, pages));
         words.pop();
-    }
-
-    /// The page by the name of the link.
-    fn of_cnitool(&self) -> Page {
-        let mut command = cnitool::command();
-        command.build();
-        let manual = (self.manuals)(&[cnitool::NAME]);
-        let text = page::of(&command, cnitool::NAME, Some("cni-multi-cnitool"), &manual);
-        Page { name: cnitool::NAME.into(), section: 1, text }
     }
 }

@@ -12,36 +12,42 @@ pub fn of(command: &Command, name: &str, parent: Option<&str>, manual: &Manual) 
     page.section("NAME");
     page.text(&[name, " - ", &about].concat());
     page.section("SYNOPSIS");
-    page.command(&usage(command));
+    let usage = command.clone().render_usage().to_string();
+    let lines: Vec<&str> = usage.lines().map(str::trim).collect();
+    page.command(lines.join(" ").trim_start_matches("Usage: "));
     page.section("DESCRIPTION");
     page.text(&[&about, "."].concat());
     manual.description.iter().for_each(|text| page.paragraph(text));
-    options(&mut page, command);
-    commands(&mut page, command, name);
-    examples(&mut page, manual.examples);
+    page.section("OPTIONS");
+    let arguments = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    arguments.for_each(|arg| page.item(&names(arg), &purpose(arg)));
+    if shown(command).next().is_some() {
+        page.section("COMMANDS");
+    }
+    for sub in shown(command) {
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        page.item(&bold(sub.get_name()), &format!("{about}; see {name}-{}(1).", sub.get_name()));
+    }
+    page.section("EXAMPLES");
+    for (command, purpose) in manual.examples {
+        page.paragraph(purpose);
+        page.command(command);
+    }
     terms(&mut page, "EXIT STATUS", manual.exit_status);
     terms(&mut page, "FILES", manual.files);
     terms(&mut page, "ENVIRONMENT", manual.environment);
-    see_also(&mut page, command, name, parent, manual);
+    let parent = parent.map(|parent| [parent, "(1)"].concat());
+    let subs = shown(command).map(|sub| format!("{name}-{}(1)", sub.get_name()));
+    let others = manual.see_also.iter().map(|page| (*page).to_owned());
+    let pages: Vec<String> = parent.into_iter().chain(subs).chain(others).collect();
+    page.section("SEE ALSO");
+    page.text(&pages.join(", "));
     page.into_text()
-}
-
-/// The synopsis, in a line.
-fn usage(command: &Command) -> String {
-    let usage = command.clone().render_usage().to_string();
-    let lines: Vec<&str> = usage.lines().map(str::trim).collect();
-    lines.join(" ").trim_start_matches("Usage: ").to_owned()
 }
 
 /// The subcommands that people call.
 pub fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
-}
-
-fn options(page: &mut Roff, command: &Command) {
-    page.section("OPTIONS");
-    let arguments = command.get_arguments().filter(|arg| !arg.is_hide_set());
-    arguments.for_each(|arg| page.item(&names(arg), &purpose(arg)));
 }
 
 /// An argument as it is typed.
@@ -73,38 +79,10 @@ fn purpose(arg: &Arg) -> String {
     [help, words, default].concat()
 }
 
-fn commands(page: &mut Roff, command: &Command, name: &str) {
-    if shown(command).next().is_none() {
-        return;
-    }
-    page.section("COMMANDS");
-    for sub in shown(command) {
-        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-        page.item(&bold(sub.get_name()), &format!("{about}; see {name}-{}(1).", sub.get_name()));
-    }
-}
-
-fn examples(page: &mut Roff, examples: Terms) {
-    page.section("EXAMPLES");
-    for (command, purpose) in examples {
-        page.paragraph(purpose);
-        page.command(command);
-    }
-}
-
 fn terms(page: &mut Roff, title: &str, terms: Terms) {
     if terms.is_empty() {
         return;
     }
     page.section(title);
     terms.iter().for_each(|(term, text)| page.item(&bold(term), text));
-}
-
-fn see_also(page: &mut Roff, command: &Command, name: &str, parent: Option<&str>, manual: &Manual) {
-    let parent = parent.map(|parent| [parent, "(1)"].concat());
-    let subs = shown(command).map(|sub| format!("{name}-{}(1)", sub.get_name()));
-    let others = manual.see_also.iter().map(|page| (*page).to_owned());
-    let pages: Vec<String> = parent.into_iter().chain(subs).chain(others).collect();
-    page.section("SEE ALSO");
-    page.text(&pages.join(", "));
 }

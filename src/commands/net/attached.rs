@@ -65,7 +65,8 @@ struct Contents {
 impl Contents {
     /// The contents of a record; `named` is the attachment that the file's name indicates.
     fn of(record: Result<Record>, named: Option<Parameters>) -> Contents {
-        let unreadable = |error: Error| Contents { problem: error.to_string(), ..Contents::default() };
+        let unreadable =
+            |error: Error| Contents { problem: error.to_string(), ..Contents::default() };
         let Record { at, document, result, .. } = match record {
             Ok(record) => record,
             Err(error) => return unreadable(error),
@@ -156,9 +157,8 @@ impl Attached {
 /// to that interface.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     let ips = result.get("ips").map_or(&[][..], Value::items).iter();
-    let ips = ips.filter(|ip| {
-        ifname.is_empty() || owner(result, ip).is_none_or(|owner| owner == ifname)
-    });
+    let ips =
+        ips.filter(|ip| ifname.is_empty() || owner(result, ip).is_none_or(|owner| owner == ifname));
     // Those of version 0.2.0 or before.
     let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
     let addresses = ips.filter_map(|ip| ip.get("address")).chain(old);

@@ -93,8 +93,7 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     put(told, "up", Value::Bool(link.up));
     let missing = expected.iter().filter(|address| !found.contains(address)).cloned().collect();
     // The kernel adds a link-local address itself, which no result contains.
-    let is_other =
-        |address: &&String| !expected.contains(address) && !address.starts_with("fe80:");
+    let is_other = |address: &&String| !expected.contains(address) && !address.starts_with("fe80:");
     let others = found.iter().filter(is_other).cloned().collect();
     put(told, "addresses", table::texts(found));
     put(told, "missing", table::texts(missing));

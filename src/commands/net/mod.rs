@@ -35,23 +35,30 @@ use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::private::NETNS_DIR;
-use crate::plugin::Entry;
+use crate::plugin::{Entry, OperatorCommand};
+use crate::registry::PLUGINS;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::living::is_gone;
 use crate::runtime::{directory, find};
 use crate::terminal::{self, Streams, table};
 use crate::timing;
 
+/// `cni-multi net` with a subcommand.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "net", command_line: command, run, manual: manual::of };
+
 /// The name of every network in the directory, without duplicates; unreadable files are left out.
 pub fn network_names(dir: &Path) -> Vec<NetworkName> {
     network::names(dir).0
 }
 
-/// The command line.
-pub fn command() -> Command {
+fn command() -> Command {
     let add = Command::new("add")
         .about("Attach a namespace and print the result; a failure is undone")
-        .args([network(), positional("netns", "NETNS", "Namespace: a path, or a name from `ip netns`")])
+        .args([
+            network(),
+            positional("netns", "NETNS", "Namespace: a path, or a name from `ip netns`"),
+        ])
         .args(of_attachment())
         .args(directories())
         .arg(flag("no-undo", "Keep the changes of a failed add, until del"))
@@ -219,12 +226,7 @@ fn traces() -> [Arg; 2] {
 }
 
 /// Runs the command: its output goes to stdout, errors to stderr.
-pub fn run(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     let operator = Operator { matches, env };
     if let Err(error) = operator.require_readable() {
@@ -232,12 +234,12 @@ pub fn run(
         return 2;
     }
     let done = if operator.has_flag("timings") {
-        let work = || operate(verb, &operator, plugins, io);
+        let work = || operate(verb, &operator, PLUGINS, io);
         let (done, accounts) = timing::accounts_of("runtime", work);
         let _ = io.stderr.write_all(timings::table(&accounts).as_bytes()); // for information only
         done
     } else {
-        operate(verb, &operator, plugins, io)
+        operate(verb, &operator, PLUGINS, io)
     };
     done.unwrap_or_else(|error| {
         operator.complain(&error, io.stderr);
@@ -272,8 +274,7 @@ fn operate(
 fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
-    let on_failure =
-        if operator.has_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+    let on_failure = if operator.has_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let added = runtime.add(&list, &at, on_failure);
     let result =

@@ -20,8 +20,8 @@ use crate::runtime::chain::Runtime;
 use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
-use crate::terminal::table;
 use crate::terminal::visible::visible;
+use crate::terminal::{in_two_lines, table};
 
 /// A parsed command line and its environment.
 pub struct Operator<'a> {
@@ -70,9 +70,7 @@ impl Operator<'_> {
         let text = if self.wants_json() {
             table::json_line(&ErrorObject::of(error, version::CURRENT))
         } else {
-            let details = error.details();
-            let end = if details.is_empty() { "" } else { "\n" };
-            format!("{}\n{}{end}", visible(&error.msg), visible(&details))
+            in_two_lines(error)
         };
         let _ = stderr.write_all(text.as_bytes()); // the exit status says it too
     }

@@ -40,8 +40,12 @@ pub struct Row {
 pub fn row(plugins: &[Entry], entry: &Entry, path: &str) -> Option<Row> {
     let path = &path.replace(SAME_KEYS.0, SAME_KEYS.1);
     let key = path.rsplit('.').next()?;
-    let found = row_of(entry, path);
-    found
+    let row_of = |entry: &Entry, path: &str| {
+        let mut rows = entry.rows().map(|row| row.splitn(4, " | "));
+        let mut cells = rows.find_map(|mut cells| (cells.next() == Some(path)).then_some(cells))?;
+        Some(Row { default: cells.nth(1)?, meaning: plain(cells.next()?) })
+    };
+    row_of(entry, path)
         .or_else(|| plugins.iter().find_map(|other| row_of(other, path)))
         .or_else(|| row_of(entry, key))
 }
@@ -51,21 +55,23 @@ pub fn general(key: &str) -> &'static str {
     GENERAL.iter().find(|known| known.0 == key).map_or("", |known| known.1)
 }
 
-fn row_of(entry: &Entry, path: &str) -> Option<Row> {
-    let mut rows = entry.rows().map(|row| row.splitn(4, " | "));
-    let mut cells = rows.find_map(|mut cells| (cells.next() == Some(path)).then_some(cells))?;
-    Some(Row { default: cells.nth(1)?, meaning: plain(cells.next()?) })
-}
-
 impl Row {
     /// Adds description and default to the schema of a key.
     pub fn describe(&self, schema: &mut Value) {
         let kind = schema.get("type").and_then(Value::as_str).unwrap_or("string");
-        let default = self.default_of(kind);
+        // The default, if it is a value of this type.
+        let text = plain(self.default);
+        let default = match Value::parse(text.as_bytes()) {
+            _ if kind == "string" && self.default.starts_with('`') => Some(Value::text(&text)),
+            Ok(Value::Number(number)) if kind == "integer" => Some(Value::Number(number)),
+            Ok(value) if value.kind() == kind => Some(value),
+            _ => None,
+        };
+        // Others may say where the value comes from.
+        let is_reason = !["none", "as above", "see there"].contains(&self.default)
+            && !self.default.starts_with("required");
         let meaning = match &default {
-            None if is_reason(self.default) => {
-                [&self.meaning, " Default: ", &plain(self.default), "."].concat()
-            }
+            None if is_reason => [&self.meaning, " Default: ", &text, "."].concat(),
             _ => self.meaning.clone(),
         };
         schema.set("description", Value::text(meaning));
@@ -73,28 +79,6 @@ impl Row {
             schema.set("default", default);
         }
     }
-
-    /// The default, if it is a value of this type.
-    fn default_of(&self, kind: &str) -> Option<Value> {
-        let text = plain(self.default);
-        let value = Value::parse(text.as_bytes()).ok();
-        match kind {
-            "string" if self.default.starts_with('`') => Some(Value::text(text)),
-            _ => value.filter(|value| value.kind() == kind || is_number(value, kind)),
-        }
-    }
-}
-
-fn is_number(value: &Value, kind: &str) -> bool {
-    kind == "integer" && matches!(value, Value::Number(_))
-}
-
-/// Whether a default says where the value comes from.
-fn is_reason(default: &str) -> bool {
-    default != "none"
-        && default != "as above"
-        && default != "see there"
-        && !default.starts_with("required")
 }
 
 /// Markdown without its marks: `` `key` `` and `[text](link)`.
@@ -106,14 +90,11 @@ fn plain(markdown: &str) -> String {
         rest = link.split_once(')').map_or("", |(_, after)| after);
     }
     text.push_str(rest);
-    without_brackets(&text).replace('`', "")
-}
-
-/// The text without the opening brackets of links; those of `a[]` stay.
-fn without_brackets(text: &str) -> String {
-    let is_of_link =
-        |(at, letter): &(usize, char)| *letter == '[' && !text[*at..].starts_with("[]");
-    let letters = text.char_indices().filter(|letter| !is_of_link(letter));
+    // The opening brackets of links go; those of `a[]` stay.
+    let letters = text.char_indices().filter(|(at, letter)| match letter {
+        '[' => text[*at..].starts_with("[]"),
+        letter => *letter != '`',
+    });
     letters.map(|(_, letter)| letter).collect()
 }
 

@@ -46,16 +46,17 @@ pub use self::keys::add_keys;
 pub use self::paths::put;
 use self::picks::Pick;
 pub use self::trial::Trial;
-use super::{CONF_DIR, plugin_path};
+use super::{CONF_DIR, argument, plugin_path};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::Entry;
+use crate::plugin::{Entry, OperatorCommand};
+use crate::registry::PLUGINS;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams, table};
+use crate::terminal::{Streams, table};
 
 /// The argument that stands for stdin.
 const STDIN_ARGUMENT: &str = "-";
@@ -82,12 +83,16 @@ pub const MANUAL: Manual = Manual {
     see_also: &["cni.conflist(5)", "cni-multi-schema(1)"],
 };
 
-/// The command line.
-pub fn command() -> Command {
+/// `cni-multi validate`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "validate", command_line: command, run, manual: |_| MANUAL };
+
+fn command() -> Command {
     let files = Arg::new("files").value_name("FILE|DIR").num_args(0..);
-    let path = option("plugin-path", "DIRS");
+    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
-    let output = option("output", "FORMAT").short('o').value_parser(["text", "json"]);
+    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
+    let output = output.value_parser(["text", "json"]);
     Command::new("validate")
         .about("Find mistakes in network configurations")
         .arg(files.help("Files and directories to check, - for stdin [/etc/cni/net.d]"))
@@ -98,28 +103,16 @@ pub fn command() -> Command {
         .arg(output.help("Output format: text or json [text]"))
 }
 
-fn option(name: &'static str, value: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value)
-}
-
 /// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
 /// could not run.
-pub fn run(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
-    let (fails, text) = match look(matches, plugins, env, io) {
-        Ok(looked) => looked,
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
+    match look(matches, PLUGINS, env, io) {
+        Ok((fails, text)) if io.print(&text) == 0 => u8::from(fails),
+        Ok(_) => 2,
         Err(error) => {
-            let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
-            return 2;
+            io.complain(&error);
+            2
         }
-    };
-    match terminal::write(io.stdout, &text) {
-        Ok(()) => u8::from(fails),
-        Err(_) => 2,
     }
 }
 
@@ -137,7 +130,16 @@ fn look(
     let runtime =
         Runtime { plugins, env, path, cache, stderr: io.stderr, handles, is_traced: false };
     let mut checker = Checker::new(runtime);
-    let picks = check_arguments(&mut checker, &typed_files(matches), io.stdin)?;
+    let mut typed: Vec<&str> =
+        matches.get_many::<String>("files").into_iter().flatten().map(String::as_str).collect();
+    if typed.is_empty() {
+        typed.push(CONF_DIR);
+    }
+    let mut picks = vec![];
+    for (number, argument) in typed.iter().enumerate() {
+        checker.progress.count(number, typed.len());
+        picks.extend(check_argument(&mut checker, argument, io.stdin)?);
+    }
     together::check(&mut checker);
     let files = checker.files;
     let findings = checker.into_findings();
@@ -155,31 +157,7 @@ pub fn findings_of(dir: &Path, runtime: Runtime<'_>) -> Result<Vec<Finding>> {
     Ok(checker.into_findings())
 }
 
-/// The files and directories to check.
-fn typed_files(matches: &ArgMatches) -> Vec<&str> {
-    let typed: Vec<&str> =
-        matches.get_many::<String>("files").into_iter().flatten().map(String::as_str).collect();
-    if typed.is_empty() { vec![CONF_DIR] } else { typed }
-}
-
-fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
-}
-
-/// Checks each file, directory or stdin; the picks are the directories'.
-fn check_arguments(
-    checker: &mut Checker<'_>,
-    arguments: &[&str],
-    stdin: &mut dyn Read,
-) -> Result<Vec<Pick>> {
-    let mut picks = vec![];
-    for (number, argument) in arguments.iter().enumerate() {
-        checker.progress.count(number, arguments.len());
-        picks.extend(check_argument(checker, argument, stdin)?);
-    }
-    Ok(picks)
-}
-
+/// Checks a file, a directory or stdin; the picks are a directory's.
 fn check_argument(
     checker: &mut Checker<'_>,
     argument: &str,
@@ -191,7 +169,11 @@ fn check_argument(
             let problem = "empty, expected the name of a file or directory";
             return Err(Error::config("FILE|DIR", problem));
         }
-        STDIN_ARGUMENT => checker.check_text(files::STDIN.to_owned(), &read_all(stdin)?),
+        STDIN_ARGUMENT => {
+            let mut bytes = vec![];
+            stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
+            checker.check_text(files::STDIN.to_owned(), &bytes);
+        }
         _ if file.is_dir() => return checker.check_dir(file),
         _ => {
             let bytes = bytes_of(file).map_err(|e| e.context(file.display()))?;
@@ -199,12 +181,6 @@ fn check_argument(
         }
     }
     Ok(vec![])
-}
-
-fn read_all(stdin: &mut dyn Read) -> Result<Vec<u8>> {
-    let mut bytes = vec![];
-    stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
-    Ok(bytes)
 }
 
 /// What the command prints.
@@ -222,27 +198,25 @@ impl Report<'_> {
     fn text(&self, style: Style) -> String {
         let mut text = String::new();
         self.findings.iter().for_each(|finding| finding.tell(&mut text, style));
-        self.tell_picks(&mut text);
+        // The picks of each directory have their own title.
+        let groups = self.picks.chunk_by(|one, other| one.directory == other.directory);
+        let is_one = groups.clone().count() == 1;
+        for group in groups {
+            let directory = visible(&group[0].directory);
+            let of = if is_one { String::new() } else { [" of ", &directory].concat() };
+            push(&mut text, &["which file", &of, " each runtime uses:\n"]);
+            group.iter().for_each(|pick| pick.tell(&mut text));
+        }
         if !text.is_empty() {
             text.push_str(&self.summary());
         }
         text
     }
 
-    /// Writes the picks, those of each directory below its own title.
-    fn tell_picks(&self, text: &mut String) {
-        let groups = self.picks.chunk_by(|one, other| one.directory == other.directory);
-        let is_one = groups.clone().count() == 1;
-        for group in groups {
-            let directory = visible(&group[0].directory);
-            let of = if is_one { String::new() } else { [" of ", &directory].concat() };
-            push(text, &["which file", &of, " each runtime uses:\n"]);
-            group.iter().for_each(|pick| pick.tell(text));
-        }
-    }
-
     /// The last line: `2 files, 1 error, 3 warnings`.
     fn summary(&self) -> String {
+        let counted =
+            |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
         let errors = self.findings.iter().filter(|finding| finding.is_error()).count();
         let warnings = self.findings.len() - errors;
         let counts = [(errors, "error"), (warnings, "warning")];
@@ -254,9 +228,4 @@ impl Report<'_> {
         }
         parts.join(", ") + "\n"
     }
-}
-
-/// A number with the noun in its form: `1 file`, `2 files`.
-fn counted(count: usize, noun: &str) -> String {
-    [count.to_string().as_str(), " ", noun, if count == 1 { "" } else { "s" }].concat()
 }
