@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
+use std::io;
 
 use crate::error::Result;
 use crate::net::netlink::Netlink;
@@ -68,32 +69,27 @@ pub fn lacking(needs: &[Need], netlink: &Netlink) -> Result<Option<Lack>> {
 impl Need {
     /// What is missing; None if it is there.
     pub fn lacking(self, netlink: &Netlink) -> Result<Option<Lack>> {
-        match self {
-            Need::Link(kind) => Ok(unless(netlink.has_kind(kind)?, module_of(kind))),
-            Need::Qdisc(kind) => Ok(unless(netlink.has_qdisc(kind)?, &format!("sch_{kind}"))),
-            Need::NfTables => Ok(unless(Nft::open_if_there()?.is_some(), "nf_tables")),
-            Need::Tun => Ok(tun_problem()),
-            Need::Program(name) => Ok((!is_in_path(name)).then_some(Lack::Program(name))),
-        }
+        let (is_there, lack) = match self {
+            Need::Link("vlan") => (netlink.has_kind("vlan")?, Lack::Module("8021q".to_owned())),
+            Need::Link(kind) => (netlink.has_kind(kind)?, Lack::Module(kind.to_owned())),
+            Need::Qdisc(kind) => (netlink.has_qdisc(kind)?, Lack::Module(format!("sch_{kind}"))),
+            Need::NfTables => {
+                (Nft::open_if_there()?.is_some(), Lack::Module("nf_tables".to_owned()))
+            }
+            Need::Tun => {
+                // This user may be unable to make a tap interface.
+                let opened = OpenOptions::new().read(true).write(true).open(tuntap::DEVICE);
+                let problem = |error: io::Error| {
+                    Lack::Device(format!("{}: {}", tuntap::DEVICE, error.kind()))
+                };
+                return Ok(opened.err().map(problem));
+            }
+            Need::Program(name) => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let is_there = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+                (is_there, Lack::Program(name))
+            }
+        };
+        Ok((!is_there).then_some(lack))
     }
-}
-
-fn unless(is_there: bool, module: &str) -> Option<Lack> {
-    (!is_there).then(|| Lack::Module(module.to_owned()))
-}
-
-/// The module that has the kind of link.
-fn module_of(kind: &str) -> &str {
-    if kind == "vlan" { "8021q" } else { kind }
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-/// Why this user cannot make a tap interface.
-fn tun_problem() -> Option<Lack> {
-    let opened = OpenOptions::new().read(true).write(true).open(tuntap::DEVICE);
-    opened.err().map(|error| Lack::Device(format!("{}: {}", tuntap::DEVICE, error.kind())))
 }

@@ -14,36 +14,23 @@ pub fn advice(path: &str, text: &str) -> String {
     if !KEYS.contains(&key.unwrap_or_default()) || addr::parse_cidr(text).is_ok() {
         return String::new();
     }
-    match text.split_once('/') {
-        None => without_length(text),
-        Some((address, length)) => with_length(address, length),
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return "write an address and its prefix length, such as \"10.88.0.0/24\"".to_owned();
+    };
+    if !text.contains('/') {
+        let usual = if address.is_ipv4() { 24 } else { 64 };
+        return format!("add the prefix length, such as \"{address}/{usual}\"");
     }
-}
-
-fn without_length(text: &str) -> String {
-    match text.parse() {
-        Ok(IpAddr::V4(address)) => format!("add the prefix length, such as \"{address}/24\""),
-        Ok(IpAddr::V6(address)) => format!("add the prefix length, such as \"{address}/64\""),
-        Err(_) => EXPECTED.to_owned(),
+    // The prefix length may be a mask such as `255.255.0.0`.
+    let mask = length.parse::<Ipv4Addr>().map(u32::from);
+    match mask {
+        Ok(mask) if mask.leading_ones() + mask.trailing_zeros() == u32::BITS => {
+            format!("write \"{address}/{}\"", mask.leading_ones())
+        }
+        _ if address.is_ipv4() => "the prefix length is a number from 0 to 32".to_owned(),
+        _ => "the prefix length is a number from 0 to 128".to_owned(),
     }
-}
-
-fn with_length(address: &str, length: &str) -> String {
-    let Ok(address) = address.parse::<IpAddr>() else { return EXPECTED.to_owned() };
-    match length_of_mask(length) {
-        Some(length) => format!("write \"{address}/{length}\""),
-        None if address.is_ipv4() => "the prefix length is a number from 0 to 32".to_owned(),
-        None => "the prefix length is a number from 0 to 128".to_owned(),
-    }
-}
-
-const EXPECTED: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
-
-/// The prefix length of a mask such as `255.255.0.0`.
-fn length_of_mask(text: &str) -> Option<u32> {
-    let mask = u32::from(text.parse::<Ipv4Addr>().ok()?);
-    let length = mask.leading_ones();
-    (length + mask.trailing_zeros() == u32::BITS).then_some(length)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::checker::Checker;
 use super::document::{Document, Spot, item};
 use super::finding::Note;
+use super::paths::put;
 use super::together::text;
 use crate::cni::decode::describe;
 use crate::cni::json::Value;
@@ -73,7 +74,11 @@ impl Checker<'_> {
         }
         let annotations = metadata.get("annotations");
         if annotations.is_some_and(|all| !text(all, RESOURCE).is_empty()) {
-            add_device(value);
+            // Multus adds a device to the first plugin.
+            let first = if value.get("plugins").is_some() { "plugins[0]." } else { "" };
+            for key in KEYS_OF_DEVICE {
+                put(value, &[first, key].concat(), Value::text("0000:00:00.0"));
+            }
         }
         let bytes = value.to_text().into_bytes();
         self.check_document(document, bytes);
@@ -97,21 +102,4 @@ fn name_of(object: &Value) -> String {
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     let names = ["namespace", "name"].map(|key| text(metadata, key));
     names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/")
-}
-
-/// Adds the device that Multus adds to the first plugin.
-fn add_device(value: &mut Value) {
-    let is_list = value.get("plugins").is_some();
-    let plugin = match value {
-        Value::Object(members) if is_list => {
-            let plugins = members.iter_mut().find(|(key, _)| key == "plugins");
-            plugins.and_then(|(_, list)| {
-                if let Value::Array(plugins) = list { plugins.first_mut() } else { None }
-            })
-        }
-        value => Some(value),
-    };
-    if let Some(plugin) = plugin {
-        KEYS_OF_DEVICE.iter().for_each(|key| plugin.set(key, Value::text("0000:00:00.0")));
-    }
 }

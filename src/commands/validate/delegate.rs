@@ -9,7 +9,7 @@ use super::trial::Trial;
 use crate::cni::decode::Shape;
 use crate::cni::json::Value;
 use crate::error::Error;
-use crate::plugin::{Entry, Kind, Plugin as _};
+use crate::plugin::{Kind, Plugin as _};
 use crate::plugins::main::flannel::{Flannel, USUAL_IPAM};
 
 /// What a plugin expected at each place.
@@ -68,42 +68,25 @@ impl Checker<'_> {
         if plugin.text("type") != Flannel::NAME {
             return Some(vec![]);
         }
-        self.check_ranges(plugin);
-        let delegate = delegate_of(plugin)?;
-        let kind = delegate.text("type");
-        self.check_program(&delegate.at("type"), kind, &network.version);
-        let entry = self.own(kind)?;
-        if entry.kind != Kind::Main {
-            self.tell_other_kind(&delegate, entry);
-            return None;
-        }
-        Some(self.check_keys_of_delegate(&delegate, entry, network))
-    }
-
-    /// Reports ranges of the configuration: flannel puts the node's subnets in their place.
-    fn check_ranges(&mut self, plugin: &Plugin) {
         let ipam = plugin.at("ipam");
         if self.keys(&ipam).iter().any(|key| key == "ranges") {
             let message = &["without effect: flannel puts the node's subnets in its place"];
             self.tell(Note::new("no-effect", &ipam.at("ranges"), message).of_key());
         }
-    }
-
-    fn tell_other_kind(&mut self, delegate: &Plugin, entry: &Entry) {
-        let problem = [entry.name, " is a ", entry.kind.as_str(), " plugin"].concat();
-        let error = Error::config("delegate.type", problem);
-        let error = error.expecting("a plugin that creates an interface");
-        self.tell_mistake(&delegate.at("type"), &error, None);
-    }
-
-    fn check_keys_of_delegate(
-        &mut self,
-        delegate: &Plugin,
-        entry: &'static Entry,
-        network: &Network,
-    ) -> Shapes {
+        let delegate = delegate_of(plugin)?;
+        let spot = delegate.at("type");
+        let kind = delegate.text("type");
+        self.check_program(&spot, kind, &network.version);
+        let entry = self.own(kind)?;
+        if entry.kind != Kind::Main {
+            let problem = [entry.name, " is a ", entry.kind.as_str(), " plugin"].concat();
+            let error = Error::config("delegate.type", problem)
+                .expecting("a plugin that creates an interface");
+            self.tell_mistake(&spot, &error, None);
+            return None;
+        }
         let trial = Trial::new(self.runtime.plugins, &network.name, &network.version);
-        let mut rest = Rest::of(delegate);
+        let mut rest = Rest::of(&delegate);
         trial.prepare(&mut rest.value, delegate.is_first);
         self.mistakes(&mut rest, &|value| trial.of_file(entry, value));
         let is_of_runtime = |(path, _): &(String, Shape)| path == "runtimeConfig";
@@ -112,6 +95,6 @@ impl Checker<'_> {
         for (path, keys) in &ReadKeys::of(own).0 {
             self.check_keys(&delegate.at(path), &KnownKeys::of_plugin(path, keys, entry.name));
         }
-        of_runtime
+        Some(of_runtime)
     }
 }

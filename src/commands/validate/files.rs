@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::checker::Checker;
 use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
-use super::picks;
+use super::picks::{self, Pick};
 use super::typos::{Typo, typos};
 use crate::cni::decode::describe;
 use crate::error::{Error, Result};
@@ -39,33 +39,35 @@ impl Checker<'_> {
         self.documents.push(read);
         let document = self.documents.len() - 1;
         if wide.is_some() {
-            self.tell_utf16(document);
+            let problem = "the file is in UTF-16".to_owned();
+            let remedy = "save it as UTF-8".to_owned();
+            self.tell_typo(document, &Typo { span: 0..1, problem, remedy });
             return None;
         }
         if let Some((offset, problem)) = problem {
-            self.tell_syntax(document, offset, problem);
+            // The parser's problem if there are no typing errors.
+            let text = &self.documents[document].text;
+            let mut found = typos(text);
+            if found.is_empty() {
+                let is_empty = text.trim_ascii().is_empty();
+                let problem = if is_empty { "the file is empty".to_owned() } else { problem };
+                found.push(Typo { span: offset..offset, problem, remedy: String::new() });
+            }
+            found.iter().for_each(|typo| self.tell_typo(document, typo));
             return None;
         }
-        self.check_object(document)
-    }
-
-    fn tell_utf16(&mut self, document: usize) {
-        let problem = "the file is in UTF-16".to_owned();
-        let remedy = "save it as UTF-8".to_owned();
-        self.tell_typo(document, &Typo { span: 0..1, problem, remedy });
-    }
-
-    /// Reports the typing errors of a text that stops being JSON at this offset; the parser's
-    /// problem if there are none.
-    fn tell_syntax(&mut self, document: usize, offset: usize, problem: String) {
-        let text = &self.documents[document].text;
-        let mut found = typos(text);
-        if found.is_empty() {
-            let is_empty = text.trim_ascii().is_empty();
-            let problem = if is_empty { "the file is empty".to_owned() } else { problem };
-            found.push(Typo { span: offset..offset, problem, remedy: String::new() });
+        let whole = Spot::whole(document);
+        let value = &self.documents[document].value;
+        if value.kind() != "object" {
+            self.tell_wrong_type(&whole, &describe(value), "an object");
+            return None;
         }
-        found.iter().for_each(|typo| self.tell_typo(document, typo));
+        for path in self.documents[document].duplicates() {
+            let spot = whole.at(&path);
+            let note = Note::new("duplicate-key", &spot, &["duplicate key"]).of_key();
+            self.tell(note.hint(&["the last one counts"]));
+        }
+        Some(document)
     }
 
     fn tell_typo(&mut self, document: usize, typo: &Typo) {
@@ -76,23 +78,28 @@ impl Checker<'_> {
         self.findings.push(Finding::at(&note, &self.documents[document], span.clone()));
     }
 
-    /// Checks that a document is an object with distinct keys; None if it is no object.
-    fn check_object(&mut self, document: usize) -> Option<usize> {
-        let whole = Spot::whole(document);
-        let value = &self.documents[document].value;
-        if value.kind() != "object" {
-            self.tell_wrong_type(&whole, &describe(value), "an object");
-            return None;
+    /// Checks every file of a directory.
+    pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
+        let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
+        let first = self.networks.len();
+        let mut read = vec![];
+        for (number, file) in files.iter().enumerate() {
+            self.progress.count(number, files.len());
+            let name = file.to_string_lossy().into_owned();
+            let lower = name.to_ascii_lowercase();
+            if picks::extension(file).is_some() {
+                let bytes = self.read_file(file);
+                let network = bytes.and_then(|bytes| self.check(name, &bytes));
+                read.push((file.clone(), network));
+            } else if lower.contains(".conf") || lower.contains(".json") {
+                self.tell_of_file("not-read", file, "no runtime reads a file of this name");
+            }
         }
-        for path in self.documents[document].duplicates() {
-            self.tell_duplicate(&whole.at(&path));
+        if read.is_empty() {
+            self.tell_of_file("no-files", dir, "there is no network configuration");
         }
-        Some(document)
-    }
-
-    fn tell_duplicate(&mut self, spot: &Spot) {
-        let note = Note::new("duplicate-key", spot, &["duplicate key"]).of_key();
-        self.tell(note.hint(&["the last one counts"]));
+        self.check_names(first);
+        Ok(picks::of_dir(dir, &read, &self.networks))
     }
 }
 

@@ -21,50 +21,40 @@ pub const WITH_GATEWAY: [&str; 7] =
 impl Checker<'_> {
     /// Reports the default routes of the IPAM section that lead nowhere.
     pub fn check_gateways(&mut self, plugin: &Plugin) {
-        if !needs_gateway(plugin) {
+        // Whether the containers need a gateway that the plugin does not make itself.
+        let is_routed = plugin.text("mode").starts_with("l3"); // ipvlan's master routes
+        if !WITH_GATEWAY.contains(&plugin.text("type")) || is_gateway(plugin) || is_routed {
             return;
         }
         let routes = plugin.ipam("routes").map_or(&[][..], Value::items);
         for (index, route) in routes.iter().enumerate() {
             let Some(family) = family_of_default(route) else { continue };
+            let spot = plugin.at(&item("ipam.routes", index));
             match plugin.ipam_text("type") {
-                "static" => self.check_static_gateway(plugin, index, family),
+                "static" => {
+                    let addresses = plugin.ipam("addresses").map_or(&[][..], Value::items);
+                    if addresses.iter().any(|it| given(it, "gateway") == Some(family)) {
+                        continue;
+                    }
+                    let message = &["a default route without a gateway"];
+                    let hint = &["add \"gateway\" to the address, or \"gw\" to the route"];
+                    self.tell(Note::new("no-gateway", &spot, message).hint(hint));
+                }
+                // The bridge may not get the address of the gateway that the IPAM plugin chooses.
                 "host-local" | "cluster-local" => {
-                    self.check_gateway_of_bridge(plugin, index, family)
+                    let Some(gateway) = chosen_gateway(plugin, family) else { continue };
+                    let gateway = gateway.to_string();
+                    let message =
+                        &["the default route leads to ", &gateway, ", which the bridge lacks"];
+                    let hint = &[
+                        "add \"isGateway\": true, or \"gateway\" to the range if a router has it",
+                    ];
+                    self.tell(Note::new("no-gateway", &spot, message).hint(hint));
                 }
                 _ => (), // it has gateways of its own
             }
         }
     }
-
-    /// Reports a default route for which no address of the family has a gateway.
-    fn check_static_gateway(&mut self, plugin: &Plugin, route: usize, family: Family) {
-        let addresses = plugin.ipam("addresses").map_or(&[][..], Value::items);
-        if addresses.iter().any(|address| given(address, "gateway") == Some(family)) {
-            return;
-        }
-        let spot = plugin.at(&item("ipam.routes", route));
-        let note = Note::new("no-gateway", &spot, &["a default route without a gateway"]);
-        self.tell(note.hint(&["add \"gateway\" to the address, or \"gw\" to the route"]));
-    }
-
-    /// Reports a default route through the gateway that the IPAM plugin chooses, if the bridge does
-    /// not get its address.
-    fn check_gateway_of_bridge(&mut self, plugin: &Plugin, route: usize, family: Family) {
-        let Some(gateway) = chosen_gateway(plugin, family) else { return };
-        let spot = plugin.at(&item("ipam.routes", route));
-        let gateway = gateway.to_string();
-        let message =
-            &["the default route leads to ", gateway.as_str(), ", which the bridge lacks"];
-        let hint = &["add \"isGateway\": true, or \"gateway\" to the range if a router has it"];
-        self.tell(Note::new("no-gateway", &spot, message).hint(hint));
-    }
-}
-
-/// Whether the containers need a gateway that the plugin does not make itself.
-fn needs_gateway(plugin: &Plugin) -> bool {
-    let is_routed = plugin.text("mode").starts_with("l3"); // ipvlan's master routes
-    WITH_GATEWAY.contains(&plugin.text("type")) && !is_gateway(plugin) && !is_routed
 }
 
 /// The family of a default route without a gateway of its own.

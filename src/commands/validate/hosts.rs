@@ -28,8 +28,15 @@ impl Checker<'_> {
     /// Reports addresses and gateways of the IPAM section with which ADD fails, or the container has
     /// no network.
     pub fn check_hosts(&mut self, plugin: &Plugin) {
-        if plugin.ipam_text("type") == "dhcp" {
-            self.check_router(plugin);
+        if plugin.ipam_text("type") == "dhcp" && plugin.text("type") == "bridge" {
+            // The bridge becomes the gateway of a network that has a router.
+            let mut keys = ["isDefaultGateway", "isGateway"].into_iter();
+            if let Some(key) = keys.find(|key| is_true(plugin.value.get(key))) {
+                let message = &["with dhcp, the bridge takes the address of the network's router"];
+                let spot = plugin.at(key);
+                let note = Note::new("router-address", &spot, message).of_key();
+                self.tell(note.hint(&["remove it"]));
+            }
         }
         let places = places(plugin);
         for Place { path, net, addresses, conf } in &places {
@@ -84,9 +91,10 @@ impl Checker<'_> {
     /// Reports a gateway outside the subnets, if no route to it comes first.
     fn check_reach(&mut self, plugin: &Plugin, spot: &Spot, ip: IpAddr, nets: &[IpNet]) {
         let is_near = |net: &IpNet| net.contains(&ip);
+        let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         // These two set routes as well, and the kernel refuses one whose gateway is on no link.
         let routed = [&WITH_GATEWAY[..], &["ovs", "dummy"]].concat();
-        let is_needed = routed.contains(&plugin.text("type")) && !is_link_local(ip);
+        let is_needed = routed.contains(&plugin.text("type")) && !is_link_local;
         let is_of_family = |net: &&IpNet| Family::of_net(**net) == Family::of(ip);
         let Some(net) = nets.iter().find(is_of_family) else { return };
         if !is_needed
@@ -107,16 +115,6 @@ impl Checker<'_> {
             }
             IpAddr::V6(_) => self.tell(note.hint(&["or one of fe80::/10"])),
         }
-    }
-
-    /// Reports a bridge that becomes the gateway of a network that has a router.
-    fn check_router(&mut self, plugin: &Plugin) {
-        let keys = ["isDefaultGateway", "isGateway"];
-        let given = keys.into_iter().find(|key| is_true(plugin.value.get(key)));
-        let Some(key) = given.filter(|_| plugin.text("type") == "bridge") else { return };
-        let message = &["with dhcp, the bridge takes the address of the network's router"];
-        let spot = plugin.at(key);
-        self.tell(Note::new("router-address", &spot, message).of_key().hint(&["remove it"]));
     }
 
     /// Reports sbr whose tables get no default route.
@@ -192,8 +190,4 @@ fn leads_to(route: &Value, ip: IpAddr) -> bool {
     let is_on_link = ip_at(route, "gw").is_some_and(|gateway| gateway.is_unspecified())
         || route.get("scope").and_then(Value::as_u64) == Some(253);
     is_on_link && dst.is_ok_and(|dst: IpNet| dst.contains(&ip))
-}
-
-fn is_link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

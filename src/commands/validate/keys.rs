@@ -76,20 +76,19 @@ impl Checker<'_> {
     /// Reports keys of the object here that are not known.
     pub fn check_keys(&mut self, spot: &Spot, known: &KnownKeys<'_>) {
         for key in self.keys(spot) {
-            if known.has(&key) || is_foreign(&key) {
+            let is_foreign =
+                NOTES_OF_RUNTIMES.contains(&key.as_str()) || key.starts_with(SPECIFICATION);
+            if known.has(&key) || is_foreign {
                 continue;
             }
             let near = nearest(&key, known.keys.iter().copied());
             if near.is_some() || known.is_complete {
-                self.tell_unknown_key(&spot.at(&key), known.of, near);
+                let hint = near.map(did_you_mean).unwrap_or_default();
+                let spot = spot.at(&key);
+                let message = &["not a key of ", known.of];
+                self.tell(Note::new("unknown-key", &spot, message).of_key().hint(&hint));
             }
         }
-    }
-
-    fn tell_unknown_key(&mut self, spot: &Spot, of: &str, near: Option<&str>) {
-        let hint = near.map(did_you_mean).unwrap_or_default();
-        let message = &["not a key of ", of];
-        self.tell(Note::new("unknown-key", spot, message).of_key().hint(&hint));
     }
 }
 
@@ -102,11 +101,6 @@ pub fn add_keys(known: &mut Vec<&'static str>, keys: &[&'static str]) {
     }
 }
 
-/// Whether the key may be in any object.
-fn is_foreign(key: &str) -> bool {
-    NOTES_OF_RUNTIMES.contains(&key) || key.starts_with(SPECIFICATION)
-}
-
 /// The decoded structs, each with every key that some type reads there.
 pub struct ReadKeys(pub Vec<(String, Vec<&'static str>)>);
 
@@ -115,18 +109,13 @@ impl ReadKeys {
     pub fn of(shapes: Vec<(String, Shape)>) -> ReadKeys {
         let mut read = ReadKeys(vec![]);
         for (path, shape) in shapes {
-            if let Shape::Keys(keys) = shape {
-                read.add(path, keys);
+            let Shape::Keys(keys) = shape else { continue };
+            match read.0.iter_mut().find(|(other, _)| *other == path) {
+                Some((_, known)) => add_keys(known, keys),
+                None => read.0.push((path, keys.to_vec())),
             }
         }
         read
-    }
-
-    fn add(&mut self, path: String, keys: &[&'static str]) {
-        match self.0.iter_mut().find(|(other, _)| *other == path) {
-            Some((_, known)) => add_keys(known, keys),
-            None => self.0.push((path, keys.to_vec())),
-        }
     }
 
     /// The keys that are read at this path.

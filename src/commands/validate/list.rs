@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::checker::{Checker, is_true};
-use super::document::{Document, Spot, item};
+use super::document::{Spot, item};
 use super::files::files_of;
 use super::finding::Note;
 use super::keys::KnownKeys;
@@ -12,9 +12,16 @@ use super::network::{Network, Plugin};
 use super::picks;
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
-use crate::plugin::Kind;
+use crate::plugin::{Entry, Kind};
 use crate::runtime::list::{NetworkList, set_own_names};
 use crate::steps::veth::validate_mtu;
+
+/// Plugins of the group main that may come after another one: loopback sets up `lo`, and ipvlan
+/// takes the interface of `prevResult` as its master.
+const BESIDE_OTHERS: [&str; 2] = ["loopback", "ipvlan"];
+
+/// Plugins of the group meta that a list may have more than once: each sets other things.
+const SEVERAL_TIMES: [&str; 1] = ["tuning"];
 
 impl Checker<'_> {
     /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
@@ -48,7 +55,10 @@ impl Checker<'_> {
         let has_plugins = self.documents[document].member("plugins").is_some();
         if has_plugins && !is_list {
             network.loads = false;
-            self.tell_list_in_plugin(document);
+            let spot = Spot::whole(document).at("plugins");
+            let message = &["a list of plugins in a file that is read as a single plugin"];
+            let note = Note::new("list-in-plugin", &spot, message).of_key();
+            self.tell(note.hint(&["name the file .conflist"]));
             return network;
         }
         network.name = self.check_name(document);
@@ -66,57 +76,52 @@ impl Checker<'_> {
         network
     }
 
-    fn tell_list_in_plugin(&mut self, document: usize) {
-        let spot = Spot::whole(document).at("plugins");
-        let message = &["a list of plugins in a file that is read as a single plugin"];
-        let note = Note::new("list-in-plugin", &spot, message).of_key();
-        self.tell(note.hint(&["name the file .conflist"]));
-    }
-
     /// Checks the keys of a list and the order of its plugins, and adds them to the network.
     fn check_list(&mut self, network: &mut Network) {
         let whole = Spot::whole(network.document);
         let of = &self.documents[network.document];
         if of.member("type").is_some() && of.member("plugins").is_none() {
-            self.tell_plugin_in_list(&whole.at("type"));
+            let spot = whole.at("type");
+            let message = &["a single plugin in a file that is read as a list"];
+            let note = Note::new("plugin-in-list", &spot, message);
+            self.tell(note.hint(&["name the file .conf"]));
             network.loads = false;
             return;
         }
         self.check_keys(&whole, &KnownKeys::of_list());
         self.add_plugins(network);
         self.check_order(&network.plugins);
-        self.check_repetitions(&network.plugins);
+        for (index, plugin) in network.plugins.iter().enumerate() {
+            self.check_repetition(plugin, &network.plugins[..index]);
+        }
         self.check_tuned_mtu(&network.plugins);
-    }
-
-    fn tell_plugin_in_list(&mut self, spot: &Spot) {
-        let message = &["a single plugin in a file that is read as a list"];
-        let note = Note::new("plugin-in-list", spot, message);
-        self.tell(note.hint(&["name the file .conf"]));
     }
 
     /// Adds the plugins in the list, and those that packages install into the directory named after
     /// the network.
     fn add_plugins(&mut self, network: &mut Network) {
-        network.plugins = self.inlined(network.document);
+        let document = network.document;
+        let list = self.documents[document].member("plugins");
+        for (i, value) in list.map_or(&[][..], Value::items).iter().enumerate() {
+            let spot = Spot::whole(document).at(&item("plugins", i));
+            network.plugins.push(Plugin { is_first: i == 0, ..self.plugin(spot, value.clone()) });
+        }
         for file in self.installed(network) {
+            let name = file.to_string_lossy().into_owned();
+            let read = self.read_file(&file).and_then(|bytes| self.read(name, &bytes));
             let is_first = network.plugins.is_empty();
-            match self.read_plugin(&file) {
-                Some(plugin) => network.plugins.push(Plugin { is_first, ..plugin }),
+            match read {
+                Some(document) => {
+                    network.plugins.push(Plugin { is_first, ..self.whole_file(document) });
+                }
                 None => network.loads = false,
             }
         }
         if network.plugins.is_empty() {
-            let spot = Spot::whole(network.document).at("plugins");
+            let spot = Spot::whole(document).at("plugins");
             self.tell(Note::new("no-plugins", &spot, &["missing or empty"]));
             network.loads = false;
         }
-    }
-
-    fn read_plugin(&mut self, file: &Path) -> Option<Plugin> {
-        let bytes = self.read_file(file)?;
-        let document = self.read(file.to_string_lossy().into_owned(), &bytes)?;
-        Some(self.whole_file(document))
     }
 
     /// The plugin that a file holds, as the first of its network.
@@ -130,20 +135,14 @@ impl Checker<'_> {
         Plugin { spot, value, is_first: false }
     }
 
-    /// The plugins in the list itself.
-    fn inlined(&self, document: usize) -> Vec<Plugin> {
-        let list = self.documents[document].member("plugins");
-        let plugin = |(i, value): (usize, &Value)| {
-            let spot = Spot::whole(document).at(&item("plugins", i));
-            Plugin { is_first: i == 0, ..self.plugin(spot, value.clone()) }
-        };
-        list.map_or(&[][..], Value::items).iter().enumerate().map(plugin).collect()
-    }
-
     /// The files of plugins in the directory named after the network.
     fn installed(&self, network: &Network) -> Vec<PathBuf> {
         let of = &self.documents[network.document];
-        if only_inlined(of) || !of.is_in_directory || NetworkName::parse(&network.name).is_err() {
+        let only_inlined = match of.member("loadOnlyInlinedPlugins") {
+            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+            other => is_true(other),
+        };
+        if only_inlined || !of.is_in_directory || NetworkName::parse(&network.name).is_err() {
             return vec![];
         }
         let parent = Path::new(&of.file).parent();
@@ -156,20 +155,44 @@ impl Checker<'_> {
     /// interface exists; interfaces of other plugins, and a dummy's, may have any MTU.
     fn check_tuned_mtu(&mut self, plugins: &[Plugin]) {
         let limited = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
-        if plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
-            let tuning = plugins.iter().filter(|plugin| plugin.text("type") == "tuning");
-            tuning.for_each(|plugin| self.check_mtu(plugin));
+        if !plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
+            return;
+        }
+        for plugin in plugins.iter().filter(|plugin| plugin.text("type") == "tuning") {
+            let (path, mtu) = match plugin.arg("mtu") {
+                Some(mtu) => ("args.cni.mtu", Some(mtu)),
+                None => ("mtu", plugin.value.get("mtu")),
+            };
+            let mtu: Option<u32> = mtu.and_then(|mtu| mtu.to_text().parse().ok());
+            if let Err(error) = validate_mtu(mtu.unwrap_or_default()) {
+                self.tell_mistake(&plugin.at(path), &error, None);
+            }
         }
     }
 
-    fn check_mtu(&mut self, plugin: &Plugin) {
-        let (path, mtu) = match plugin.arg("mtu") {
-            Some(mtu) => ("args.cni.mtu", Some(mtu)),
-            None => ("mtu", plugin.value.get("mtu")),
-        };
-        let mtu: Option<u32> = mtu.and_then(|mtu| mtu.to_text().parse().ok());
-        if let Err(error) = validate_mtu(mtu.unwrap_or_default()) {
-            self.tell_mistake(&plugin.at(path), &error, None);
+    /// Reports a plugin that one before it in the list excludes: a second one that creates the
+    /// interface, or the same one twice.
+    fn check_repetition(&mut self, plugin: &Plugin, before: &[Plugin]) {
+        let creates_interface =
+            |entry: &Entry| entry.kind == Kind::Main && !BESIDE_OTHERS.contains(&entry.name);
+        let Some(entry) = self.own(plugin.text("type")) else { return };
+        let spot = plugin.at("type");
+        let mut others = before.iter().filter_map(|other| self.own(other.text("type")));
+        let is_same = |other: &Plugin| other.text("type") == entry.name;
+        match entry.kind {
+            Kind::Main if creates_interface(entry) => {
+                let Some(first) = others.find(|other| creates_interface(other)) else { return };
+                let message =
+                    &[entry.name, " creates the interface that ", first.name, " has created"];
+                let note = Note::new("second-interface", &spot, message);
+                self.tell(note.hint(&["move it to a network of its own"]));
+            }
+            Kind::Meta if !SEVERAL_TIMES.contains(&entry.name) && before.iter().any(is_same) => {
+                let message = &[entry.name, " is in the list twice"];
+                let note = Note::new("repeated", &spot, message);
+                self.tell(note.hint(&["remove one of them"]));
+            }
+            _ => (), // an IPAM plugin is in no list, which `order` reports
         }
     }
 
@@ -191,13 +214,5 @@ impl Checker<'_> {
             let spot = plugin.at("type");
             self.tell(Note::new("order", &spot, &[entry.name, message]).hint(&[hint]));
         }
-    }
-}
-
-/// Whether the network consists only of the plugins in the list itself.
-fn only_inlined(document: &Document) -> bool {
-    match document.member("loadOnlyInlinedPlugins") {
-        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-        other => is_true(other),
     }
 }

@@ -24,12 +24,15 @@ impl Checker<'_> {
     pub fn mistakes(&mut self, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let path = rest.as_written(place(&error));
+            let path = rest.in_file(place(&error)).unwrap_or_else(|| place(&error).to_owned());
             let gone = match rest.cause_of(&path) {
                 Some(cause) => rest.take_out_above(&cause),
                 None => {
                     self.tell_mistake(&rest.spot.at(&path), &error, narrowed(&error, check));
-                    rest.take_out_or_fill(&path, place(&error));
+                    // A missing value is filled in, so that later keys are checked.
+                    if !rest.take_out(&path) && !path.is_empty() {
+                        put(&mut rest.value, place(&error), Value::text("x"));
+                    }
                     path
                 }
             };
@@ -48,25 +51,13 @@ impl Checker<'_> {
         let expected = expected.map(|expected| expected.to_string()).unwrap_or_default();
         let mut hint = if mistake.is_some() { error.advice.clone() } else { error.details() };
         if hint.is_empty() && expected.is_empty() {
-            hint = self.advice_about(spot);
+            // The text may be an invalid subnet.
+            let text = self.documents[spot.document].string_at(&spot.path);
+            hint = text.map(|text| cidrs::advice(&spot.path, &text)).unwrap_or_default();
         }
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
         self.tell(Note::new(code, spot, &[&problem(error)]).expecting(&expected).hint(&[&hint]));
     }
-
-    /// The advice for the text here, if it is an invalid subnet; else empty.
-    fn advice_about(&self, spot: &Spot) -> String {
-        let document = &self.documents[spot.document];
-        let text = document.text.get(document.find(&spot.path).value);
-        let value = text.and_then(|text| Value::parse(text.as_bytes()).ok());
-        let text = value.as_ref().and_then(Value::as_str);
-        text.map(|text| cidrs::advice(&spot.path, text)).unwrap_or_default()
-    }
-}
-
-/// Whether the plugin misses the value at `path` only because the one at `gone` is removed.
-fn is_in_place_of(gone: &str, path: &str) -> bool {
-    (gone, path) == IN_PLACE_OF
 }
 
 /// What is wrong, without the place.
@@ -130,8 +121,10 @@ impl Rest {
 
     /// The removed value that a mistake at this path of the file is a consequence of.
     fn cause_of(&self, path: &str) -> Option<String> {
-        let causes =
-            self.removed.iter().filter(|gone| touches(gone, path) || is_in_place_of(gone, path));
+        let causes = self
+            .removed
+            .iter()
+            .filter(|gone| touches(gone, path) || (gone.as_str(), path) == IN_PLACE_OF);
         causes.min_by_key(|gone| gone.len()).cloned()
     }
 
@@ -145,43 +138,25 @@ impl Rest {
         gone.to_owned()
     }
 
-    /// Removes the value at this path of the file; if it is missing, fills it in at its path in the
-    /// remaining object, so that later keys are checked.
-    fn take_out_or_fill(&mut self, path: &str, current: &str) {
-        if !self.take_out(path) && !path.is_empty() {
-            put(&mut self.value, current, Value::text("x"));
-        }
-    }
-
     /// Removes the value at this path of the file; false if there is none.
     fn take_out(&mut self, path: &str) -> bool {
         let Some(current) = self.in_rest(path) else { return false };
         let taken = remove(&mut self.value, &current);
-        if taken {
-            self.note_item(path);
+        if let Some((list, index)) = last_item(path).filter(|_| taken) {
+            self.items.push((list.to_owned(), index));
         }
         taken
     }
 
-    /// Notes that the value at this path of the file, if it is an item, is removed.
-    fn note_item(&mut self, path: &str) {
-        if let Some((list, index)) = last_item(path) {
-            self.items.push((list.to_owned(), index));
-        }
-    }
-
     /// The path in the file for a path in the remaining object.
-    fn as_written(&self, path: &str) -> String {
-        self.in_file(path).unwrap_or_else(|| path.to_owned())
-    }
-
     fn in_file(&self, path: &str) -> Option<String> {
         let mut in_file = String::new();
         let mut rest = path;
         while rest.contains('[') {
             let (head, index, more) = split_at_item(rest)?;
             in_file.push_str(head);
-            in_file = item(&in_file, self.nth_left(&in_file, index)?);
+            let index = (0..).filter(|index| self.has(&in_file, *index)).nth(index)?;
+            in_file = item(&in_file, index);
             rest = more;
         }
         Some(in_file + rest)
@@ -199,20 +174,11 @@ impl Rest {
                 return None;
             }
             in_rest.push_str(head);
-            in_rest = item(&in_rest, self.left_before(list, index));
+            let index = (0..index).filter(|before| self.has(list, *before)).count();
+            in_rest = item(&in_rest, index);
             rest = more;
         }
         Some(in_rest + rest)
-    }
-
-    /// The index in the file's list of the item at this index of the remaining list.
-    fn nth_left(&self, list: &str, index: usize) -> Option<usize> {
-        (0..).filter(|index| self.has(list, *index)).nth(index)
-    }
-
-    /// The number of items before this one that have not been removed.
-    fn left_before(&self, list: &str, index: usize) -> usize {
-        (0..index).filter(|before| self.has(list, *before)).count()
     }
 
     /// Whether the item of the file's list has not been removed.

@@ -1,16 +1,16 @@
 //! `cni-multi validate [FILE|DIR]...`: reports every configuration mistake without accessing the kernel.
 //!
-//! [`document`] locates values in a text, [`files`] reads texts, and [`typos`] explains why one is
-//! not JSON. [`list`] checks the [`network`] in a file, with [`names`], [`plugin`], [`mistakes`],
-//! [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`], [`repetitions`], [`gateways`] and [`hosts`]; [`definitions`] finds configurations in objects of Kubernetes, [`directory`] checks all files of a directory, [`together`] compares several
-//! networks, and [`picks`] determines which file a runtime would use.
+//! [`document`] locates values in a text, [`files`] reads files and directories, and [`typos`]
+//! explains why a text is not JSON. [`list`] checks the [`network`] in a file, with [`names`],
+//! [`plugin`], [`mistakes`], [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`],
+//! [`gateways`] and [`hosts`]; [`definitions`] finds configurations in objects of Kubernetes,
+//! [`together`] compares several networks, and [`picks`] determines which file a runtime would use.
 
 mod capabilities;
 mod checker;
 mod cidrs;
 mod definitions;
 mod delegate;
-mod directory;
 mod document;
 mod files;
 mod finding;
@@ -25,7 +25,6 @@ mod paths;
 mod picks;
 mod plugin;
 mod programs;
-mod repetitions;
 mod together;
 mod trial;
 mod typos;

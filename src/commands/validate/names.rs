@@ -26,51 +26,49 @@ impl Checker<'_> {
             }
             None => String::new(),
         };
-        self.check_spelling(&spot, &name);
-        name
-    }
-
-    fn check_spelling(&mut self, spot: &Spot, name: &str) {
-        if let Err(error) = NetworkName::parse(name) {
+        if let Err(error) = NetworkName::parse(&name) {
             let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
-            self.tell(Note::new("invalid-name", spot, &[&problem(&error)]).expecting(expected));
+            self.tell(Note::new("invalid-name", &spot, &[&problem(&error)]).expecting(expected));
         } else if name.len() > NAME_MAX {
             let message = &["the name is too long to be portable"];
-            self.tell(Note::new("long-name", spot, message).expecting("at most 200 characters"));
+            self.tell(Note::new("long-name", &spot, message).expecting("at most 200 characters"));
         }
+        name
     }
 
     /// The version that its plugins are called with; empty if there is no valid one.
     pub fn check_version(&mut self, document: usize) -> String {
+        let is_known = |version: &str| version::ALL.contains(&version);
         let of = &self.documents[document];
-        let chosen = chosen_version(of);
+        // The version of a single plugin, or libcni's choice from a list's; None if it rejects the
+        // list.
+        let chosen = if of.is_list {
+            choose_version(&of.value).ok()
+        } else {
+            of.member("cniVersion").and_then(Value::as_str).map(str::to_owned)
+        };
         let given = given_versions(of);
         for (path, version) in &given {
             let is_chosen = chosen.as_ref().is_none_or(|chosen| chosen == version);
-            if !is_known(version) && (is_chosen || !is_to_come(version)) {
-                self.tell_unknown_version(&Spot::whole(document).at(path), is_chosen);
+            if is_known(version) || !is_chosen && is_to_come(version) {
+                continue;
             }
+            let (code, message) = if is_chosen {
+                ("unknown-version", "unknown version")
+            } else {
+                ("unused-version", "unknown version; another one is used")
+            };
+            let spot = Spot::whole(document).at(path);
+            self.tell(Note::new(code, &spot, &[message]).expecting(&version::ALL.join(", ")));
         }
         if given.is_empty() {
-            self.tell_no_version(&Spot::whole(document).at("cniVersion"));
+            let spot = Spot::whole(document).at("cniVersion");
+            let message = &["missing, which means ", version::ABSENT];
+            let note = Note::new("no-version", &spot, message);
+            self.tell(note.hint(&["the newest is ", version::CURRENT]));
             return version::ABSENT.to_owned();
         }
         chosen.filter(|version| is_known(version)).unwrap_or_default()
-    }
-
-    fn tell_no_version(&mut self, spot: &Spot) {
-        let message = &["missing, which means ", version::ABSENT];
-        let note = Note::new("no-version", spot, message);
-        self.tell(note.hint(&["the newest is ", version::CURRENT]));
-    }
-
-    fn tell_unknown_version(&mut self, spot: &Spot, is_chosen: bool) {
-        let (code, message) = if is_chosen {
-            ("unknown-version", "unknown version")
-        } else {
-            ("unused-version", "unknown version; another one is used")
-        };
-        self.tell(Note::new(code, spot, &[message]).expecting(&version::ALL.join(", ")));
     }
 
     /// Checks for networks of the same name in one directory, from `first` on.
@@ -82,47 +80,25 @@ impl Checker<'_> {
                 continue;
             };
             let file = self.documents[other.document].file.clone();
-            self.tell_duplicate_name(&Spot::whole(*document).at("name"), &file);
+            let spot = Spot::whole(*document).at("name");
+            let message = &[&file, " has a network of the same name"];
+            let note = Note::new("duplicate-name", &spot, message);
+            self.tell(note.hint(&["a runtime uses only one of them"]));
         }
     }
-
-    fn tell_duplicate_name(&mut self, spot: &Spot, file: &str) {
-        let message = &[file, " has a network of the same name"];
-        let note = Note::new("duplicate-name", spot, message);
-        self.tell(note.hint(&["a runtime uses only one of them"]));
-    }
-}
-
-/// The version of a single plugin, or libcni's choice from a list's; None if it rejects the list.
-fn chosen_version(document: &Document) -> Option<String> {
-    if document.is_list {
-        return choose_version(&document.value).ok();
-    }
-    document.member("cniVersion").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// The versions that a document names, each with its path. A value of another type, which another
 /// check reports, counts as the newest version.
 fn given_versions(document: &Document) -> Vec<(String, String)> {
-    let mut given = version_members(document);
-    given.retain(|(_, version)| version.as_str() != Some(""));
-    let text = |version: &Value| version.as_str().unwrap_or(version::CURRENT).to_owned();
-    given.into_iter().map(|(path, version)| (path, text(version))).collect()
-}
-
-/// The values that name a version, each with its path.
-fn version_members(document: &Document) -> Vec<(String, &Value)> {
     let single = document.member("cniVersion").map(|version| ("cniVersion".to_owned(), version));
-    let mut members: Vec<(String, &Value)> = single.into_iter().collect();
     let list = document.member("cniVersions").filter(|_| document.is_list);
-    for (i, version) in list.map_or(&[][..], Value::items).iter().enumerate() {
-        members.push((item("cniVersions", i), version));
-    }
-    members
-}
-
-fn is_known(version: &str) -> bool {
-    version::ALL.contains(&version)
+    let list = list.map_or(&[][..], Value::items).iter().enumerate();
+    let given =
+        single.into_iter().chain(list.map(|(i, version)| (item("cniVersions", i), version)));
+    let text = |version: &Value| version.as_str().unwrap_or(version::CURRENT).to_owned();
+    let given = given.map(|(path, version)| (path, text(version)));
+    given.filter(|(_, version)| !version.is_empty()).collect()
 }
 
 /// Whether a version is newer than the newest known one. A list may name such versions, if it also

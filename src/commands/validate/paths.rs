@@ -20,36 +20,28 @@ pub fn remove(value: &mut Value, path: &str) -> bool {
     }
     let step = path.strip_prefix('.').unwrap_or(path);
     match value {
-        Value::Array(items) => remove_item(items, step),
-        Value::Object(pairs) => remove_member(pairs, step),
+        Value::Array(items) => {
+            let Some((index, rest)) = first_item(step) else { return false };
+            if index < items.len() && rest.is_empty() {
+                items.remove(index);
+                return true;
+            }
+            items.get_mut(index).is_some_and(|item| remove(item, rest))
+        }
+        // The member in every spelling of its key.
+        Value::Object(pairs) => {
+            let mut taken = false;
+            pairs.retain_mut(|(key, value)| match step.split_at_checked(key.len()) {
+                Some((head, rest)) if head.eq_ignore_ascii_case(key) => {
+                    taken |= rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest);
+                    !rest.is_empty()
+                }
+                _ => true,
+            });
+            taken
+        }
         _ => false,
     }
-}
-
-fn remove_item(items: &mut Vec<Value>, path: &str) -> bool {
-    let Some((index, rest)) = first_item(path) else { return false };
-    if index < items.len() && rest.is_empty() {
-        items.remove(index);
-        return true;
-    }
-    items.get_mut(index).is_some_and(|item| remove(item, rest))
-}
-
-/// Removes the member in every spelling of its key.
-fn remove_member(pairs: &mut Vec<(String, Value)>, path: &str) -> bool {
-    let mut taken = false;
-    pairs.retain_mut(|(key, value)| {
-        let Some(rest) = behind_key(path, key) else { return true };
-        taken |= rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest);
-        !rest.is_empty()
-    });
-    taken
-}
-
-/// The rest of a path that begins with this key.
-fn behind_key<'p>(path: &'p str, key: &str) -> Option<&'p str> {
-    let (head, rest) = path.split_at_checked(key.len())?;
-    head.eq_ignore_ascii_case(key).then_some(rest)
 }
 
 /// Splits `[2].x` into 2 and `.x`.
@@ -76,28 +68,23 @@ pub fn put(value: &mut Value, path: &str, new: Value) {
     let path = path.strip_prefix('.').unwrap_or(path);
     let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
     match value {
-        Value::Array(items) => put_item(items, path, new),
+        Value::Array(items) => {
+            let Some((index, rest)) = first_item(path) else { return };
+            match items.get_mut(index) {
+                Some(item) if rest.is_empty() => *item = new,
+                Some(item) => put(item, rest, new),
+                None => (),
+            }
+        }
         Value::Object(_) if key.is_empty() => (), // an item, and there is no list
-        Value::Object(pairs) if !rest.is_empty() => put(member(pairs, key), rest, new),
+        Value::Object(pairs) if !rest.is_empty() => {
+            let found = pairs.iter().position(|(name, _)| name.eq_ignore_ascii_case(key));
+            let index = found.unwrap_or(pairs.len());
+            if index == pairs.len() {
+                pairs.push((key.to_owned(), Value::Object(vec![])));
+            }
+            put(&mut pairs[index].1, rest, new);
+        }
         other => other.set(key, new),
     }
-}
-
-fn put_item(items: &mut [Value], path: &str, new: Value) {
-    let Some((index, rest)) = first_item(path) else { return };
-    match items.get_mut(index) {
-        Some(item) if rest.is_empty() => *item = new,
-        Some(item) => put(item, rest, new),
-        None => (),
-    }
-}
-
-/// The member of this name; an empty object if there was none.
-fn member<'a>(pairs: &'a mut Vec<(String, Value)>, key: &str) -> &'a mut Value {
-    let found = pairs.iter().position(|(name, _)| name.eq_ignore_ascii_case(key));
-    let index = found.unwrap_or(pairs.len());
-    if index == pairs.len() {
-        pairs.push((key.to_owned(), Value::Object(vec![])));
-    }
-    &mut pairs[index].1
 }

@@ -1,6 +1,5 @@
 //! Which of a directory's files each runtime uses, by its own rules.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -29,12 +28,6 @@ pub struct Pick {
 }
 
 impl Pick {
-    /// The same pick from the files of this directory.
-    #[must_use]
-    pub fn of(self, directory: &str) -> Pick {
-        Pick { directory: directory.to_owned(), ..self }
-    }
-
     /// Writes the pick for people.
     pub fn tell(&self, out: &mut String) {
         let blanks = "          ".get(self.runtime.len()..).unwrap_or_default();
@@ -44,27 +37,21 @@ impl Pick {
 
 /// The file's extension, if runtimes read such files.
 pub fn extension(file: &Path) -> Option<&'static str> {
-    EXTENSIONS.into_iter().find(|extension| has_extension(file, extension))
-}
-
-fn has_extension(file: &Path, extension: &str) -> bool {
     let name = file.as_os_str().as_encoded_bytes();
-    name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b"."))
+    EXTENSIONS.into_iter().find(|extension| {
+        name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b"."))
+    })
 }
 
 /// A file as a runtime finds it.
 struct Loaded<'a> {
     /// The name of the file.
-    file: Cow<'a, str>,
+    file: String,
     /// Its network, if it loads.
     network: Option<&'a Network>,
 }
 
-impl<'a> Loaded<'a> {
-    fn of(file: &'a Path, network: Option<&'a Network>) -> Loaded<'a> {
-        Loaded { file: file.file_name().unwrap_or_default().to_string_lossy(), network }
-    }
-
+impl Loaded<'_> {
     /// The network's name; empty if the file does not load.
     fn name(&self) -> &str {
         self.network.map_or("", |network| &network.name)
@@ -84,7 +71,7 @@ impl<'a> Loaded<'a> {
             runtime,
             directory: String::new(),
             network: self.name().to_owned(),
-            file: self.file.to_string(),
+            file: self.file.clone(),
             reason: reason.concat(),
         }
     }
@@ -92,17 +79,19 @@ impl<'a> Loaded<'a> {
 
 /// The picks from the files of a directory, which are sorted by name, each with its network if it
 /// is JSON.
-pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
-    let network = |index: Option<usize>| networks.get(index?).filter(|network| network.loads);
-    let files: Vec<Loaded<'_>> =
-        files.iter().map(|(file, index)| Loaded::of(file, network(*index))).collect();
-    files.first().map_or(vec![], |first| picks(first, &files))
-}
-
-fn picks(first: &Loaded<'_>, files: &[Loaded<'_>]) -> Vec<Pick> {
-    let mut picks = vec![containerd(first), crio(files)];
-    picks.extend(podman(files));
-    picks.extend(cnitool(files));
+pub fn of_dir(dir: &Path, files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
+    let loaded = |(file, index): &'_ (PathBuf, Option<usize>)| {
+        let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let network = index.and_then(|index| networks.get(index)).filter(|network| network.loads);
+        Loaded { file, network }
+    };
+    let files: Vec<Loaded<'_>> = files.iter().map(loaded).collect();
+    let Some(first) = files.first() else { return vec![] };
+    let mut picks = vec![containerd(first), crio(&files)];
+    picks.extend(podman(&files));
+    picks.extend(cnitool(&files));
+    let directory = dir.to_string_lossy().into_owned();
+    picks.iter_mut().for_each(|pick| pick.directory.clone_from(&directory));
     picks
 }
 
@@ -117,7 +106,7 @@ fn containerd(first: &Loaded<'_>) -> Pick {
 /// ocicni: the same order, but skips files that do not load or whose plugins are not all available.
 fn crio(files: &[Loaded<'_>]) -> Pick {
     let Some(first) = files.iter().find(|file| file.is_served()) else {
-        let none = Loaded { file: Cow::default(), network: None };
+        let none = Loaded { file: String::new(), network: None };
         let reason = "none: no file loads and has all of its plugins available";
         return none.pick("CRI-O", &[reason]);
     };
@@ -128,25 +117,21 @@ fn crio(files: &[Loaded<'_>]) -> Pick {
 /// Podman: lists only; skips files that do not load or cannot be used.
 fn podman(files: &[Loaded<'_>]) -> Vec<Pick> {
     let mut seen = FirstOfNames { runtime: "podman", seen: vec![] };
-    let lists = files.iter().filter(|file| file.is_list());
-    let pick = |file| match problem_for_podman(file) {
-        Some(problem) => file.pick("podman", &[&file.file, problem]),
-        None => seen.pick(file),
-    };
-    lists.map(pick).collect()
-}
-
-/// Why Podman skips the file.
-fn problem_for_podman(file: &Loaded<'_>) -> Option<&'static str> {
-    if file.network.is_none() {
-        Some(" is ignored: it does not load")
-    } else if NetworkName::parse(file.name()).is_err() {
-        Some(" is ignored: the network's name is invalid")
-    } else if !file.is_served() {
-        Some(" is ignored: some of its plugins are missing or do not support its version")
-    } else {
-        None
+    let mut picks = vec![];
+    for file in files.iter().filter(|file| file.is_list()) {
+        let problem = if file.network.is_none() {
+            " is ignored: it does not load"
+        } else if NetworkName::parse(file.name()).is_err() {
+            " is ignored: the network's name is invalid"
+        } else if !file.is_served() {
+            " is ignored: some of its plugins are missing or do not support its version"
+        } else {
+            picks.push(seen.pick(file));
+            continue;
+        };
+        picks.push(file.pick("podman", &[&file.file, problem]));
     }
+    picks
 }
 
 /// libcni: searches by name, lists before single plugins; the first file that does not load ends
@@ -176,14 +161,10 @@ impl<'a> FirstOfNames<'a> {
     fn pick(&mut self, file: &'a Loaded<'a>) -> Pick {
         let name = file.name();
         if let Some(first) = self.seen.iter().find(|other| other.name() == name) {
-            return self.ignored(file, first);
+            let reason = &[&file.file, " is ignored: \"", name, "\" is in ", &first.file];
+            return file.pick(self.runtime, reason);
         }
         self.seen.push(file);
         file.pick(self.runtime, &["\"", name, "\": ", &file.file])
-    }
-
-    fn ignored(&self, file: &Loaded<'_>, first: &Loaded<'_>) -> Pick {
-        let reason = &[&file.file, " is ignored: \"", file.name(), "\" is in ", &first.file];
-        file.pick(self.runtime, reason)
     }
 }

@@ -3,7 +3,6 @@
 use super::capabilities::Reader;
 use super::checker::Checker;
 use super::delegate;
-use super::document::Spot;
 use super::finding::Note;
 use super::keys::{KnownKeys, ReadKeys, SPECIFICATION};
 use super::mistakes::Rest;
@@ -29,7 +28,15 @@ impl Checker<'_> {
         self.mistakes(&mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop)
         });
-        self.check_reserved_keys(&plugin.spot);
+        for key in self.keys(&plugin.spot) {
+            let is_reserved = key.starts_with(SPECIFICATION)
+                || RESERVED.iter().any(|known| key.eq_ignore_ascii_case(known));
+            if is_reserved {
+                let spot = plugin.at(&key);
+                let note = Note::new("reserved-key", &spot, &["runtimes write this key"]).of_key();
+                self.tell(note.hint(&["remove it"]));
+            }
+        }
         let kind = plugin.text("type");
         if kind.is_empty() {
             return false;
@@ -39,17 +46,6 @@ impl Checker<'_> {
         is_served
     }
 
-    fn check_reserved_keys(&mut self, spot: &Spot) {
-        for key in self.keys(spot).iter().filter(|key| is_reserved(key)) {
-            self.tell_reserved_key(&spot.at(key));
-        }
-    }
-
-    fn tell_reserved_key(&mut self, spot: &Spot) {
-        let note = Note::new("reserved-key", spot, &["runtimes write this key"]).of_key();
-        self.tell(note.hint(&["remove it"]));
-    }
-
     /// Checks a plugin of ours with its own types, and reports keys that no code reads.
     fn check_typed(&mut self, plugin: &Plugin, mut rest: Rest, network: &Network) {
         let Some(entry) = self.own(plugin.text("type")) else { return };
@@ -57,7 +53,11 @@ impl Checker<'_> {
         trial.prepare(&mut rest.value, plugin.is_first);
         self.mistakes(&mut rest, &|value| trial.of_file(entry, value));
         let mut shapes = trial.observed();
-        let ipam = if reads_ipam(entry, &shapes) { plugin.ipam_text("type") } else { "" };
+        let has_ipam = |(path, shape): &(String, Shape)| {
+            path.is_empty() && matches!(shape, Shape::Keys(keys) if keys.contains(&"ipam"))
+        };
+        let reads_ipam = entry.kind == Kind::Main && shapes.iter().any(has_ipam);
+        let ipam = if reads_ipam { plugin.ipam_text("type") } else { "" };
         let of_ipam = self.check_ipam(plugin, ipam, &network.version);
         if let Some(of_ipam) = of_ipam {
             self.mistakes(&mut rest, &|value| trial.of_file(of_ipam, value));
@@ -67,31 +67,20 @@ impl Checker<'_> {
         let is_known = of_delegate.is_some() && (ipam.is_empty() || of_ipam.is_some());
         shapes.extend(of_delegate.into_iter().flatten());
         let read = ReadKeys::of(shapes);
-        self.check_keys_of(plugin, &read, [entry.name, ipam]);
+        for (path, keys) in &read.0 {
+            let of = if path.starts_with("ipam") { ipam } else { entry.name };
+            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
+        }
         if let Some(of_ipam) = of_ipam {
-            self.check_effects(plugin, of_ipam);
+            for key in of_ipam.no_effect.iter().filter(|key| plugin.ipam(key).is_some()) {
+                let spot = plugin.at(&["ipam.", key].concat());
+                let message = &["without effect in the ", of_ipam.name, " of cni-multi"];
+                self.tell(Note::new("no-effect", &spot, message).of_key());
+            }
         }
         if is_known {
             let reader = Reader { name: entry.name, read: read.at("runtimeConfig") };
             self.check_capabilities(plugin, &reader);
-        }
-    }
-
-    /// Checks the keys of every object; `names` are those of the plugin and of its IPAM plugin.
-    fn check_keys_of(&mut self, plugin: &Plugin, read: &ReadKeys, names: [&str; 2]) {
-        let [name, ipam] = names;
-        for (path, keys) in &read.0 {
-            let of = if path.starts_with("ipam") { ipam } else { name };
-            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
-        }
-    }
-
-    /// Reports the keys that the IPAM plugin accepts without effect.
-    fn check_effects(&mut self, plugin: &Plugin, entry: &Entry) {
-        for key in entry.no_effect.iter().filter(|key| plugin.ipam(key).is_some()) {
-            let spot = plugin.at(&["ipam.", key].concat());
-            let message = &["without effect in the ", entry.name, " of cni-multi"];
-            self.tell(Note::new("no-effect", &spot, message).of_key());
         }
     }
 
@@ -109,23 +98,5 @@ impl Checker<'_> {
         let message = &[ipam, " is a ", entry.kind.as_str(), " plugin"];
         self.tell(Note::new("wrong-ipam", &spot, message).expecting("an ipam plugin"));
         None
-    }
-}
-
-fn is_reserved(key: &str) -> bool {
-    let mut reserved = RESERVED.iter();
-    key.starts_with(SPECIFICATION) || reserved.any(|known| key.eq_ignore_ascii_case(known))
-}
-
-/// Whether the plugin calls the IPAM plugin of its configuration.
-fn reads_ipam(entry: &Entry, shapes: &[(String, Shape)]) -> bool {
-    entry.kind == Kind::Main
-        && shapes.iter().any(|(path, shape)| path.is_empty() && has_ipam(shape))
-}
-
-fn has_ipam(shape: &Shape) -> bool {
-    match shape {
-        Shape::Keys(keys) => keys.contains(&"ipam"),
-        Shape::Kind(_) => false,
     }
 }

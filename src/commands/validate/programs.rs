@@ -6,7 +6,6 @@ use super::checker::{Checker, did_you_mean};
 use super::document::Spot;
 use super::finding::Note;
 use crate::cni::delegate;
-use crate::error::Error;
 use crate::terminal::nearest::nearest;
 
 /// The timeout of a program that is asked for its versions.
@@ -25,14 +24,10 @@ impl Checker<'_> {
         let speaks = versions.iter().any(|spoken| spoken == version);
         if !speaks {
             let message = &[kind, " does not support version ", version];
-            self.tell_unspoken(spot, message, &versions);
+            let expected = versions.join(", ");
+            self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
         }
         speaks
-    }
-
-    fn tell_unspoken(&mut self, spot: &Spot, message: &[&str], versions: &[String]) {
-        let expected = versions.join(", ");
-        self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
     }
 
     /// The versions of a plugin, which is asked once.
@@ -48,33 +43,25 @@ impl Checker<'_> {
     /// The versions of a plugin, if it exists and reports them.
     fn ask(&mut self, spot: &Spot, kind: &str) -> Option<Vec<String>> {
         if let Err(error) = delegate::find(kind, &self.runtime.directories()) {
-            return self.tell_missing(spot, kind, &error);
+            // No directory has the program; it may be compiled in.
+            let message = &[error.msg.as_str()];
+            let Some(own) = self.own(kind) else {
+                let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
+                let hint = near.map(did_you_mean).unwrap_or_default();
+                self.tell(Note::new("no-plugin", spot, message).hint(&hint));
+                return None;
+            };
+            let hint = &["only `cni-multi net` can run it: it is compiled in"];
+            self.tell(Note::new("not-on-path", spot, message).hint(hint));
+            return Some(own.version_list());
         }
-        let answer = self.runtime.versions_within(kind, PATIENCE);
-        answer.map_err(|error| self.tell_no_answer(spot, &error)).ok()
-    }
-
-    fn tell_no_answer(&mut self, spot: &Spot, error: &Error) {
-        let message = &["it does not report its versions: ", error.msg.as_str()];
-        self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
-    }
-
-    fn tell_unknown_plugin(&mut self, spot: &Spot, kind: &str, message: &[&str]) {
-        let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
-        let hint = near.map(did_you_mean).unwrap_or_default();
-        self.tell(Note::new("no-plugin", spot, message).hint(&hint));
-    }
-
-    /// Reports that no directory has the program; returns the versions of a plugin that is compiled
-    /// in.
-    fn tell_missing(&mut self, spot: &Spot, kind: &str, error: &Error) -> Option<Vec<String>> {
-        let message = &[error.msg.as_str()];
-        let Some(own) = self.own(kind) else {
-            self.tell_unknown_plugin(spot, kind, message);
-            return None;
-        };
-        let hint = &["only `cni-multi net` can run it: it is compiled in"];
-        self.tell(Note::new("not-on-path", spot, message).hint(hint));
-        Some(own.version_list())
+        match self.runtime.versions_within(kind, PATIENCE) {
+            Ok(versions) => Some(versions),
+            Err(error) => {
+                let message = &["it does not report its versions: ", error.msg.as_str()];
+                self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
+                None
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::cni::conf::Config;
 use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plugin::{Context, Entry};
 
 /// The values that runtimes supply by capabilities when configurations leave them out.
@@ -57,7 +57,10 @@ impl<'a> Trial<'a> {
     pub fn of_file(&self, entry: &Entry, value: &Value) -> Result<()> {
         let Err(error) = self.of(entry, value.clone()) else { return Ok(()) };
         let Some(completed) = supplied(value) else { return Err(error) };
-        self.of(entry, completed).map_err(|other| if is_supplied(&other) { error } else { other })
+        self.of(entry, completed).map_err(|other| match &other.mistake {
+            Some(mistake) if mistake.path.starts_with("runtimeConfig") => error,
+            _ => other,
+        })
     }
 
     /// What the plugins expected at each place since the last call.
@@ -91,9 +94,4 @@ fn supplied(value: &Value) -> Option<Value> {
         }
     }
     is_any.then_some(completed)
-}
-
-/// Whether the mistake is in a value that runtimes supply.
-fn is_supplied(error: &Error) -> bool {
-    error.mistake.as_ref().is_some_and(|mistake| mistake.path.starts_with("runtimeConfig"))
 }

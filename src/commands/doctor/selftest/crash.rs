@@ -27,7 +27,7 @@ pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         return report.miss("a failed ADD", &lack);
     }
     let green = Container::make("failing")?;
-    let before = Snapshot::take(world, &[&green])?;
+    let before = world.snapshot(&[&green])?;
     let mut refusal = None;
     report.check("the fourth plugin of a chain fails, and the runtime gets its error", || {
         let changes = Watch::links()?;
@@ -47,7 +47,7 @@ pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         report.print(&quoted)?;
     }
     report.check("nothing is left: links, addresses, routes, rules, leases, files", || {
-        before.require_same(&Snapshot::take(world, &[&green])?).map(|()| String::new())
+        before.require_same(&world.snapshot(&[&green])?).map(|()| String::new())
     })?;
     Ok(())
 }
@@ -61,7 +61,7 @@ pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     }
     let yellow = Container::make("killed")?;
     let network = networks::pods()?;
-    let before = Snapshot::take(world, &[])?;
+    let before = world.snapshot(&[])?;
     let links = world.host.netlink()?.links()?.len();
     report.check("the ADD is killed while it sets up its links", || {
         let kill = kill_in_the_middle(world, &network, &yellow, &before)?;
@@ -70,7 +70,7 @@ pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.check("container gone, GC: nothing is left, and red and blue are whole", || {
         remove(world, yellow, links)?;
         world.gc(&network, &[world.red.valid(), world.blue.valid()])?;
-        before.require_same(&Snapshot::take(world, &[])?)?;
+        before.require_same(&world.snapshot(&[])?)?;
         world.check(&networks::published()?, &world.red)?;
         world.check(&network, &world.blue).map(|()| String::new())
     })?;
@@ -108,10 +108,14 @@ fn kill_in_the_middle(
         let changes = Watch::links()?;
         let begin = Instant::now();
         let add = Child::start(|| u8::from(world.add(network, container).is_err()))?;
-        wait_for_links(&changes, begin + PATIENCE)?;
+        for _ in 0..EVENTS {
+            if !changes.until(begin + PATIENCE)? {
+                return Err(Error::check(format!("no link changed within {PATIENCE:?}")));
+            }
+        }
         let time = begin.elapsed();
         let ended = add.kill()?;
-        let left = Snapshot::take(world, &[])?.beyond(before).len();
+        let left = world.snapshot(&[])?.beyond(before).len();
         match ended {
             Ended::Killed(_) if left > 0 => return Ok(Kill { time, left }),
             Ended::Exited(1..) => return Err(Error::check("the ADD failed before the kill")),
@@ -119,14 +123,4 @@ fn kill_in_the_middle(
         }
     }
     Err(Error::check(format!("none of {TRIES} kills came in the middle of an ADD")))
-}
-
-/// Waits until the kernel has reported some changes of links.
-fn wait_for_links(changes: &Watch, end: Instant) -> Result<()> {
-    for _ in 0..EVENTS {
-        if !changes.until(end)? {
-            return Err(Error::check(format!("no link changed within {PATIENCE:?}")));
-        }
-    }
-    Ok(())
 }

@@ -19,7 +19,7 @@ use std::io::Write;
 use self::report::Report;
 use self::world::World;
 use crate::cni::env::Environment;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, warn};
 use crate::net::private;
 use crate::plugin::Entry;
 use crate::sys::child::{Child, Ended};
@@ -52,7 +52,10 @@ pub fn run(
     private::enter()?;
     let child = Child::start(|| match inside(plugins, env, as_json, stdout) {
         Ok(passed) => u8::from(!passed),
-        Err(error) => report::give_up(&error),
+        Err(error) => {
+            warn(report::text_of(&error)); // no further check can be made
+            1
+        }
     })?;
     match child.wait()? {
         Ended::Exited(0) => Ok(true),

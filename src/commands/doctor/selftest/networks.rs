@@ -20,7 +20,7 @@ const BURST: u32 = LIMIT / 10;
 /// Pods as most clusters have them: a bridge with masquerading, published ports, a firewall that
 /// lets them pass.
 pub fn pods() -> Result<Network> {
-    Network::new("pods", &format!("[{},{},{}]", bridge(), portmap(), firewall()))
+    Network::new("pods", &format!("[{}]", plugins()))
 }
 
 /// Pods, and a port of the host that leads to the container.
@@ -33,13 +33,13 @@ pub fn limited() -> Result<Network> {
     let limit = format!(
         r#"{{"type":"bandwidth","ingressRate":{LIMIT},"ingressBurst":{BURST},"egressRate":{LIMIT},"egressBurst":{BURST}}}"#
     );
-    Network::new("pods", &format!("[{},{},{},{limit}]", bridge(), portmap(), firewall()))
+    Network::new("pods", &format!("[{},{limit}]", plugins()))
 }
 
 /// Pods whose last plugin fails: the kernel has no such sysctl.
 pub fn failing() -> Result<Network> {
     let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.no_such_key":"1"}}"#;
-    let plugins = format!("[{},{},{},{tuning}]", bridge(), portmap(), firewall());
+    let plugins = format!("[{},{tuning}]", plugins());
     Network::new("pods", &plugins)?.with_capabilities(&publishing(OTHER_PORT))
 }
 
@@ -50,27 +50,16 @@ fn publishing(host_port: u16) -> String {
     )
 }
 
-fn bridge() -> String {
-    let ipam = if has_ipv6() { dual_stack() } else { ipv4() };
-    format!(
-        r#"{{"type":"bridge","bridge":"{BRIDGE}","isGateway":true,"ipMasq":true,"hairpinMode":true,"ipam":{ipam}}}"#
-    )
-}
-
-fn dual_stack() -> &'static str {
-    r#"{"type":"host-local",
+/// The plugins of pods, without the list's brackets.
+fn plugins() -> String {
+    const DUAL_STACK: &str = r#"{"type":"host-local",
         "ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]],
-        "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#
-}
-
-fn ipv4() -> &'static str {
-    r#"{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}"#
-}
-
-fn portmap() -> &'static str {
-    r#"{"type":"portmap","capabilities":{"portMappings":true}}"#
-}
-
-fn firewall() -> &'static str {
-    r#"{"type":"firewall"}"#
+        "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#;
+    const IPV4: &str = r#"{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}"#;
+    let ipam = if has_ipv6() { DUAL_STACK } else { IPV4 };
+    format!(
+        r#"{{"type":"bridge","bridge":"{BRIDGE}","isGateway":true,"ipMasq":true,"hairpinMode":true,"ipam":{ipam}}},
+        {{"type":"portmap","capabilities":{{"portMappings":true}}}},
+        {{"type":"firewall"}}"#
+    )
 }

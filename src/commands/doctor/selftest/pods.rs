@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::networks::{self, BRIDGE, HOST_PORT, LIMIT, PORT};
 use super::report::{Report, millis};
-use super::snapshot::Snapshot;
 use super::traffic::{self, End};
-use super::world::{Container, HOST, OUTSIDE, World, addresses, first_address};
+use super::world::{Container, HOST, OUTSIDE, World, addresses};
 use crate::commands::doctor::need::{self, Need};
 use crate::error::{Error, Result};
 use crate::net::netns::Netns;
@@ -47,7 +46,11 @@ pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
     let [red_s, blue_s] = &ends[..] else { return Ok(()) };
     for (from, to) in red_s.iter().zip(blue_s) {
         let claim = format!("{from} (red) and {to} (blue) ping each other");
-        report.check(&claim, || both_ways(world, *from, *to))?;
+        report.check(&claim, || {
+            let there = traffic::ping(&red.netns, *to)?;
+            let back = traffic::ping(&blue.netns, *from)?;
+            Ok(millis(there.min(back)))
+        })?;
     }
     report.check("red pings the machine outside, behind the host's address", || {
         let time = traffic::ping(&red.netns, OUTSIDE)?;
@@ -70,12 +73,6 @@ fn attach(world: &World<'_>, container: &Container) -> Result<Vec<IpAddr>> {
     let is_red = container.name == world.red.name;
     let network = if is_red { networks::published()? } else { networks::pods()? };
     addresses(&world.add(&network, container)?)
-}
-
-fn both_ways(world: &World<'_>, red: IpAddr, blue: IpAddr) -> Result<String> {
-    let there = traffic::ping(&world.red.netns, blue)?;
-    let back = traffic::ping(&world.blue.netns, red)?;
-    Ok(millis(there.min(back)))
 }
 
 /// The machine outside reaches the first container by a port of the host.
@@ -105,21 +102,19 @@ pub fn rate_limit(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.check(&claim, || {
         let green = Container::make("green")?;
         let network = networks::limited()?;
-        let address = first_address(&world.add(&network, &green)?)?;
-        let rates = both_rates(world, &green, address);
+        let addresses = addresses(&world.add(&network, &green)?)?;
+        let address =
+            *addresses.first().ok_or_else(|| Error::check("the result has no address"))?;
+        let blue = &world.blue.netns;
+        let own = End { netns: &green.netns, address: SocketAddr::new(address, PORT) };
+        let other = End { netns: blue, address: SocketAddr::new(BLUE, PORT) };
+        let rates =
+            measured(blue, &own).and_then(|there| Ok([there, measured(&green.netns, &other)?]));
         world.del(&network, &green)?;
         let [received, sent] = rates?;
         Ok(format!("{} and {} measured", require_rate(received)?, require_rate(sent)?))
     })?;
     Ok(())
-}
-
-/// What the container receives and what it sends.
-fn both_rates(world: &World<'_>, green: &Container, address: IpAddr) -> Result<[f64; 2]> {
-    let blue = &world.blue.netns;
-    let own = End { netns: &green.netns, address: SocketAddr::new(address, PORT) };
-    let other = End { netns: blue, address: SocketAddr::new(BLUE, PORT) };
-    Ok([measured(blue, &own)?, measured(&green.netns, &other)?])
 }
 
 /// The rate nearest to the limit of a few measurements: a busy machine stops the sender.
@@ -162,7 +157,7 @@ pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         world.del(&networks::pods()?, &world.blue)?;
         let time = begin.elapsed() / 2;
         world.host.netlink()?.delete_link_by_name(BRIDGE)?; // it outlives its containers
-        let after = Snapshot::take(world, &[&world.red, &world.blue])?;
+        let after = world.snapshot(&[&world.red, &world.blue])?;
         world.untouched.require_same(&after)?;
         Ok(format!("{} each", millis(time)))
     })?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cni::json::Value;
 use crate::commands::doctor::need::Lack;
-use crate::error::{Error, Result, warn};
+use crate::error::{Error, Result};
 use crate::terminal::style::Style;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
@@ -60,9 +60,15 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Begins with a heading.
     pub fn begin(out: &'a mut dyn Write, style: Style, as_json: bool) -> Result<Report<'a>> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+        let heading = format!(
+            "cni-multi {version} on Linux {} {machine}, in namespaces of its own",
+            visible(release.trim_end())
+        );
         let mut report =
             Report { out, style, as_json, began: Instant::now(), chapter: "", rows: vec![] };
-        report.print(&format!("{}\n", style.title(&heading())))?;
+        report.print(&format!("{}\n", style.title(&heading)))?;
         Ok(report)
     }
 
@@ -105,7 +111,11 @@ impl<'a> Report<'a> {
     pub fn line(&self, claim: &str, outcome: &Outcome) -> String {
         let evidence = visible(outcome.evidence());
         match outcome {
-            Outcome::Passed(_) => format!("  {}\n", self.passed(claim, &evidence)),
+            Outcome::Passed(_) => {
+                let gap = EVIDENCE_COLUMN.saturating_sub(claim.chars().count()).max(2);
+                let text = format!("{} {claim}{}{evidence}", self.style.good("✓"), " ".repeat(gap));
+                format!("  {}\n", text.trim_end())
+            }
             Outcome::Failed(_) => {
                 format!("  {} {claim}\n      {evidence}\n", self.style.bad("✗"))
             }
@@ -113,12 +123,6 @@ impl<'a> Report<'a> {
                 format!("  {} {claim}  {}\n", self.style.warning("–"), self.style.faint(&evidence))
             }
         }
-    }
-
-    fn passed(&self, claim: &str, evidence: &str) -> String {
-        let gap = EVIDENCE_COLUMN.saturating_sub(claim.chars().count()).max(2);
-        let text = format!("{} {claim}{}{evidence}", self.style.good("✓"), " ".repeat(gap));
-        text.trim_end().to_owned()
     }
 
     /// Prints text for people.
@@ -136,48 +140,32 @@ impl<'a> Report<'a> {
         let count = |word: &str| self.rows.iter().filter(|row| row.outcome.word() == word).count();
         let (passed, failed, missing) = (count("passed"), count("failed"), count("missing"));
         let totals = format!(
-            "selftest: {passed} passed, {failed} failed, {missing} missing, in {}",
-            seconds(self.began.elapsed())
+            "selftest: {passed} passed, {failed} failed, {missing} missing, in {:.1} s",
+            self.began.elapsed().as_secs_f64()
         );
         let style = self.style;
         let coloured = if failed == 0 { style.good(&totals) } else { style.bad(&totals) };
         self.print(&format!("\n{coloured}\n"))?;
         if self.as_json {
-            let rows: Vec<Value> = self.rows.iter().map(value_of).collect();
+            let row = |row: &Row| {
+                Value::object([
+                    ("chapter", Value::text(row.chapter)),
+                    ("check", Value::text(row.claim.as_str())),
+                    ("outcome", Value::text(row.outcome.word())),
+                    ("evidence", Value::text(row.outcome.evidence())),
+                ])
+            };
+            let rows: Vec<Value> = self.rows.iter().map(row).collect();
             crate::terminal::print(self.out, &table::json(&rows))?;
         }
         Ok(failed == 0)
     }
 }
 
-fn heading() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    format!(
-        "cni-multi {version} on Linux {} {machine}, in namespaces of its own",
-        visible(release.trim_end())
-    )
-}
-
-fn value_of(row: &Row) -> Value {
-    Value::object([
-        ("chapter", Value::text(row.chapter)),
-        ("check", Value::text(row.claim.as_str())),
-        ("outcome", Value::text(row.outcome.word())),
-        ("evidence", Value::text(row.outcome.evidence())),
-    ])
-}
-
 /// Message and details of an error.
 pub fn text_of(error: &Error) -> String {
     let details = error.details();
     if details.is_empty() { error.msg.clone() } else { format!("{}; {details}", error.msg) }
-}
-
-/// The error that prevents all further checks; the exit status for it.
-pub fn give_up(error: &Error) -> u8 {
-    warn(text_of(error));
-    1
 }
 
 /// A duration with three digits.
@@ -191,10 +179,6 @@ pub fn millis(time: Duration) -> String {
         0
     };
     format!("{millis:.digits$} ms")
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
 }
 
 #[cfg(test)]

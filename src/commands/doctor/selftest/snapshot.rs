@@ -7,7 +7,6 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::world::{Container, World};
 use crate::error::{Error, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
@@ -28,12 +27,14 @@ const L3MDEV: u32 = 0;
 pub struct Snapshot(BTreeSet<String>);
 
 impl Snapshot {
-    /// Looks at the host, the containers and the files.
-    pub fn take(world: &World<'_>, containers: &[&Container]) -> Result<Snapshot> {
+    /// Looks at these namespaces, each with its name, and at the files.
+    pub fn take(namespaces: &[(&str, &Netns)]) -> Result<Snapshot> {
         let mut lines = BTreeSet::new();
-        add_namespace(&mut lines, "host", &world.host)?;
-        for container in containers {
-            add_namespace(&mut lines, container.name, &container.netns)?;
+        for (name, netns) in namespaces {
+            let ruleset =
+                netns.enter(|| Nft::open_if_there()?.map_or(Ok(vec![]), |nft| nft.ruleset()))?;
+            let seen = links(netns.netlink()?)?.into_iter().chain(ruleset);
+            lines.extend(seen.map(|line| format!("{name}: {line}")));
         }
         STATE.iter().for_each(|dir| add_files(&mut lines, Path::new(dir)));
         Ok(Snapshot(lines))
@@ -53,13 +54,6 @@ impl Snapshot {
         let text = format!("left: {}; gone: {}", more.join(", "), fewer.join(", "));
         Err(Error::check(text))
     }
-}
-
-fn add_namespace(lines: &mut BTreeSet<String>, name: &str, netns: &Netns) -> Result<()> {
-    let ruleset = netns.enter(|| Nft::open_if_there()?.map_or(Ok(vec![]), |nft| nft.ruleset()))?;
-    let seen = links(netns.netlink()?)?.into_iter().chain(ruleset);
-    lines.extend(seen.map(|line| format!("{name}: {line}")));
-    Ok(())
 }
 
 /// Links, addresses, routes and rules. Counters and states that change by themselves are left out,
@@ -96,15 +90,13 @@ fn link_line(link: &Link) -> String {
 fn add_files(lines: &mut BTreeSet<String>, dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let stays =
+            STAYING.iter().any(|staying| name.starts_with(staying) || name.ends_with(staying));
         if path.is_dir() {
             add_files(lines, &path);
-        } else if !is_staying(&path) {
+        } else if !stays {
             lines.insert(format!("file {}", path.display()));
         }
     }
-}
-
-fn is_staying(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    STAYING.iter().any(|staying| name.starts_with(staying) || name.ends_with(staying))
 }

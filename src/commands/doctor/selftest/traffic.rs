@@ -120,15 +120,15 @@ fn received(receiver: &UdpSocket) -> io::Result<usize> {
     for count in 0..MOST {
         match receiver.recv(&mut datagram) {
             Ok(_) => (),
-            Err(error) if is_pause(&error) => return Ok(count),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) =>
+            {
+                return Ok(count); // a pause
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(MOST)
-}
-
-fn is_pause(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused)
 }
 
 /// Fails unless the server saw this client.

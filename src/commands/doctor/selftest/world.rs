@@ -25,6 +25,7 @@ use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
+use crate::sys::child::Child;
 
 /// The host's end of the cable to the machine outside.
 pub const UPLINK: &str = "uplink";
@@ -101,8 +102,15 @@ impl<'a> World<'a> {
         let mut world = World { host, outside, red, blue, untouched, plugins, env };
         set_up(world.host.netlink()?, "lo")?;
         world.connect_uplink()?;
-        world.untouched = Snapshot::take(&world, &[&world.red, &world.blue])?;
+        world.untouched = world.snapshot(&[&world.red, &world.blue])?;
         Ok(world)
+    }
+
+    /// What the host and these containers have, and the files.
+    pub fn snapshot(&self, containers: &[&Container]) -> Result<Snapshot> {
+        let containers = containers.iter().map(|container| (container.name, &container.netns));
+        let namespaces: Vec<_> = [("host", &self.host)].into_iter().chain(containers).collect();
+        Snapshot::take(&namespaces)
     }
 
     fn connect_uplink(&self) -> Result<()> {
@@ -201,22 +209,35 @@ fn address(netlink: &Netlink, name: &str, ip: IpAddr) -> Result<()> {
 /// The addresses of a result, in its order.
 pub fn addresses(result: &Document) -> Result<Vec<IpAddr>> {
     let value = result.to_value();
-    let ips = value.get("ips").map(Value::items).unwrap_or_default();
-    ips.iter().map(address_of).collect()
+    let address = |ip: &Value| {
+        let text = ip.get("address").and_then(Value::as_str).unwrap_or_default();
+        let net: Result<IpNet, _> = text.parse();
+        let problem = || format!("{text:?} is not an address with its prefix");
+        net.map(|net| net.addr()).map_err(|_| Error::new(Code::BUG, problem()))
+    };
+    value.get("ips").map(Value::items).unwrap_or_default().iter().map(address).collect()
 }
 
-/// The first of them.
-pub fn first_address(result: &Document) -> Result<IpAddr> {
-    let first = addresses(result)?.first().copied();
-    first.ok_or_else(|| Error::check("the result has no address"))
+/// An attachment to be probed.
+pub struct Attached<'a> {
+    /// Where it is.
+    pub world: &'a World<'a>,
+    /// Its container.
+    pub container: &'a Container,
+    /// The addresses of the result.
+    pub addresses: Vec<IpAddr>,
 }
 
-fn address_of(ip: &Value) -> Result<IpAddr> {
-    let text = ip.get("address").and_then(Value::as_str).unwrap_or_default();
-    let net: Result<IpNet, _> = text.parse();
-    net.map(|net| net.addr())
-        .map_err(|_| Error::new(Code::BUG, format!("{text:?} is not an address with its prefix")))
+impl Attached<'_> {
+    /// Its first address.
+    pub fn address(&self) -> Result<IpAddr> {
+        let first = self.addresses.first().copied();
+        first.ok_or_else(|| Error::check("the result has no address"))
+    }
 }
+
+/// What a plugin needs to be kept running.
+pub type Running = Vec<Child>;
 
 /// Whether links of a new namespace have IPv6: the kernel may lack it, or its parameter
 /// `ipv6.disable_ipv6` may have switched it off.

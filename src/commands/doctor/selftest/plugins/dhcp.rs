@@ -1,14 +1,13 @@
 //! What dhcp needs: its daemon, which is this binary's, and a server for it (RFC 2131).
 
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, PipeReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::dup2_stderr;
 
-use super::super::world::{ON_LINK, World, set_up};
-use super::subjects::Running;
+use super::super::world::{ON_LINK, Running, World, set_up};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::BridgeSpec;
 use crate::plugin::OperatorCommand;
@@ -29,7 +28,11 @@ const LEASE: [u8; 4] = 3600_u32.to_be_bytes();
 
 /// Makes the server's bridge, and starts server and daemon.
 pub fn prepare(world: &World<'_>) -> Result<Running> {
-    make_bridge(world)?;
+    let host = world.host.netlink()?;
+    host.create_bridge(&BridgeSpec { name: BRIDGE, ..BridgeSpec::default() })?;
+    let net = ipnet::IpNet::new_assert(SERVER.into(), 24);
+    host.add_address(&host.link(BRIDGE)?, net, ON_LINK)?;
+    set_up(host, BRIDGE)?;
     let socket = listen()?;
     let server = Child::start(|| u8::from(serve(&socket).is_err()))?;
     Ok(vec![server, start_daemon(world)?])
@@ -40,14 +43,6 @@ pub fn clean_up(world: &World<'_>) -> Result<()> {
     let _ = fs::remove_file(SOCKET); // the daemon may have removed it
     let _ = fs::remove_dir_all(JOURNAL);
     world.host.netlink()?.delete_link_by_name(BRIDGE)
-}
-
-fn make_bridge(world: &World<'_>) -> Result<()> {
-    let host = world.host.netlink()?;
-    host.create_bridge(&BridgeSpec { name: BRIDGE, ..BridgeSpec::default() })?;
-    let net = ipnet::IpNet::new_assert(SERVER.into(), 24);
-    host.add_address(&host.link(BRIDGE)?, net, ON_LINK)?;
-    set_up(host, BRIDGE)
 }
 
 // ---- the daemon ----
@@ -63,8 +58,15 @@ fn start_daemon(world: &World<'_>) -> Result<Child> {
         Err(_) => 1,
     })?;
     drop(stderr);
-    wait_until_listening(log).map_err(failed)?;
-    Ok(daemon)
+    // The log up to the line about the socket; the error has the last line if it ends before.
+    let mut last = String::new();
+    for line in BufReader::new(log).lines() {
+        last = line.map_err(failed)?;
+        if last.contains("listening socket=") {
+            return Ok(daemon);
+        }
+    }
+    Err(failed(io::Error::other(format!("it ended: {last}"))))
 }
 
 fn run_daemon(command: &OperatorCommand, world: &World<'_>) -> u8 {
@@ -72,19 +74,6 @@ fn run_daemon(command: &OperatorCommand, world: &World<'_>) -> u8 {
     let (mut stdin, mut stdout, mut stderr) = (io::empty(), io::sink(), io::sink());
     let mut io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
     line.map_or(2, |matches| (command.run)(&matches, world.env, &mut io))
-}
-
-/// Reads the log up to the line about the socket; the error has the last line if the log ends
-/// before.
-fn wait_until_listening(log: PipeReader) -> io::Result<()> {
-    let mut last = String::new();
-    for line in BufReader::new(log).lines() {
-        last = line?;
-        if last.contains("listening socket=") {
-            return Ok(());
-        }
-    }
-    Err(io::Error::other(format!("it ended: {last}")))
 }
 
 // ---- the server ----

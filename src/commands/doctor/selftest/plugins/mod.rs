@@ -11,10 +11,9 @@ use std::time::Instant;
 
 use self::subjects::{SUBJECTS, Subject};
 use super::report::{Outcome, Report, millis, text_of};
-use super::snapshot::Snapshot;
-use super::world::{Container, Network, World, addresses};
+use super::world::{Attached, Container, Network, World, addresses};
 use crate::commands::doctor::need::{self, Lack};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// How many plugins a line has.
 const COLUMNS: usize = 6;
@@ -28,7 +27,14 @@ pub fn every_plugin(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     let mut lacks = vec![];
     for (index, subject) in SUBJECTS.iter().enumerate() {
         let lack = need::lacking(subject.needs, world.host.netlink()?)?;
-        let outcome = lack.as_ref().map_or_else(|| tried(world, subject), missing);
+        let begin = Instant::now();
+        let outcome = match &lack {
+            Some(lack) => Outcome::Missing(lack.to_string()),
+            None => match attempt(world, subject) {
+                Ok(()) => Outcome::Passed(millis(begin.elapsed())),
+                Err(error) => Outcome::Failed(text_of(&error)),
+            },
+        };
         report.print(&cell(report, subject, &outcome, index))?;
         if let Outcome::Failed(_) = &outcome {
             failed.push(report.line(subject.plugin, &outcome));
@@ -39,10 +45,6 @@ pub fn every_plugin(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.print("\n")?;
     failed.iter().try_for_each(|line| report.print(line))?;
     report.print(&note_of(&lacks, report))
-}
-
-fn missing(lack: &Lack) -> Outcome {
-    Outcome::Missing(lack.to_string())
 }
 
 /// A line for all modules that are missing, and one for each device.
@@ -79,19 +81,11 @@ fn cell(report: &Report<'_>, subject: &Subject, outcome: &Outcome, index: usize)
     format!("{begin}{mark} {:WIDTH$}{end}", subject.plugin)
 }
 
-fn tried(world: &World<'_>, subject: &Subject) -> Outcome {
-    let begin = Instant::now();
-    match attempt(world, subject) {
-        Ok(()) => Outcome::Passed(millis(begin.elapsed())),
-        Err(error) => Outcome::Failed(text_of(&error)),
-    }
-}
-
 /// One life of an attachment. What was prepared for it is removed even after a failure, or the next
 /// plugin would meet it.
 fn attempt(world: &World<'_>, subject: &Subject) -> Result<()> {
     let container = (subject.container)(subject.plugin)?;
-    let before = Snapshot::take(world, &[&container])?;
+    let before = world.snapshot(&[&container])?;
     let lived = (subject.prepare)(world).and_then(|running| {
         let lived = live(world, subject, &container);
         drop(running);
@@ -99,7 +93,7 @@ fn attempt(world: &World<'_>, subject: &Subject) -> Result<()> {
     });
     let cleaned = (subject.clean_up)(world);
     lived.and(cleaned)?;
-    before.require_same(&Snapshot::take(world, &[&container])?)
+    before.require_same(&world.snapshot(&[&container])?)
 }
 
 /// ADD, CHECK, packets, DEL.
@@ -111,22 +105,4 @@ fn live(world: &World<'_>, subject: &Subject, container: &Container) -> Result<(
     let probed = (subject.probe)(&Attached { world, container, addresses });
     let deleted = world.del(&network, container);
     checked.and(probed).and(deleted)
-}
-
-/// An attachment to be probed.
-pub struct Attached<'a> {
-    /// Where it is.
-    pub world: &'a World<'a>,
-    /// Its container.
-    pub container: &'a Container,
-    /// The addresses of the result.
-    pub addresses: Vec<std::net::IpAddr>,
-}
-
-impl Attached<'_> {
-    /// Its first address.
-    pub fn address(&self) -> Result<std::net::IpAddr> {
-        let first = self.addresses.first().copied();
-        first.ok_or_else(|| Error::check("the result has no address"))
-    }
 }

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::world::World;
-use super::Attached;
-use super::subjects::Running;
+use super::super::world::{Attached, Running, World};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
@@ -33,7 +31,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Starts an ovsdb-server, and creates the bridge in its database.
 pub fn prepare(_: &World<'_>) -> Result<Running> {
-    make_file()?;
+    let made = quiet(TOOL).args(["create", FILE, SCHEMA]).status();
+    if !made.map_err(|e| Error::io(format_args!("run {TOOL}"), &e))?.success() {
+        return Err(Error::new(Code::HOST_PROGRAM, format!("{TOOL} made no database of {SCHEMA}")));
+    }
     let server = Child::start(|| {
         let remote = format!("--remote=punix:{SOCKET}");
         let mut command = quiet(SERVER);
@@ -41,7 +42,11 @@ pub fn prepare(_: &World<'_>) -> Result<Running> {
         let _ = command.exec(); // returns only if it fails
         1
     })?;
-    make_bridge(&connect()?)?;
+    let bridges = set([named_uuid("bridge")]);
+    connect()?.read(vec![
+        insert("Open_vSwitch", "node", vec![("bridges", bridges)]),
+        insert("Bridge", "bridge", vec![("name", Value::text("selftest0"))]),
+    ])?;
     Ok(vec![server])
 }
 
@@ -70,16 +75,6 @@ fn quiet(program: &str) -> Command {
     command
 }
 
-fn make_file() -> Result<()> {
-    let made = quiet(TOOL).args(["create", FILE, SCHEMA]).status();
-    match made.map_err(|e| Error::io(format_args!("run {TOOL}"), &e))?.success() {
-        true => Ok(()),
-        false => {
-            Err(Error::new(Code::HOST_PROGRAM, format!("{TOOL} made no database of {SCHEMA}")))
-        }
-    }
-}
-
 /// Connects once the server listens.
 fn connect() -> Result<Database> {
     let end = Instant::now() + PATIENCE;
@@ -90,14 +85,4 @@ fn connect() -> Result<Database> {
             connected => return connected,
         }
     }
-}
-
-fn make_bridge(database: &Database) -> Result<()> {
-    let bridges = set([named_uuid("bridge")]);
-    database
-        .read(vec![
-            insert("Open_vSwitch", "node", vec![("bridges", bridges)]),
-            insert("Bridge", "bridge", vec![("name", Value::text("selftest0"))]),
-        ])
-        .map(drop)
 }

@@ -10,8 +10,10 @@ use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::traffic::{self, End};
-use super::super::world::{Container, HOST, IFNAME, ON_LINK, OUTSIDE, World, set_up};
-use super::{Attached, dhcp, ovs};
+use super::super::world::{
+    Attached, Container, HOST, IFNAME, ON_LINK, OUTSIDE, Running, World, set_up,
+};
+use super::{dhcp, ovs};
 use crate::commands::doctor::need::Need;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
@@ -21,10 +23,6 @@ use crate::net::nft::expr::Verdict;
 use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::net::tuntap;
-use crate::sys::child::Child;
-
-/// What a subject keeps running.
-pub type Running = Vec<Child>;
 
 /// How a plugin is tried.
 pub struct Subject {
