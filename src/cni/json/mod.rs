@@ -8,11 +8,10 @@
 //!
 //! All output, of [`Value`] or of a type with `derive(Serialize)`, goes through `serde_json`'s
 //! serializer with one formatter, which has Go's floats and indentation, and Go's escapes unless it
-//! is [plain](plain_text). [`Value::of`] builds the tree of such a type when it has to become part
-//! of another document or has to be [sorted](Value::sorted) like a Go map.
+//! is [plain](plain_text). [`Value::of`] is such a type as a value, when it has to become part of
+//! another document or has to be [sorted](Value::sorted) like a Go map.
 
 mod read;
-mod tree;
 mod value;
 mod write;
 

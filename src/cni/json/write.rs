@@ -7,11 +7,9 @@ use serde_json::ser::Formatter;
 
 use super::value::Value;
 
-/// Whether Go escapes the character in strings although JSON does not require it, so that strings
-/// are safe inside HTML and JavaScript.
-fn is_unsafe_in_html(letter: char) -> bool {
-    matches!(letter, '<' | '>' | '&' | '\u{2028}' | '\u{2029}')
-}
+/// The characters that Go escapes in strings although JSON does not require it, so that strings are
+/// safe inside HTML and JavaScript.
+const UNSAFE_IN_HTML: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
 
 /// The value on one line, without white space.
 pub fn text(value: &(impl Serialize + ?Sized)) -> String {
@@ -34,6 +32,12 @@ pub fn plain_indented_text(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 impl Value {
+    /// The value that a type is written as.
+    pub fn of(value: &(impl Serialize + ?Sized)) -> Value {
+        // What a type of ours writes is JSON.
+        Value::parse(plain_text(value).as_bytes()).unwrap_or_default()
+    }
+
     /// The value on one line, as written by [`plain_text`].
     pub fn to_text(&self) -> String {
         plain_text(self)
@@ -113,7 +117,7 @@ impl Formatter for Layout {
             return out.write_all(fragment.as_bytes());
         }
         let mut written = 0;
-        for (at, letter) in fragment.match_indices(is_unsafe_in_html) {
+        for (at, letter) in fragment.match_indices(UNSAFE_IN_HTML) {
             out.write_all(&fragment.as_bytes()[written..at])?;
             let code = letter.chars().next().map_or(0, u32::from);
             write!(out, "\\u{code:04x}")?;
@@ -194,6 +198,10 @@ impl Serialize for Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Serialize;
+
     use super::*;
 
     fn value(text: &str) -> Value {
@@ -261,5 +269,33 @@ mod tests {
         {
             assert_eq!(value(number).sorted().to_text(), number);
         }
+    }
+
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Sample {
+        some_text: &'static str,
+        none: Option<u8>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<u8>,
+        pairs: Vec<(String, i64)>,
+        #[serde(flatten)]
+        more: BTreeMap<&'static str, Value>,
+        float: f64,
+    }
+
+    #[test]
+    fn the_value_of_a_type_has_the_text_of_the_type() {
+        let sample = Sample {
+            some_text: "<x>",
+            none: None,
+            left_out: vec![],
+            pairs: vec![("a".to_owned(), -1), ("b".to_owned(), i64::MAX)],
+            more: [("z", Value::Null), ("y", Value::Bool(true))].into(),
+            float: 0.5,
+        };
+        let text = r#"{"someText":"\u003cx\u003e","none":null,"pairs":[["a",-1],["b",9223372036854775807]],"y":true,"z":null,"float":0.5}"#;
+        assert_eq!(super::text(&sample), text);
+        assert_eq!(Value::of(&sample), Value::parse(text.as_bytes()).unwrap());
     }
 }

@@ -7,15 +7,15 @@ use nix::errno::Errno;
 
 use super::alias;
 use super::layout::{
-    BINARY, PREVIOUS, REPLACED, ROLLED_BACK, exists, is_anything_kept, is_our_link, is_same, kept,
-    names_in, target,
+    ALIASES, BINARY, ON_PATH, ONLY, PREVIOUS, REPLACED, ROLLED_BACK, attempt, exists,
+    is_anything_kept, is_our_link, is_same, kept, names_in, remove, rename, target,
 };
 use super::links::refuse_directories;
 use super::on_path;
 use super::program::list_names;
-use super::step::Step;
 use super::work::Work;
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 use crate::runtime::handover::{self, Handover};
 use crate::runtime::leave;
 use crate::terminal::visible::visible;
@@ -33,9 +33,11 @@ impl Work<'_> {
             names.retain(|name| !self.is_another(name));
             refuse_directories(&names)?;
             // Mark it first: a run interrupted after the rename must count as a rollback.
-            self.act(Step::MarkRollback)?;
+            self.make(ROLLED_BACK, || {
+                attempt("write", ROLLED_BACK, plain_file::create_anew(ROLLED_BACK.as_ref(), b""))
+            })?;
             self.keep_foreign(&names)?;
-            self.act(Step::RenamePrevious)?;
+            self.make(BINARY, || rename(PREVIOUS, BINARY))?;
             self.finish(ROLLBACK_REPORT, &names)
         } else if exists(ROLLED_BACK) {
             self.complete_rollback()
@@ -102,9 +104,11 @@ impl Work<'_> {
         }
         // Links in directories of PATH go before the binary that they lead to.
         for link in on_path::present(&self.path, &self.dir) {
-            self.act(Step::TakeOffPath(&link))?;
+            self.remove(&link)?;
         }
-        self.act(Step::RemoveBinary)?;
+        self.act(BINARY, true, || {
+            [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH, ONLY, ALIASES].into_iter().try_for_each(remove)
+        })?;
         if self.is_dry {
             return Ok(());
         }
@@ -122,10 +126,10 @@ impl Work<'_> {
             return Ok(()); // in a dry run: `unlink_others` has announced it
         }
         if !exists(name) {
-            return self.act(Step::Restore(name));
+            return self.make(name, || rename(&kept(name), name));
         }
         if is_same(name, &kept(name)) {
-            return self.act(Step::DropKept(name));
+            return self.remove(&kept(name));
         }
         self.say(&format!(
             "{dir}/{name} is not a link to cni-multi and stays; what was replaced earlier stays in \

@@ -2,14 +2,14 @@
 
 use std::fs;
 
+use super::change::keep;
 use super::layout::{
-    BINARY, NEW, REPLACED, ROLLED_BACK, attempt, exists, is_content, is_our_link, is_same, kept,
-    target, write_draft,
+    BINARY, NEW, PREVIOUS, REPLACED, ROLLED_BACK, attempt, exists, is_content, is_our_link,
+    is_same, kept, rename, target, write_draft,
 };
 use super::links::refuse_directories;
 use super::on_path;
 use super::program::list_names;
-use super::step::Step;
 use super::work::{New, Work};
 use crate::error::Result;
 use crate::terminal::visible::visible;
@@ -27,13 +27,13 @@ impl Work<'_> {
         if exists(BINARY) && target(BINARY).is_empty() && is_content(BINARY, &new.content) {
             self.say(&format!("{}/{BINARY} is this build already", self.dir));
         } else if exists(BINARY) {
-            self.act(Step::KeepPrevious)?;
+            self.make(PREVIOUS, || keep(BINARY, PREVIOUS))?;
             if exists(ROLLED_BACK) {
-                self.act(Step::ForgetRollback)?;
+                self.remove(ROLLED_BACK)?;
             }
         }
         self.keep_foreign(&names)?;
-        self.act(Step::RenameNew)?;
+        self.make(BINARY, || rename(NEW, BINARY))?;
         self.finish("cni-multi is installed in", &names)?;
         self.put_on_path()
     }
@@ -45,7 +45,7 @@ impl Work<'_> {
         for name in names {
             let is_foreign = exists(name) && !is_our_link(name, &self.dir);
             if is_foreign && (!exists(&kept(name)) || is_next_link(name)) {
-                self.act(Step::KeepForeign(name))?;
+                self.make(&kept(name), || keep(name, &kept(name)))?;
             } else if is_foreign && !is_same(name, &kept(name)) {
                 self.say(&format!(
                     "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
@@ -84,8 +84,7 @@ impl Work<'_> {
         if !on_path::is_wanted(link, &dir)? {
             return Ok(());
         }
-        let step = Step::PutOnPath(link, &dir);
-        if self.is_dry { self.act(step) } else { step.take() }
+        if self.is_dry { self.make(link, || Ok(())) } else { on_path::link(link, &dir) }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::alias::{self, Alias};
+use super::change::{link, record};
 use super::choice::Choice;
 use super::layout::{
-    ALIASES, BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, lines_of,
-    names_in, target,
+    ALIASES, ALIASES_DRAFT, BINARY, ONLY, ONLY_DRAFT, REPLACED, exists, is_anything_kept,
+    is_our_link, kept, lines_of, names_in, rename, target,
 };
-use super::step::Step;
 use super::work::Work;
 use crate::error::{Code, Error, Result};
 
@@ -29,8 +29,10 @@ impl Work<'_> {
     pub(super) fn keep_choice(&mut self) -> Result<()> {
         let before = lines_of(ONLY)?;
         match self.choice.names()? {
-            Some(names) if before.as_ref() != Some(&names) => self.act(Step::Choose(&names)),
-            None if exists(ONLY) => self.act(Step::ForgetChoice),
+            Some(names) if before.as_ref() != Some(&names) => {
+                self.make(ONLY, || record(ONLY, ONLY_DRAFT, &names))
+            }
+            None if exists(ONLY) => self.remove(ONLY),
             _ => Ok(()),
         }
     }
@@ -56,7 +58,7 @@ impl Work<'_> {
     /// Creates the links, and removes those with other names.
     pub(super) fn link_names(&mut self, names: &[String]) -> Result<()> {
         for name in names.iter().filter(|name| target(name) != BINARY) {
-            self.act(Step::Link(name))?;
+            self.make(name, || link(name, BINARY))?;
         }
         self.unlink_others(names)
     }
@@ -73,8 +75,8 @@ impl Work<'_> {
 
     /// Removes a link of ours, or restores the file that it replaced.
     pub(super) fn unlink(&mut self, name: &str) -> Result<()> {
-        let is_kept = exists(&kept(name));
-        self.act(if is_kept { Step::Restore(name) } else { Step::Unlink(name) })
+        let kept = kept(name);
+        if exists(&kept) { self.make(name, || rename(&kept, name)) } else { self.remove(name) }
     }
 
     /// Keeps the aliases for later runs, and removes the links of earlier ones.
@@ -85,8 +87,11 @@ impl Work<'_> {
         let mut ended = before.iter().filter(|alias| !now.contains(alias));
         ended.try_for_each(|alias| self.unlink_alias(alias))?;
         match now.is_empty() {
-            false if before != now => self.act(Step::KeepAliases(&now)),
-            true if exists(ALIASES) => self.act(Step::ForgetAliases),
+            false if before != now => {
+                let lines: Vec<String> = now.iter().map(Alias::line).collect();
+                self.make(ALIASES, || record(ALIASES, ALIASES_DRAFT, &lines))
+            }
+            true if exists(ALIASES) => self.remove(ALIASES),
             _ => Ok(()),
         }
     }
@@ -98,7 +103,7 @@ impl Work<'_> {
                 self.unlink_alias(&alias)?;
             } else if !alias.is_linked() {
                 self.keep_foreign(std::slice::from_ref(&alias.name))?;
-                self.act(Step::LinkAlias(&alias))?;
+                self.make(&alias.name, || link(&alias.name, &alias.plugin))?;
             }
         }
         Ok(())

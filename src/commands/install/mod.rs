@@ -35,6 +35,7 @@ use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
 mod alias;
+mod change;
 mod choice;
 mod going_back;
 mod installing;
@@ -44,7 +45,6 @@ mod lock;
 pub mod manual;
 mod on_path;
 mod program;
-mod step;
 mod watch;
 mod work;
 

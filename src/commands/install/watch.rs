@@ -18,10 +18,11 @@ use nix::unistd::chdir;
 
 use super::alias::Alias;
 use super::installing::write_new;
-use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, is_our_link, target};
+use super::layout::{
+    BINARY, NEW, REPLACED, attempt, clean_up, is_content, is_our_link, rename, target,
+};
 use super::links::refuse_directories;
 use super::lock;
-use super::step::Step;
 use super::work::{Work, own_content};
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
@@ -224,7 +225,7 @@ impl Keeper<'_> {
         let lost = self.lost().join(" ");
         if installed == Installed::Overwritten {
             write_new(&own_content(self.called)?)?;
-            work.act(Step::RenameNew)?;
+            work.make(BINARY, || rename(NEW, BINARY))?;
             self.ours = Stamp::now();
         }
         attempt("make", REPLACED, fs::create_dir_all(REPLACED))?;

@@ -9,13 +9,14 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::alias::Aliases;
+use super::change::link;
 use super::choice::Choice;
 use super::layout::{
-    BINARY, STATE, absolute, attempt, clean_up, exists, is_installed, require_own_state,
+    BINARY, NEW, STATE, absolute, attempt, clean_up, exists, is_installed, remove, rename,
+    require_own_state,
 };
 use super::lock;
 use super::on_path::OnPath;
-use super::step::Step;
 use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
 use crate::plugin::Entry;
@@ -68,10 +69,24 @@ impl Work<'_> {
         self.is_heard &= writeln!(self.out, "{}", visible(line)).is_ok();
     }
 
-    /// Takes a step, or lists its path in a dry run.
-    pub(super) fn act(&mut self, step: Step<'_>) -> Result<()> {
+    /// Makes or replaces a file of this name, or lists its path in a dry run.
+    pub(super) fn make(&mut self, name: &str, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.act(name, false, change)
+    }
+
+    /// Removes a file, or lists its path in a dry run.
+    pub(super) fn remove(&mut self, name: &str) -> Result<()> {
+        self.act(name, true, || remove(name))
+    }
+
+    /// Makes a change, or lists the path of its file in a dry run.
+    pub(super) fn act(
+        &mut self,
+        name: &str,
+        is_removed: bool,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         if self.is_dry {
-            let (name, is_removed) = step.path();
             let path = Path::new(&self.dir).join(name);
             let verb = match path.symlink_metadata() {
                 _ if is_removed => "remove",
@@ -79,14 +94,13 @@ impl Work<'_> {
                 Err(_) => "make",
             };
             self.say(&format!("would {verb} {}", path.display()));
-            Ok(())
-        } else {
-            let has_begun = self.steps > 0;
-            let advice = if has_begun { "run it again to complete what it has begun" } else { "" };
-            step.take().map_err(|error| error.with_details(advice))?;
-            self.steps += 1;
-            Ok(())
+            return Ok(());
         }
+        let has_begun = self.steps > 0;
+        let advice = if has_begun { "run it again to complete what it has begun" } else { "" };
+        change().map_err(|error| error.with_details(advice))?;
+        self.steps += 1;
+        Ok(())
     }
 
     fn nothing_to_do(&mut self) -> Result<()> {
@@ -126,8 +140,10 @@ impl Work<'_> {
         self.say(&["would make ", &self.dir].concat());
         self.keep_choice()?;
         self.keep_aliases()?;
-        self.act(Step::RenameNew)?;
-        names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        self.make(BINARY, || rename(NEW, BINARY))?;
+        for name in &names {
+            self.make(name, || link(name, BINARY))?;
+        }
         self.link_aliases(&names)?;
         self.put_on_path()
     }

@@ -183,6 +183,6 @@ impl Request {
 mod tests {
     #[test]
     fn the_command_line_is_consistent() {
-        super::command(&[]).debug_assert();
+        super::command().debug_assert();
     }
 }

@@ -9,14 +9,14 @@ use crate::cni::decode;
 use crate::cni::json::Value;
 
 /// One entry of the capability `portMappings`.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PortMapping<'a> {
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PortMapping {
     host_port: u32,
     container_port: u32,
-    protocol: &'a str,
-    #[serde(rename = "hostIP", skip_serializing_if = "Option::is_none")]
-    host_ip: Option<IpAddr>,
+    protocol: String,
+    #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
+    host_ip: String,
 }
 
 /// The capability `portMappings`, with one entry per port.
@@ -29,7 +29,7 @@ pub fn port_mappings(values: &[&str]) -> Result<Value, String> {
 }
 
 /// The mappings of one value, one per port.
-fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
+fn parse(text: &str) -> Result<Vec<PortMapping>, String> {
     const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !["tcp", "udp", "sctp"].contains(&protocol) {
@@ -37,8 +37,8 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     }
     let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
     let (host_ip, host) = match rest.rsplit_once(':') {
-        Some((address, host)) => (Some(parse_address(address)?), host),
-        None => (None, rest),
+        Some((address, host)) => (parse_address(address)?.to_string(), host),
+        None => (String::new(), rest),
     };
     let (host_port, count) = parse_ports(host)?;
     let (container_port, places) = parse_ports(container)?;
@@ -47,11 +47,8 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
             "{count} ports on the host and {places} in the container, expected equal numbers"
         ));
     }
-    let mapping = |offset| {
-        let (host_port, container_port) = (host_port + offset, container_port + offset);
-        PortMapping { host_port, container_port, protocol, host_ip }
-    };
-    Ok((0..count).map(mapping).collect())
+    let first = PortMapping { host_port, container_port, protocol: protocol.to_owned(), host_ip };
+    Ok((0..count).map(|offset| first.above(offset)).collect())
 }
 
 /// Parses an address. An IPv6 address is in brackets, which separate its colons from the others.
@@ -83,20 +80,17 @@ fn parse_ports(text: &str) -> Result<(u32, u32), String> {
 #[serde(default)]
 struct Recorded {
     #[serde(rename = "portMappings", deserialize_with = "decode::readable_items")]
-    mappings: Vec<RecordedPort>,
+    mappings: Vec<PortMapping>,
 }
 
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RecordedPort {
-    host_port: u32,
-    container_port: u32,
-    protocol: String,
-    #[serde(rename = "hostIP")]
-    host_ip: String,
-}
+impl PortMapping {
+    /// The mapping of the port that follows at this distance.
+    fn above(&self, offset: u32) -> PortMapping {
+        let host_port = self.host_port.saturating_add(offset);
+        let container_port = self.container_port.saturating_add(offset);
+        PortMapping { host_port, container_port, ..self.clone() }
+    }
 
-impl RecordedPort {
     /// The text of this many consecutive mappings, of which this is the first.
     fn text(&self, count: u32) -> String {
         let ports = |first: u32| match count {
@@ -124,17 +118,12 @@ pub fn host_addresses(capability_args: &Value) -> Vec<IpAddr> {
 /// as a range.
 pub fn published(capability_args: &Value) -> Vec<String> {
     let recorded: Recorded = decode::from_value(capability_args).unwrap_or_default();
-    let mut ranges: Vec<(RecordedPort, u32)> = vec![];
+    let mut ranges: Vec<(PortMapping, u32)> = vec![];
     for port in recorded.mappings.into_iter().filter(|port| port.host_port > 0) {
-        if let Some((first, count)) = ranges.last_mut() {
-            let host_port = first.host_port.saturating_add(*count);
-            let container_port = first.container_port.saturating_add(*count);
-            if (RecordedPort { host_port, container_port, ..first.clone() }) == port {
-                *count += 1;
-                continue;
-            }
+        match ranges.last_mut() {
+            Some((first, count)) if first.above(*count) == port => *count += 1,
+            _ => ranges.push((port, 1)),
         }
-        ranges.push((port, 1));
     }
     ranges.iter().map(|(first, count)| first.text(*count)).collect()
 }

@@ -7,6 +7,8 @@ use crate::cni::addr;
 /// The keys with an address and its prefix length, and those of lists of them.
 const KEYS: [&str; 5] = ["subnet", "dst", "address", "shapedSubnets", "unshapedSubnets"];
 
+const EXPECTED: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
+
 /// The advice for the text at this path, if it is an invalid address with a prefix length; else
 /// empty.
 pub fn advice(path: &str, text: &str) -> String {
@@ -16,7 +18,7 @@ pub fn advice(path: &str, text: &str) -> String {
     }
     let (address, length) = text.split_once('/').unwrap_or((text, ""));
     let Ok(address) = address.parse::<IpAddr>() else {
-        return "write an address and its prefix length, such as \"10.88.0.0/24\"".to_owned();
+        return EXPECTED.to_owned();
     };
     if !text.contains('/') {
         let usual = if address.is_ipv4() { 24 } else { 64 };
