@@ -4,7 +4,6 @@
 use cni_multi::cni::env::Environment;
 use cni_multi::cni::json::Value;
 use cni_multi::commands::validate;
-use cni_multi::registry::PLUGINS;
 use cni_multi::terminal::Streams;
 
 /// Runs the target on one input.
@@ -20,8 +19,10 @@ pub fn run(bytes: &[u8]) {
 /// Runs the command with a plugin path that does not exist, so that it starts no program.
 fn look(mut bytes: &[u8], output: &str) -> (u8, Vec<u8>) {
     let words = ["validate", "-", "--plugin-path", "/nonexistent", "-o", output];
-    let matches = validate::command().try_get_matches_from(words).expect("it is a command line");
+    let command = validate::COMMAND;
+    let matches =
+        (command.command_line)().try_get_matches_from(words).expect("it is a command line");
     let (mut stdout, mut stderr) = (vec![], vec![]);
     let mut io = Streams { stdin: &mut bytes, stdout: &mut stdout, stderr: &mut stderr };
-    (validate::run(&matches, PLUGINS, &Environment::default(), &mut io), stdout)
+    ((command.run)(&matches, &Environment::default(), &mut io), stdout)
 }

@@ -1,9 +1,9 @@
 //! JSON text in which every value can be located by its path.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::cni::json::{SyntaxError, Value};
+use super::reader::{self, Content, Item, Member, Object};
+use crate::cni::json::Value;
 
 /// A value in one of the documents.
 #[derive(Clone, Default)]
@@ -45,35 +45,6 @@ pub struct Document {
     lines: Vec<usize>,
 }
 
-/// The place of a value.
-#[derive(Default)]
-struct Item {
-    span: Range<usize>,
-    content: Content,
-}
-
-/// The parts of a value.
-#[derive(Default)]
-enum Content {
-    #[default]
-    Nothing,
-    List(Vec<Item>),
-    Object(Object),
-}
-
-/// The members of an object.
-struct Object {
-    members: Vec<Member>,
-    /// The indices of the members, sorted by key without case.
-    order: Vec<usize>,
-}
-
-struct Member {
-    key: String,
-    span: Range<usize>,
-    item: Item,
-}
-
 /// The place of a path, followed as far as the document has it.
 pub struct Place {
     /// The text of the value, including quotes.
@@ -101,11 +72,20 @@ impl Document {
         let mut document = Document { file, text, lines, ..Document::default() };
         let problem = match Value::read(&document.text) {
             Ok(value) => {
-                document.root = Scanner { text: document.text.as_bytes(), at: 0 }.item();
+                document.root = reader::item(&document.text);
                 document.value = value;
                 None
             }
-            Err(error) => Some((offset_of(&error, &document.text), error.problem)),
+            Err(error) => {
+                // The decoder's columns are bytes, and 0 is the end of the previous line.
+                let text = &document.text;
+                let line = error.line.checked_sub(2).map(|line| document.lines.get(line));
+                let start = line.map_or(0, |start| start.copied().unwrap_or(text.len()));
+                let offset = (start + error.column.max(1) - 1).min(text.trim_end().len());
+                let mut before = (0..=offset).rev();
+                let offset = before.find(|offset| text.is_char_boundary(*offset)).unwrap_or(0);
+                Some((offset, error.problem))
+            }
         };
         (document, problem)
     }
@@ -122,11 +102,6 @@ impl Document {
             return one == other;
         }
         one.eq_ignore_ascii_case(other) && is_twin(path, one) == is_twin(path, other)
-    }
-
-    /// As [`Document::is_key`], but in some maps the case of a key is significant.
-    fn is_duplicate(&self, path: &str, one: &str, other: &str) -> bool {
-        if has_case(path) { one == other } else { self.is_key(path, one, other) }
     }
 
     /// The place of the value at this path. Keys match as in decoding: without case, and the last
@@ -148,16 +123,12 @@ impl Document {
     /// on a line is marked at its key or its start.
     pub fn span(&self, path: &str, is_key: bool) -> Range<usize> {
         let place = self.find(path);
-        if place.is_exact && !is_key && self.is_short(&place.value) {
+        let text = self.text.get(place.value.clone());
+        let is_short = text.is_some_and(|text| text.len() < 80 && !text.contains('\n'));
+        if place.is_exact && !is_key && is_short {
             return place.value;
         }
         place.key.unwrap_or(place.value.start..place.value.start + 1)
-    }
-
-    /// Whether a text fits on a line.
-    fn is_short(&self, span: &Range<usize>) -> bool {
-        let text = self.text.get(span.clone());
-        text.is_some_and(|text| text.len() < 80 && !text.contains('\n'))
     }
 
     /// The keys of the object at this path; empty if there is no object.
@@ -197,7 +168,10 @@ impl Document {
         at: &str,
         path: &'p str,
     ) -> Option<Step<'a, 'p>> {
-        ends_of_keys(path).map(|end| path.split_at(end)).find_map(|(key, rest)| {
+        // Where the key may end.
+        let ends: Vec<usize> = path.match_indices(['.', '[']).map(|(end, _)| end).collect();
+        let ends = ends.into_iter().chain([path.len()]).rev().filter(|end| *end > 0);
+        ends.map(|end| path.split_at(end)).find_map(|(key, rest)| {
             let mut spellings = object.spellings(key);
             let Member { item, span, .. } = spellings.find(|it| self.is_key(at, key, &it.key))?;
             Some(Step { item, key: Some(span.clone()), rest })
@@ -207,35 +181,27 @@ impl Document {
     /// The path of every key that occurs in an object more than once.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
-        self.root.walk(String::new(), &mut |path, item| {
-            if let Content::Object(object) = &item.content {
-                found.extend(self.duplicates_of(path, object));
+        walk(&self.root, String::new(), &mut |path, object| {
+            let name = name_of(path);
+            let has_case = WITH_CASE.iter().any(|map| name.eq_ignore_ascii_case(map));
+            let is_same = |one: &Member, other: &Member| {
+                if has_case {
+                    one.key == other.key
+                } else {
+                    self.is_key(path, &one.key, &other.key)
+                }
+            };
+            // The last one of several is told.
+            for group in object.groups() {
+                for (index, member) in group.iter().enumerate() {
+                    let is_again = group[..index].iter().any(|before| is_same(before, member));
+                    if is_again && !group[index + 1..].iter().any(|after| is_same(after, member)) {
+                        found.push(below(path, &member.key));
+                    }
+                }
             }
         });
         found
-    }
-
-    fn duplicates_of(&self, path: &str, object: &Object) -> Vec<String> {
-        let mut found = vec![];
-        for group in object.groups() {
-            for (i, member) in group.iter().enumerate() {
-                if self.is_last_duplicate(path, &group, i) {
-                    found.push(below(path, &member.key));
-                }
-            }
-        }
-        found
-    }
-
-    /// Whether the key of the member at this index occurs before it, and not after it.
-    fn is_last_duplicate(&self, path: &str, group: &[&Member], index: usize) -> bool {
-        let key = &group[index].key;
-        self.has(&group[..index], path, key) && !self.has(&group[index + 1..], path, key)
-    }
-
-    /// Whether the key is one of these members' keys, in the object at this path.
-    fn has(&self, members: &[&Member], path: &str, key: &str) -> bool {
-        members.iter().any(|member| self.is_duplicate(path, &member.key, key))
     }
 
     /// Line and column, counted from 1; columns count characters.
@@ -261,11 +227,6 @@ impl Document {
 /// Maps whose keys are foreign names, which are case-sensitive.
 const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
 
-/// Whether the object at this path is one of those maps.
-fn has_case(path: &str) -> bool {
-    WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map))
-}
-
 /// Keys that differ only in case from another key of the same object and are decoded separately,
 /// each with the name of the object that holds it.
 const TWINS: [(&str, &str); 1] = [("addresses", "Address")];
@@ -280,17 +241,6 @@ fn is_twin(path: &str, word: &str) -> bool {
 fn name_of(path: &str) -> &str {
     let key = path.rsplit('.').next().unwrap_or_default();
     key.split('[').next().unwrap_or_default()
-}
-
-fn without_case(one: &str, other: &str) -> Ordering {
-    let lower = |byte: u8| byte.to_ascii_lowercase();
-    one.bytes().map(lower).cmp(other.bytes().map(lower))
-}
-
-/// Where the first key of a path may end, the longest key first.
-fn ends_of_keys(path: &str) -> impl Iterator<Item = usize> {
-    let ends: Vec<usize> = path.match_indices(['.', '[']).map(|(end, _)| end).collect();
-    ends.into_iter().chain([path.len()]).rev().filter(|end| *end > 0)
 }
 
 /// The path of a member.
@@ -309,159 +259,22 @@ fn step_into_list<'a, 'p>(items: &'a [Item], path: &'p str) -> Option<Step<'a, '
     Some(Step { item, key: None, rest })
 }
 
-impl Item {
-    fn walk<'a>(&'a self, path: String, visit: &mut dyn FnMut(&str, &'a Item)) {
-        visit(&path, self);
-        match &self.content {
-            Content::Nothing => (),
-            Content::List(items) => {
-                for (i, child) in items.iter().enumerate() {
-                    child.walk(item(&path, i), visit);
-                }
-            }
-            Content::Object(object) => object.walk(&path, visit),
-        }
-    }
-}
-
-impl Object {
-    fn walk<'a>(&'a self, path: &str, visit: &mut dyn FnMut(&str, &'a Item)) {
-        for member in &self.members {
-            member.item.walk(below(path, &member.key), visit);
-        }
-    }
-
-    fn new(members: Vec<Member>) -> Object {
-        let mut order: Vec<usize> = (0..members.len()).collect();
-        let key = |at: &usize| members[*at].key.as_str();
-        order.sort_unstable_by(|a, b| without_case(key(a), key(b)).then(a.cmp(b)));
-        Object { members, order }
-    }
-
-    /// The members with this key in any case, the last one first.
-    fn spellings<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Member> {
-        let compared = |at: usize| without_case(&self.members[at].key, key);
-        let end = self.order.partition_point(|at| compared(*at).is_le());
-        let group = self.order[..end].iter().rev();
-        group.take_while(move |at| compared(**at).is_eq()).map(|at| &self.members[*at])
-    }
-
-    /// The members, those with one key in any case together.
-    fn groups(&self) -> Vec<Vec<&Member>> {
-        let sorted: Vec<&Member> = self.order.iter().map(|at| &self.members[*at]).collect();
-        let groups = sorted.chunk_by(|one, other| without_case(&one.key, &other.key).is_eq());
-        groups.map(<[&Member]>::to_vec).collect()
-    }
-}
-
-/// A scanner for text that is known to be JSON; it also terminates on any other text.
-struct Scanner<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Scanner<'_> {
-    /// The next byte that is not a space; 0 at the end.
-    fn peek(&mut self) -> u8 {
-        self.skip(u8::is_ascii_whitespace);
-        self.text.get(self.at).copied().unwrap_or_default()
-    }
-
-    /// Skips bytes of a kind.
-    fn skip(&mut self, is_of_kind: fn(&u8) -> bool) {
-        while self.text.get(self.at).is_some_and(is_of_kind) {
-            self.at += 1;
-        }
-    }
-
-    fn item(&mut self) -> Item {
-        let first = self.peek();
-        let start = self.at;
-        let mut content = Content::Nothing;
-        match first {
-            b'{' => content = Content::Object(Object::new(self.members())),
-            b'[' => content = Content::List(self.items()),
-            b'"' => self.string(),
-            _ => self.word(),
-        }
-        Item { span: start..self.at, content }
-    }
-
-    /// A number, `true`, `false` or `null`.
-    fn word(&mut self) {
-        self.skip(|byte| !byte.is_ascii_whitespace() && !b",:]}".contains(byte));
-    }
-
-    fn items(&mut self) -> Vec<Item> {
-        let mut items = vec![];
-        self.at += 1;
-        while !matches!(self.peek(), b']' | 0) {
-            let before = self.at;
-            items.push(self.item());
-            if !self.is_next(b',') && self.at == before {
-                break;
+/// Calls `visit` with the path of each object.
+fn walk(value: &Item, path: String, visit: &mut dyn FnMut(&str, &Object)) {
+    match &value.content {
+        Content::Nothing => (),
+        Content::List(items) => {
+            for (i, child) in items.iter().enumerate() {
+                walk(child, item(&path, i), visit);
             }
         }
-        self.is_next(b']');
-        items
-    }
-
-    fn members(&mut self) -> Vec<Member> {
-        let mut members = vec![];
-        self.at += 1;
-        while self.peek() == b'"' {
-            members.push(self.member());
-            self.is_next(b',');
-        }
-        self.is_next(b'}');
-        members
-    }
-
-    fn member(&mut self) -> Member {
-        let start = self.at;
-        self.string();
-        let span = start..self.at;
-        let key = self.key(&span);
-        self.is_next(b':');
-        Member { key, span, item: self.item() }
-    }
-
-    /// The key that a string spells.
-    fn key(&self, span: &Range<usize>) -> String {
-        let key = self.text.get(span.clone()).and_then(|key| Value::parse(key).ok());
-        key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
-    }
-
-    fn string(&mut self) {
-        self.at += 1;
-        while let Some(byte) = self.text.get(self.at) {
-            self.at += if *byte == b'\\' { 2 } else { 1 };
-            if *byte == b'"' {
-                break;
+        Content::Object(object) => {
+            visit(&path, object);
+            for member in &object.members {
+                walk(&member.item, below(&path, &member.key), visit);
             }
         }
-        self.at = self.at.min(self.text.len());
     }
-
-    fn is_next(&mut self, byte: u8) -> bool {
-        let is = self.peek() == byte;
-        self.at += usize::from(is);
-        is
-    }
-}
-
-/// The offset at which the text stops being JSON. The decoder's columns are bytes, and 0 is the end
-/// of the previous line.
-fn offset_of(error: &SyntaxError, text: &str) -> usize {
-    let end = text.trim_end().len();
-    let offset = (start_of_line(error.line, text) + error.column.max(1) - 1).min(end);
-    (0..=offset).rev().find(|offset| text.is_char_boundary(*offset)).unwrap_or(0)
-}
-
-/// The offset of a line, counted from 1.
-fn start_of_line(line: usize, text: &str) -> usize {
-    let before = text.split_inclusive('\n').take(line.saturating_sub(1));
-    before.map(str::len).sum()
 }
 
 #[cfg(test)]
@@ -602,8 +415,7 @@ mod tests {
             let (document, problem) = Document::parse("f".into(), &bytes);
             let offset = problem.map_or(0, |(offset, _)| offset);
             let _ = (document.position(offset), document.line(offset), document.find("c.d").value);
-            let lossy = String::from_utf8_lossy(&bytes).into_owned();
-            Scanner { text: lossy.as_bytes(), at: 0 }.item(); // it never gets such a text
+            reader::item(&String::from_utf8_lossy(&bytes)); // it never gets such a text
         }
     }
 }

@@ -6,7 +6,7 @@ use super::checker::Checker;
 use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
 use super::picks::{self, Pick};
-use super::typos::{Typo, typos};
+use super::reader::{Typo, typos};
 use crate::cni::decode::describe;
 use crate::error::{Error, Result};
 use crate::plain_file;

@@ -1,7 +1,7 @@
 //! `cni-multi validate [FILE|DIR]...`: reports every configuration mistake without accessing the kernel.
 //!
-//! [`document`] locates values in a text, [`files`] reads files and directories, and [`typos`]
-//! explains why a text is not JSON. [`list`] checks the [`network`] in a file, with [`names`],
+//! [`document`] locates values in a text with [`reader`], which explains why a text is not JSON;
+//! [`files`] reads files and directories. [`list`] checks the [`network`] in a file, with [`names`],
 //! [`plugin`], [`mistakes`], [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`],
 //! [`gateways`] and [`hosts`]; [`definitions`] finds configurations in objects of Kubernetes,
 //! [`together`] compares several networks, and [`picks`] determines which file a runtime would use.
@@ -25,9 +25,9 @@ mod paths;
 mod picks;
 mod plugin;
 mod programs;
+mod reader;
 mod together;
 mod trial;
-mod typos;
 
 use std::io::Read;
 use std::path::Path;

@@ -1,9 +1,10 @@
-//! Typing errors in a text that is not JSON, each at its own place.
+//! Where each value of a text is; in a text that is not JSON, each typing error at its own place.
 //!
 //! A JSON parser stops at the first error and names what it expected. This reader accepts what
 //! people type in place of JSON, such as comments, single quotes and a comma too many, reports it
 //! and continues. It stops where the rest of the text could mean anything.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::cni::json::Value;
@@ -43,11 +44,86 @@ pub struct Typo {
     pub remedy: String,
 }
 
+/// The place of a value.
+#[derive(Default)]
+pub struct Item {
+    /// The text of the value, including quotes.
+    pub span: Range<usize>,
+    /// Its parts.
+    pub content: Content,
+}
+
+/// The parts of a value.
+#[derive(Default)]
+pub enum Content {
+    /// None.
+    #[default]
+    Nothing,
+    /// The items of a list.
+    List(Vec<Item>),
+    /// An object.
+    Object(Object),
+}
+
+/// The members of an object.
+pub struct Object {
+    /// The members.
+    pub members: Vec<Member>,
+    /// The indices of the members, sorted by key without case.
+    order: Vec<usize>,
+}
+
+/// A member of an object.
+pub struct Member {
+    /// The key.
+    pub key: String,
+    /// The text of the key, including quotes.
+    pub span: Range<usize>,
+    /// The value.
+    pub item: Item,
+}
+
+impl Object {
+    fn new(members: Vec<Member>) -> Object {
+        let mut order: Vec<usize> = (0..members.len()).collect();
+        let key = |at: &usize| members[*at].key.as_str();
+        order.sort_unstable_by(|a, b| without_case(key(a), key(b)).then(a.cmp(b)));
+        Object { members, order }
+    }
+
+    /// The members with this key in any case, the last one first.
+    pub fn spellings<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Member> {
+        let compared = |at: usize| without_case(&self.members[at].key, key);
+        let end = self.order.partition_point(|at| compared(*at).is_le());
+        let group = self.order[..end].iter().rev();
+        group.take_while(move |at| compared(**at).is_eq()).map(|at| &self.members[*at])
+    }
+
+    /// The members, those with one key in any case together.
+    pub fn groups(&self) -> Vec<Vec<&Member>> {
+        let sorted: Vec<&Member> = self.order.iter().map(|at| &self.members[*at]).collect();
+        let groups = sorted.chunk_by(|one, other| without_case(&one.key, &other.key).is_eq());
+        groups.map(<[&Member]>::to_vec).collect()
+    }
+}
+
+fn without_case(one: &str, other: &str) -> Ordering {
+    let lower = |byte: u8| byte.to_ascii_lowercase();
+    one.bytes().map(lower).cmp(other.bytes().map(lower))
+}
+
 /// The typing errors in a text, as far as they are certain; may be empty.
 pub fn typos(text: &str) -> Vec<Typo> {
     let mut reader = Reader { text, at: 0, open: vec![], found: vec![] };
     let _ = reader.document(); // None: the rest of the text could mean anything
     reader.found
+}
+
+/// The place of the value of a text that is JSON, and of all values in it.
+pub fn item(text: &str) -> Item {
+    let span = text.len() - text.trim_start().len()..text.trim_end().len();
+    let mut reader = Reader { text, at: span.start, open: vec![], found: vec![] };
+    reader.value().unwrap_or(Item { span, content: Content::Nothing }) // a word that ends the text
 }
 
 /// Reads a text; each method returns None where the rest cannot be understood.
@@ -62,7 +138,11 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn document(&mut self) -> Option<()> {
-        self.mark();
+        if self.text.starts_with(BYTE_ORDER_MARK) {
+            self.at = BYTE_ORDER_MARK.len_utf8();
+            let problem = "the file begins with a byte order mark";
+            self.tell(0..self.at, problem, "save it without one");
+        }
         self.blanks();
         let (here, next) = (self.at, self.peek()?);
         if !"{[".contains(next) {
@@ -71,20 +151,7 @@ impl<'a> Reader<'a> {
         }
         self.value()?;
         self.blanks();
-        self.end()
-    }
-
-    /// Reports a byte order mark at the start of the text.
-    fn mark(&mut self) {
-        if self.text.starts_with(BYTE_ORDER_MARK) {
-            self.at = BYTE_ORDER_MARK.len_utf8();
-            let problem = "the file begins with a byte order mark";
-            self.tell(0..self.at, problem, "save it without one");
-        }
-    }
-
-    /// Reports text after the end of the document.
-    fn end(&mut self) -> Option<()> {
+        // Text after the end of the document.
         let next = self.peek()?;
         let (problem, remedy) = match next {
             '}' | ']' => (format!("a {next} too many"), "remove it"),
@@ -95,39 +162,43 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn value(&mut self) -> Option<()> {
+    fn value(&mut self) -> Option<Item> {
+        let start = self.at;
+        let mut content = Content::Nothing;
         match self.peek()? {
-            '{' => self.group('}', Reader::member),
-            '[' => self.group(']', Reader::value),
-            '"' => self.string(),
-            letter if is_foreign_quote(letter) => self.foreign_string(letter),
-            letter if letter.is_ascii_digit() || "+-.".contains(letter) => self.number(),
-            letter if is_of_word(letter) => self.word(),
-            _ => None,
+            '{' => content = Content::Object(Object::new(self.group('}', Reader::member)?)),
+            '[' => content = Content::List(self.group(']', Reader::value)?),
+            '"' => self.string()?,
+            letter if is_foreign_quote(letter) => self.foreign_string(letter)?,
+            letter if letter.is_ascii_digit() || "+-.".contains(letter) => self.number()?,
+            letter if is_of_word(letter) => self.word()?,
+            _ => return None,
         }
+        Some(Item { span: start..self.at, content })
     }
 
     /// Reads an object or a list: `close` ends it, `item` reads a part of it.
-    fn group(&mut self, close: char, item: fn(&mut Self) -> Option<()>) -> Option<()> {
+    fn group<T>(&mut self, close: char, item: fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         if self.open.len() == DEEPEST {
             return None;
         }
         self.open.push(self.at);
         self.at += 1;
+        let mut items = vec![];
         loop {
             self.blanks();
             match self.next()? {
                 ',' => self.report(1, "a comma too many", "remove it"),
                 letter if letter == close => break,
                 _ => {
-                    item(self)?;
+                    items.push(item(self)?);
                     self.separator(close)?;
                 }
             }
         }
         self.at += 1;
         self.open.pop();
-        Some(())
+        Some(items)
     }
 
     /// Reads what follows an item of an object or a list.
@@ -135,7 +206,15 @@ impl<'a> Reader<'a> {
         let end = self.at;
         self.blanks();
         match self.next()? {
-            ',' => self.comma(close),
+            ',' => {
+                let comma = self.at;
+                self.at += 1;
+                self.blanks();
+                if self.peek() == Some(close) {
+                    let problem = format!("a comma before {close}");
+                    self.tell(comma..comma + 1, &problem, "remove it");
+                }
+            }
             ';' => self.report(1, "a semicolon", "type a comma"),
             letter if letter == close => (),
             letter @ ('}' | ']') => {
@@ -149,20 +228,20 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Reads a comma, and reports it if nothing follows.
-    fn comma(&mut self, close: char) {
-        let comma = self.at;
-        self.at += 1;
-        self.blanks();
-        if self.peek() == Some(close) {
-            let problem = format!("a comma before {close}");
-            self.tell(comma..comma + 1, &problem, "remove it");
+    fn member(&mut self) -> Option<Member> {
+        let start = self.at;
+        match self.peek()? {
+            '"' => self.string()?,
+            letter if is_foreign_quote(letter) => self.foreign_string(letter)?,
+            letter if is_of_word(letter) => {
+                let word = self.take(is_of_word)?;
+                self.tell(start..self.at, "a key without quotes", &in_quotes(word));
+            }
+            _ => return None,
         }
-    }
-
-    fn member(&mut self) -> Option<()> {
-        self.key()?;
         let end = self.at;
+        let key = Value::parse(self.text[start..end].as_bytes()).ok();
+        let key = key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
         self.blanks();
         match self.next()? {
             ':' => self.at += 1,
@@ -170,27 +249,14 @@ impl<'a> Reader<'a> {
             _ => self.tell(end..end, "a colon is missing", "type a colon here"),
         }
         self.blanks();
-        match self.next()? {
+        let item = match self.next()? {
             ',' | '}' | ']' => {
                 self.tell(self.at..self.at, "a value is missing", "type it here");
-                Some(())
+                Item::default()
             }
-            _ => self.value(),
-        }
-    }
-
-    fn key(&mut self) -> Option<()> {
-        match self.peek()? {
-            '"' => self.string(),
-            letter if is_foreign_quote(letter) => self.foreign_string(letter),
-            letter if is_of_word(letter) => {
-                let start = self.at;
-                let word = self.take(is_of_word)?;
-                self.tell(start..self.at, "a key without quotes", &in_quotes(word));
-                Some(())
-            }
-            _ => None,
-        }
+            _ => self.value()?,
+        };
+        Some(Member { key, span: start..end, item })
     }
 
     fn string(&mut self) -> Option<()> {
@@ -202,31 +268,22 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                     return Some(());
                 }
-                '\\' => self.escape(),
+                '\\' => {
+                    let escaped = self.text[self.at + 1..].chars().next().unwrap_or('"');
+                    let length = 1 + escaped.len_utf8();
+                    if "\"\\/bfnrtu".contains(escaped) {
+                        self.at = (self.at + length).min(self.text.len());
+                    } else {
+                        let remedy = format!("type \\\\ for a backslash, here \\\\{escaped}");
+                        self.report(length, &format!("\\{escaped} is no letter of JSON"), &remedy);
+                    }
+                }
                 '\t' => self.report(1, "a tab in a text", "type \\t"),
                 letter if letter < ' ' => break,
                 letter => self.at += letter.len_utf8(),
             }
         }
-        self.tell_open_string(start);
-        None
-    }
-
-    /// Reads a backslash with the letter after it.
-    fn escape(&mut self) {
-        let escaped = self.text[self.at + 1..].chars().next().unwrap_or('"');
-        let length = 1 + escaped.len_utf8();
-        if "\"\\/bfnrtu".contains(escaped) {
-            self.at = (self.at + length).min(self.text.len());
-        } else {
-            let remedy = format!("type \\\\ for a backslash, here \\\\{escaped}");
-            self.report(length, &format!("\\{escaped} is no letter of JSON"), &remedy);
-        }
-    }
-
-    /// Reports a string, begun at `start`, without an end on its line. A typographic quote was
-    /// probably meant as its end.
-    fn tell_open_string(&mut self, start: usize) {
+        // The string has no end on its line. A typographic quote was probably meant as its end.
         let quote = self.text[start..self.at].char_indices().find(|(_, it)| is_typographic(*it));
         match quote {
             Some((at, letter)) => {
@@ -235,6 +292,7 @@ impl<'a> Reader<'a> {
             }
             None => self.tell(self.at..self.at, "the text does not end on its line", "type \""),
         }
+        None
     }
 
     /// Reads a text in other quotes than JSON's, up to the next such quote on its line.
@@ -254,7 +312,8 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Option<()> {
         let start = self.at;
-        let text = self.take(is_of_number)?;
+        let is_json = |text: &str| Value::parse(text.as_bytes()).is_ok();
+        let text = self.take(|letter| is_of_word(letter) || letter == '+')?;
         if is_json(text) {
             return Some(());
         }
@@ -270,10 +329,9 @@ impl<'a> Reader<'a> {
         if WORDS.contains(&word) {
             return Some(());
         }
-        let remedy = match meant(word) {
-            Some(meant) => format!("type {meant}"),
-            None => in_quotes(word),
-        };
+        let foreign = FOREIGN_WORDS.iter().find(|(foreign, _)| word.eq_ignore_ascii_case(foreign));
+        let meant = foreign.map(|(_, meant)| *meant).or_else(|| nearest(word, WORDS.into_iter()));
+        let remedy = meant.map_or_else(|| in_quotes(word), |meant| format!("type {meant}"));
         self.tell(start..self.at, &format!("{word} is not a value of JSON"), &remedy);
         Some(())
     }
@@ -286,7 +344,10 @@ impl<'a> Reader<'a> {
                 self.at += 1;
             } else if let Some(length) = length_of_comment(rest) {
                 self.report(length, "a comment", "JSON has no comments: remove it");
-            } else if is_invisible(letter) {
+            } else if letter.is_whitespace()
+                || matches!(letter, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}')
+            {
+                // An editor shows nothing for it, and JSON does not have it between values.
                 let problem = format!("an invisible letter, U+{:04X}", u32::from(letter));
                 self.report(letter.len_utf8(), &problem, "type a space");
             } else {
@@ -349,12 +410,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The word of JSON that was probably meant.
-fn meant(word: &str) -> Option<&'static str> {
-    let foreign = FOREIGN_WORDS.iter().find(|(foreign, _)| word.eq_ignore_ascii_case(foreign));
-    foreign.map(|(_, meant)| *meant).or_else(|| nearest(word, WORDS.into_iter()))
-}
-
 /// The advice to type a text in JSON's quotes.
 fn in_quotes(text: &str) -> String {
     format!("type \"{text}\"")
@@ -369,17 +424,9 @@ fn length_of_comment(text: &str) -> Option<usize> {
     is_comment.then(|| text.lines().next().map_or(0, |line| line.trim_end().len()))
 }
 
-fn is_json(text: &str) -> bool {
-    Value::parse(text.as_bytes()).is_ok()
-}
-
 /// Whether the letter may be part of a word without quotes, such as a path or an address.
 fn is_of_word(letter: char) -> bool {
     letter.is_alphanumeric() || "_-./".contains(letter)
-}
-
-fn is_of_number(letter: char) -> bool {
-    is_of_word(letter) || letter == '+'
 }
 
 fn is_foreign_quote(letter: char) -> bool {
@@ -389,11 +436,6 @@ fn is_foreign_quote(letter: char) -> bool {
 /// Whether the letter is a quote of word processors and web pages.
 fn is_typographic(letter: char) -> bool {
     matches!(letter, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}')
-}
-
-/// Whether an editor shows nothing for the letter, and JSON does not have it between values.
-fn is_invisible(letter: char) -> bool {
-    letter.is_whitespace() || matches!(letter, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}')
 }
 
 #[cfg(test)]
