@@ -182,43 +182,32 @@ struct Shown {
 }
 
 impl Shown {
+    /// The line at this offset, of which the next `width` letters are marked.
     fn new(document: &Document, offset: usize, width: usize) -> Shown {
         let (before, after) = document.line(offset);
-        let before = nearest_part(before, after);
+        // All of the line if it is short enough. A minified file may be a single line of any length:
+        // no more of it is examined than is shown.
+        let length = before.chars().chain(after.chars()).take(WIDTH + 1).count();
+        let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
+        let start = before.char_indices().rev().take(context).last();
+        let before = &before[start.map_or(before.len(), |(at, _)| at)..];
         let mut shown = Shown::default();
-        before.chars().for_each(|letter| shown.push_before(letter));
-        shown.push_after(after.chars().take(WIDTH - before.chars().count()), width);
+        for letter in before.chars() {
+            // Tabs are kept, so that the markers align under their letters with any tab width.
+            if letter == '\t' {
+                shown.line.push(letter);
+                shown.padding.push(letter);
+            } else {
+                shown.padding.push_str(&" ".repeat(push_visible(&mut shown.line, letter)));
+            }
+        }
+        for (i, letter) in after.chars().take(WIDTH - before.chars().count()).enumerate() {
+            let columns = push_visible(&mut shown.line, letter);
+            shown.carets += if i < width { columns } else { 0 };
+        }
+        shown.carets = shown.carets.max(1);
         shown
     }
-
-    /// Adds the rest of the line, of which the first `width` letters are marked.
-    fn push_after(&mut self, letters: impl Iterator<Item = char>, width: usize) {
-        for (i, letter) in letters.enumerate() {
-            let columns = push_visible(&mut self.line, letter);
-            self.carets += if i < width { columns } else { 0 };
-        }
-        self.carets = self.carets.max(1);
-    }
-
-    /// Adds a letter before the marked part. Tabs are kept, so that the markers align under their
-    /// letters with any tab width.
-    fn push_before(&mut self, letter: char) {
-        if letter == '\t' {
-            self.line.push(letter);
-            self.padding.push(letter);
-        } else {
-            self.padding.push_str(&" ".repeat(push_visible(&mut self.line, letter)));
-        }
-    }
-}
-
-/// The part of a line before the marked text that is shown: all of it if the line is short enough.
-/// A minified file may be a single line of any length: no more of it is examined than is shown.
-fn nearest_part<'a>(before: &'a str, after: &str) -> &'a str {
-    let length = before.chars().chain(after.chars()).take(WIDTH + 1).count();
-    let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
-    let start = before.char_indices().rev().take(context).last();
-    &before[start.map_or(before.len(), |(at, _)| at)..]
 }
 
 impl Finding {
@@ -271,52 +260,29 @@ impl Finding {
     /// Writes the finding for people: the place in the format of compilers, the line, and the wrong
     /// part underlined.
     pub fn tell(&self, out: &mut String, style: Style) {
-        self.tell_message(out, style);
-        if self.place.0 > 0 {
-            self.tell_line(out, style);
-            self.tell_advice(out);
-            out.push('\n');
-        }
-    }
-
-    fn tell_message(&self, out: &mut String, style: Style) {
-        let file = visible(&self.file);
-        let place = self.place_text();
-        let severity = self.coloured(self.severity().word(), style);
-        let message = visible(&self.message);
+        let coloured =
+            |text: &str| if self.is_error() { style.bad(text) } else { style.warning(text) };
+        let (number, column) = self.place;
+        let place = if number == 0 { String::new() } else { format!(":{number}:{column}") };
+        let texts = [&self.file, &self.message, &self.expected, &self.hint];
+        let [file, message, expected, hint] = texts.map(|text| visible(text));
+        let severity = coloured(self.severity().word());
         push(out, &[&file, &place, ": ", &severity, ": ", &message, " [", self.code, "]\n"]);
-    }
-
-    /// A text in the colour of the severity.
-    fn coloured(&self, text: &str, style: Style) -> String {
-        if self.is_error() { style.bad(text) } else { style.warning(text) }
-    }
-
-    /// Line and column; empty for the file as a whole.
-    fn place_text(&self) -> String {
-        match self.place {
-            (0, _) => String::new(),
-            (line, column) => [":", &line.to_string(), ":", &column.to_string()].concat(),
+        if number == 0 {
+            return;
         }
-    }
-
-    /// Writes the line, and the markers below it.
-    fn tell_line(&self, out: &mut String, style: Style) {
         let Shown { line, padding, carets } = &self.shown;
-        let number = self.place.0.to_string();
-        let markers = self.coloured(&"^".repeat(*carets), style);
-        push(out, &[&"   "[number.len().min(3)..], &number, " | ", line, "\n"]);
-        push(out, &[&" ".repeat(number.len().max(3)), " | ", padding, &markers]);
-    }
-
-    /// Writes what was expected, and the hint.
-    fn tell_advice(&self, out: &mut String) {
-        if !self.expected.is_empty() {
-            push(out, &[" expected ", &visible(&self.expected)]);
+        let number = format!("{number:>3}");
+        let blank = " ".repeat(number.len());
+        let markers = coloured(&"^".repeat(*carets));
+        push(out, &[&number, " | ", line, "\n", &blank, " | ", padding, &markers]);
+        if !expected.is_empty() {
+            push(out, &[" expected ", &expected]);
         }
-        if !self.hint.is_empty() {
-            push(out, &[if self.expected.is_empty() { " " } else { "; " }, &visible(&self.hint)]);
+        if !hint.is_empty() {
+            push(out, &[if expected.is_empty() { " " } else { "; " }, &hint]);
         }
+        out.push('\n');
     }
 }
 

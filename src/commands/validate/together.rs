@@ -63,35 +63,27 @@ impl Pool {
             range,
             data_dir: plugin.ipam_text("dataDir").to_owned(),
             link: link(plugin),
-            is_routed: is_routed(plugin),
+            // Whether the host has routes to the containers.
+            is_routed: plugin.text("type") == "ptp" || is_bridge(plugin) && is_gateway(plugin),
             is_bridge: is_bridge(plugin),
         }
     }
 
-    /// Whether some address is in both.
-    fn meets(&self, other: &Pool) -> bool {
-        self.range.contains(other.range.start) || other.range.contains(self.range.start)
-    }
-
-    fn is_on_link_of(&self, other: &Pool) -> bool {
-        self.link.is_some() && self.link == other.link
-    }
-
-    /// Whether packets can get from one to the other.
-    fn is_connected_to(&self, other: &Pool) -> bool {
-        self.is_on_link_of(other) || self.is_routed && other.is_routed
-    }
-
-    /// Whether the two are one subnet behind two bridges.
-    fn has_other_route(&self, other: &Pool) -> bool {
+    /// The conflict with another network's pool, if there is one.
+    fn conflict_with(&self, other: &Pool) -> Option<&'static str> {
+        let is_one_link = self.link.is_some() && self.link == other.link;
+        if !is_one_link && !(self.is_routed && other.is_routed) {
+            return None; // no packets can get from one to the other
+        }
+        let (one, two) = (&self.range, &other.range);
+        if one.contains(two.start) || two.contains(one.start) {
+            return Some("the networks keep separate leases, so an address may be allocated twice");
+        }
+        let is_one_subnet =
+            one.subnet.contains(&two.subnet.addr()) || two.subnet.contains(&one.subnet.addr());
         let are_bridges = self.is_bridge && other.is_bridge;
-        self.is_of_one_subnet(other) && !self.is_on_link_of(other) && are_bridges
-    }
-
-    fn is_of_one_subnet(&self, other: &Pool) -> bool {
-        let one = &self.range.subnet;
-        let other = &other.range.subnet;
-        one.contains(&other.addr()) || other.contains(&one.addr())
+        (is_one_subnet && are_bridges && !is_one_link)
+            .then_some("the host has two routes to the subnet")
     }
 }
 
@@ -103,7 +95,7 @@ impl Bridge {
             spot: plugin.at("bridge"),
             name: bridge(plugin).to_owned(),
             link: link(plugin),
-            filters_vlans: filters_vlans(plugin),
+            filters_vlans: plugin.value.get("vlanTrunk").is_some() || number(plugin, "vlan") != "0",
             forces_address: is_true(plugin.value.get("forceAddress")),
             gateways: own.map(|(_, range)| range.gateway.to_string()).collect(),
         }
@@ -112,31 +104,27 @@ impl Bridge {
     /// Whether the two are one link with different addresses.
     fn has_other_gateway(&self, other: &Bridge) -> bool {
         let is_any = !self.gateways.is_empty() && !other.gateways.is_empty();
-        self.link == other.link && is_any && !self.shares_gateway(other)
-    }
-
-    fn shares_gateway(&self, other: &Bridge) -> bool {
-        self.gateways.iter().any(|gateway| other.gateways.contains(gateway))
+        let is_shared = self.gateways.iter().any(|gateway| other.gateways.contains(gateway));
+        self.link == other.link && is_any && !is_shared
     }
 }
 
 fn check_pools(checker: &mut Checker<'_>, pools: &[Pool]) {
     for (i, here) in pools.iter().enumerate() {
-        let mut before = pools[..i].iter();
-        let conflict = before.find_map(|there| Some((there, overlap(checker, there, here)?)));
+        let conflict = pools[..i].iter().find_map(|there| {
+            let is_one_store = there.data_dir == here.data_dir
+                && is_one_name(checker, there.network, here.network);
+            let is_other = there.network != here.network && !is_one_store;
+            Some((there, there.conflict_with(here).filter(|_| is_other)?))
+        });
         let Some((there, conflict)) = conflict else { continue };
-        tell_overlap(checker, [here, there], conflict);
+        let name = checker.networks[there.network].name.clone();
+        let place = checker.place(&there.spot);
+        let [ours, theirs] = [here, there].map(|pool| pool.range.subnet.to_string());
+        let message = &[&ours, " overlaps with ", &theirs, " of network \"", &name, "\""];
+        let note = Note::new("overlap", &here.spot, message);
+        checker.tell(note.hint(&[conflict, "; see ", &place]));
     }
-}
-
-fn tell_overlap(checker: &mut Checker<'_>, pools: [&Pool; 2], conflict: &str) {
-    let [here, there] = pools;
-    let name = checker.networks[there.network].name.clone();
-    let place = checker.place(&there.spot);
-    let [ours, theirs] = pools.map(|pool| pool.range.subnet.to_string());
-    let message = &[&ours, " overlaps with ", &theirs, " of network \"", &name, "\""];
-    let note = Note::new("overlap", &here.spot, message);
-    checker.tell(note.hint(&[conflict, "; see ", &place]));
 }
 
 fn check_bridges(checker: &mut Checker<'_>, bridges: &[Bridge]) {
@@ -145,11 +133,30 @@ fn check_bridges(checker: &mut Checker<'_>, bridges: &[Bridge]) {
             there.name == here.name && !is_one_name(checker, there.network, here.network)
         };
         let others = || bridges[..i].iter().filter(is_other);
-        let other_vlans = |there: &&Bridge| there.filters_vlans != here.filters_vlans;
-        if let Some(there) = others().find(|there| there.has_other_gateway(here)) {
-            tell_gateways(checker, there, here);
-        } else if let Some(there) = others().find(other_vlans) {
-            tell_vlans(checker, there, here);
+        let other_gateway = others().find(|there| there.has_other_gateway(here));
+        let other_vlans = others().find(|there| there.filters_vlans != here.filters_vlans);
+        let Some(there) = other_gateway.or(other_vlans) else { continue };
+        let network = checker.networks[there.network].name.clone();
+        let place = checker.place(&there.spot);
+        if other_gateway.is_some() {
+            let is_forced = there.forces_address || here.forces_address;
+            let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
+            let [ours, theirs] = [here, there].map(|bridge| bridge.gateways.join(", "));
+            let message = &[
+                "the gateway is ",
+                &ours,
+                " here, but ",
+                &theirs,
+                " in network \"",
+                &network,
+                "\"",
+            ];
+            checker.tell(Note::new(code, &here.spot, message).hint(&["see ", &place]));
+        } else {
+            let message =
+                &["only one of this network and \"", &network, "\" enables VLAN filtering"];
+            let hint = &["the network that creates the bridge decides; see ", &place];
+            checker.tell(Note::new("bridge-vlan", &here.spot, message).hint(hint));
         }
     }
 }
@@ -196,26 +203,6 @@ pub fn text<'a>(conf: &'a Value, key: &str) -> &'a str {
     conf.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The conflict of two pools, if there is one.
-fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
-    let is_one_store =
-        one.data_dir == other.data_dir && is_one_name(checker, one.network, other.network);
-    if one.network == other.network || is_one_store || !one.is_connected_to(other) {
-        None
-    } else if one.meets(other) {
-        Some("the networks keep separate leases, so an address may be allocated twice")
-    } else if one.has_other_route(other) {
-        Some("the host has two routes to the subnet")
-    } else {
-        None
-    }
-}
-
-/// Whether the host has routes to the containers.
-fn is_routed(plugin: &Plugin) -> bool {
-    plugin.text("type") == "ptp" || is_bridge(plugin) && is_gateway(plugin)
-}
-
 /// Whether the bridge gets the gateway's address.
 pub fn is_gateway(plugin: &Plugin) -> bool {
     ["isGateway", "isDefaultGateway"].iter().any(|key| is_true(plugin.value.get(key)))
@@ -241,27 +228,4 @@ fn bridge(plugin: &Plugin) -> &str {
         "" => "cni0",
         name => name,
     }
-}
-
-fn filters_vlans(plugin: &Plugin) -> bool {
-    plugin.value.get("vlanTrunk").is_some() || number(plugin, "vlan") != "0"
-}
-
-fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
-    let is_forced = there.forces_address || here.forces_address;
-    let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
-    let network = checker.networks[there.network].name.clone();
-    let place = checker.place(&there.spot);
-    let [ours, theirs] = [here, there].map(|bridge| bridge.gateways.join(", "));
-    let message =
-        &["the gateway is ", &ours, " here, but ", &theirs, " in network \"", &network, "\""];
-    checker.tell(Note::new(code, &here.spot, message).hint(&["see ", &place]));
-}
-
-fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
-    let network = checker.networks[there.network].name.clone();
-    let place = checker.place(&there.spot);
-    let message = &["only one of this network and \"", &network, "\" enables VLAN filtering"];
-    let hint = &["the network that creates the bridge decides; see ", &place];
-    checker.tell(Note::new("bridge-vlan", &here.spot, message).hint(hint));
 }
