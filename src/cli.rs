@@ -87,6 +87,8 @@ fn run_cnitool(index: usize, mut invocation: Invocation<'_>) -> u8 {
 /// Answers the completion script of a shell; `--` and the words of the line start at `index`.
 fn complete(index: usize, mut invocation: Invocation<'_>) -> u8 {
     let words = invocation.args.get(index + 1..).unwrap_or_default();
+    let commands =
+        |program: &str| if program == cnitool::NAME { cnitool::command() } else { commands() };
     completion::answer(words, commands, PLUGINS, &invocation.env, &mut invocation.io)
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CONF_DIR, argument, completion, plugin_path, suggestion};
+use super::{CNITOOL, CONF_DIR, argument, completion, plugin_path, suggestion};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -26,7 +26,7 @@ use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::{self, Streams};
 
 /// The name of a link to this binary, or the first argument.
-pub const NAME: &str = "cnitool";
+pub const NAME: &str = CNITOOL;
 
 const ABOUT: &str = "CNI Tool for managing network interfaces in a network namespace";
 

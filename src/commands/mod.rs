@@ -6,6 +6,8 @@ use clap::ArgMatches;
 
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
+use crate::plugin::Entry;
+use crate::terminal::nearest::nearest;
 
 pub mod cnitool;
 pub mod completion;
@@ -24,6 +26,9 @@ pub mod validate;
 
 /// The default directory of network configurations.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
+
+/// The name of libcni's own tool, under which the binary is that tool.
+pub const CNITOOL: &str = "cnitool";
 
 /// The directory in which container runtimes look for plugins.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -50,6 +55,14 @@ fn path_of_runtimes(typed: &str, env: &Environment) -> Result<String> {
 /// The text from the command line, else from the variable; may be empty.
 fn typed_or_variable(typed: &str, variable: &str, env: &Environment) -> String {
     if typed.is_empty() { env.get(variable) } else { typed.to_owned() }
+}
+
+/// The advice after a name that no plugin has.
+fn advice_about_plugin(name: &str, plugins: &[Entry]) -> String {
+    match nearest(name, plugins.iter().map(|entry| entry.name)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`cni-multi list` lists the plugins".to_owned(),
+    }
 }
 
 /// The value of an argument; empty if it is not given, or unknown to the command.

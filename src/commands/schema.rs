@@ -10,8 +10,8 @@ mod keys;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::argument;
 use super::validate::{Trial, add_keys, below, put};
+use super::{advice_about_plugin, argument};
 use crate::cni::decode::Shape;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -22,7 +22,6 @@ use crate::plugin::{Entry, Kind, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
-use crate::terminal::nearest::nearest;
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
 /// another key.
@@ -64,10 +63,7 @@ fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let name = argument(matches, "plugin");
     let entry = PLUGINS.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        let advice = match nearest(name, PLUGINS.iter().map(|entry| entry.name)) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => "`cni-multi list` lists the plugins".to_owned(),
-        };
+        let advice = advice_about_plugin(name, PLUGINS);
         let _ = writeln!(io.stderr, "no plugin is named {name:?}; {advice}"); // see the exit status
         return 2;
     }

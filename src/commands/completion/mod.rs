@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::{argument, cnitool};
+use super::argument;
 use crate::cni::env::Environment;
 use crate::plugin::Entry;
 use crate::terminal::Streams;
@@ -79,19 +79,20 @@ pub fn script(shell: &str, name: &str) -> String {
     script.replace("@NAME@", name).replace("@FUNCTION@", &name.replace('-', "_"))
 }
 
-/// Prints what may be typed for the last of `words`, the first of which is the program: a line for
+/// Prints what may be typed for the last of `words`, the first of which is the program, whose command
+/// line is one of `commands`: a line for
 /// each word, with its purpose after a tab; or `:files` or `:directories`. It always succeeds:
 /// a shell that completes has no place for an error.
 pub fn answer(
     words: &[OsString],
-    commands: fn() -> Command,
+    commands: fn(&str) -> Command,
     plugins: &'static [Entry],
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let program = words.first().map_or("", |path| path.rsplit('/').next().unwrap_or_default());
-    let mut command = if program == cnitool::NAME { cnitool::command() } else { commands() };
+    let mut command = commands(program);
     command.build();
     let offers = line::Line::read(&command, &words, plugins, env).offers();
     io.print(&offers.concat()); // the shell may have closed the pipe

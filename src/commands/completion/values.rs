@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 
 use super::line::Line;
 use crate::commands::net::network_names;
-use crate::commands::{CONF_DIR, cnitool};
+use crate::commands::{CNITOOL, CONF_DIR};
 use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
@@ -111,7 +111,7 @@ impl Place<'_> {
     /// accepted; and those of attachments elsewhere, to detach and examine them.
     fn namespaces(&self) -> Vec<Value> {
         let program = self.command.get_bin_name();
-        let is_of_cnitool = program.is_some_and(|name| name.contains(cnitool::NAME));
+        let is_of_cnitool = program.is_some_and(|name| name.contains(CNITOOL));
         let is_path = self.begun.contains('/') || is_of_cnitool;
         let names = directory::file_names(NETNS_DIR.as_ref()).unwrap_or_default();
         let names = names.iter().filter_map(|name| name.to_str());

@@ -8,6 +8,7 @@ mod parts;
 
 use clap::{Arg, ArgMatches, Command};
 
+use super::advice_about_plugin;
 use super::validate::Trial;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -17,7 +18,6 @@ use crate::plugin::{Entry, Kind, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
-use crate::terminal::nearest::nearest;
 
 /// The plugin that creates the interface, if none is named.
 const USUAL: &str = "bridge";
@@ -109,11 +109,8 @@ impl Author {
         if let Some(entry) = self.plugins.iter().find(|entry| entry.name == name) {
             return Ok(entry);
         }
-        let error = refusal(&format!("no plugin is named {name:?}"));
-        Err(match nearest(name, self.plugins.iter().map(|entry| entry.name)) {
-            Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
-            None => error.with_details("`cni-multi list` lists the plugins"),
-        })
+        Err(refusal(&format!("no plugin is named {name:?}"))
+            .with_details(advice_about_plugin(name, self.plugins)))
     }
 
     /// The chosen plugins by their groups, with the usual ones where a list needs one.

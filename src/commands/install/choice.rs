@@ -7,9 +7,9 @@
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::layout::{ONLY, lines_of};
+use crate::commands::advice_about_plugin;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
-use crate::terminal::nearest::nearest;
 
 /// Which plugins get links.
 pub enum Choice {
@@ -64,8 +64,5 @@ pub fn require_plugin(option: &str, name: &str, plugins: &[Entry]) -> Result<()>
     if name.is_empty() {
         return Err(error.with_details("expected names, with one comma between two of them"));
     }
-    Err(match nearest(name, plugins.iter().map(|entry| entry.name)) {
-        Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
-        None => error.with_details("`cni-multi list` lists the plugins"),
-    })
+    Err(error.with_details(advice_about_plugin(name, plugins)))
 }

@@ -11,10 +11,11 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::layout::{
     BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, lines_of, target, write_draft,
 };
+use crate::commands::CNITOOL;
 use crate::error::{Code, Error, Result};
 
 /// The names of the links.
-pub const NAMES: [&str; 2] = [BINARY, "cnitool"];
+pub const NAMES: [&str; 2] = [BINARY, CNITOOL];
 
 /// The directory of PATH for what an administrator installs.
 const DEFAULT: &str = "/usr/local/bin";
