@@ -224,7 +224,7 @@ fn manual(words: &[&str]) -> Manual {
     let verb = words.get(1).copied().unwrap_or_default();
     match words.first().copied().unwrap_or_default() {
         "" => MANUAL,
-        install::NAME => install::manual::MANUAL,
+        install::NAME => install::MANUAL,
         cnitool::NAME => cnitool::manual(verb),
         name => command_of_name(name).map_or(Manual::EMPTY, |command| (command.manual)(verb)),
     }

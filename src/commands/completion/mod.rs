@@ -2,7 +2,7 @@
 //!
 //! The scripts are small: at each completion they run the hidden command `complete` with the words
 //! of the line, and [`line`] answers from the description of the command line that parses it, with
-//! the networks, namespaces and containers of [`values`]. So there is no second list of commands.
+//! the networks, namespaces and containers of this host. So there is no second list of commands.
 
 use std::ffi::OsString;
 
@@ -15,7 +15,6 @@ use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 
 mod line;
-mod values;
 
 /// The hidden command that the scripts run, followed by `--` and the words of the line.
 pub const QUERY: &str = "complete";
