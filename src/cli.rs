@@ -81,7 +81,7 @@ fn run_cnitool(index: usize, mut invocation: Invocation<'_>) -> u8 {
         return complete(index + 2, invocation);
     }
     let args = &invocation.args[index..];
-    cnitool::run(args, PLUGINS, &invocation.env, &mut invocation.io)
+    cnitool::run(args, &invocation.env, &mut invocation.io)
 }
 
 /// Answers the completion script of a shell; `--` and the words of the line start at `index`.
@@ -89,7 +89,7 @@ fn complete(index: usize, mut invocation: Invocation<'_>) -> u8 {
     let words = invocation.args.get(index + 1..).unwrap_or_default();
     let commands =
         |program: &str| if program == cnitool::NAME { cnitool::command() } else { commands() };
-    completion::answer(words, commands, PLUGINS, &invocation.env, &mut invocation.io)
+    completion::answer(words, commands, &invocation.env, &mut invocation.io)
 }
 
 /// Runs the plugin, or its own command; `word` is the argument after the plugin's name. The name
@@ -106,7 +106,7 @@ fn run_plugin(entry: &'static Entry, word: usize, mut invocation: Invocation<'_>
             return operate(invocation, Some(entry.name));
         }
         if is_person && plugin_help::WORDS.iter().any(|known| typed == known) {
-            return invocation.io.print(&plugin_help::text(PLUGINS, entry));
+            return invocation.io.print(&plugin_help::text(entry));
         }
     }
     runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io)
@@ -161,7 +161,7 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     };
     if name == install::NAME {
         let called = args.first().map_or(Path::new(NAME), Path::new);
-        return install::run(matches, called, PLUGINS, io);
+        return install::run(matches, called, io);
     }
     // clap rejects every other name.
     command_of_name(name).map_or(2, |command| (command.run)(matches, env, io))
@@ -185,7 +185,7 @@ static ON_FILES: [OperatorCommand; 5] = [
     OperatorCommand {
         name: "man",
         command_line: man::command,
-        run: |matches, _, io| man::run(matches, &MANUAL_PAGES, PLUGINS, io),
+        run: |matches, _, io| man::run(matches, &MANUAL_PAGES, io),
         manual: |_| man::MANUAL,
     },
 ];

@@ -16,7 +16,7 @@ use super::{CNITOOL, CONF_DIR, argument, completion, plugin_path, suggestion};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
@@ -115,12 +115,7 @@ fn usage(name: &str) -> String {
 
 /// Runs the command, with `args` starting at its name: the result goes to stdout; an error goes to
 /// stderr, with exit status 1.
-pub fn run(
-    args: &[OsString],
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> u8 {
+pub fn run(args: &[OsString], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(mut said) => {
@@ -135,7 +130,7 @@ pub fn run(
     };
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };
-    let done = invocation.run(plugins, io.stderr);
+    let done = invocation.run(io.stderr);
     let Err(error) = done.and_then(|text| terminal::print(io.stdout, &text)) else { return 0 };
     io.complain(&error);
     1
@@ -150,7 +145,7 @@ struct Invocation<'a> {
 
 impl Invocation<'_> {
     /// Returns the output. Mistakes are checked in cnitool's order.
-    fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
+    fn run(&self, stderr: &mut dyn Write) -> Result<String> {
         if self.verb == "completion" {
             return Ok(completion::script(argument(self.arguments, "shell"), NAME));
         }
@@ -165,7 +160,7 @@ impl Invocation<'_> {
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
         let at = self.parameters(network, netns)?;
         let mut runtime = Runtime {
-            plugins,
+            plugins: PLUGINS,
             env: self.env,
             path: plugin_path("", self.env)?,
             cache: Cache::new(cache::DEFAULT_DIR),

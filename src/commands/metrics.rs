@@ -18,9 +18,8 @@ use super::{argument, doctor, ipam};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plain_file;
+use crate::plugin::OperatorCommand;
 use crate::plugin::leases::{Holding, Holdings};
-use crate::plugin::{Entry, OperatorCommand};
-use crate::registry::PLUGINS;
 use crate::runner::counts;
 use crate::runtime::living::state_of;
 use crate::service::openmetrics::Page;
@@ -93,7 +92,7 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let done = match argument(matches, "count") {
         "stop" => counts::end(),
         "start" => counts::begin(),
-        _ => write(matches, PLUGINS, env, io),
+        _ => write(matches, env, io),
     };
     let Err(error) = done else { return 0 };
     io.complain(&error);
@@ -101,18 +100,13 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 }
 
 /// Writes the metrics to stdout, or to the file of `--textfile`.
-fn write(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> Result<()> {
+fn write(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Result<()> {
     let examined = matches.get_flag("findings").then(|| {
         let begun = Instant::now();
-        let counts = doctor::count(matches, plugins, env);
+        let counts = doctor::count(matches, env);
         Examined { counts, seconds: begun.elapsed().as_secs_f64() }
     });
-    let text = text(&ipam::host(matches, plugins, env), examined.as_ref())?;
+    let text = text(&ipam::host(matches, env), examined.as_ref())?;
     match matches.get_one::<String>("textfile") {
         Some(dir) => {
             // In one step; its readers are other users.

@@ -6,7 +6,7 @@ use clap::ArgMatches;
 
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::terminal::nearest::nearest;
 
 pub mod cnitool;
@@ -58,8 +58,8 @@ fn typed_or_variable(typed: &str, variable: &str, env: &Environment) -> String {
 }
 
 /// The advice after a name that no plugin has.
-fn advice_about_plugin(name: &str, plugins: &[Entry]) -> String {
-    match nearest(name, plugins.iter().map(|entry| entry.name)) {
+fn advice_about_plugin(name: &str) -> String {
+    match nearest(name, PLUGINS.iter().map(|entry| entry.name)) {
         Some(near) => format!("did you mean {near:?}?"),
         None => "`cni-multi list` lists the plugins".to_owned(),
     }

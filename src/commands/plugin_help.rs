@@ -17,9 +17,9 @@ const COLUMNS: [(&str, &str); 4] =
     [("KEY", "key"), ("TYPE", "type"), ("DEFAULT", "default"), ("MEANING", "meaning")];
 
 /// The help of a plugin.
-pub fn text(plugins: &'static [Entry], entry: &Entry) -> String {
+pub fn text(entry: &Entry) -> String {
     let mut rows = vec![];
-    add_keys("", &schema::document(plugins, Some(entry)), &mut rows);
+    add_keys("", &schema::document(Some(entry)), &mut rows);
     let keys = match rows.as_slice() {
         [] => "It has no keys of its own.\n".to_owned(),
         _ => table::of_rows(rows, &COLUMNS, false),

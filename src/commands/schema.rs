@@ -63,129 +63,120 @@ fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let name = argument(matches, "plugin");
     let entry = PLUGINS.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        let advice = advice_about_plugin(name, PLUGINS);
+        let advice = advice_about_plugin(name);
         let _ = writeln!(io.stderr, "no plugin is named {name:?}; {advice}"); // see the exit status
         return 2;
     }
-    io.print(&(document(PLUGINS, entry).to_indented_text() + "\n"))
+    io.print(&(document(entry).to_indented_text() + "\n"))
 }
 
 /// The members of an object.
 type Members = Vec<(&'static str, Value)>;
 
 /// The schema of a plugin's configuration, or of a plugin list, with all that it refers to.
-pub fn document(plugins: &'static [Entry], entry: Option<&Entry>) -> Value {
-    let author = Author { plugins };
+pub fn document(entry: Option<&Entry>) -> Value {
     let title = entry.map_or("CNI network configuration list", |entry| entry.name);
     let mut schema = vec![("$schema", Value::text(DIALECT)), ("title", Value::text(title))];
-    schema.extend(entry.map_or_else(|| author.list(), |entry| author.plugin(entry)));
+    schema.extend(entry.map_or_else(list, plugin));
     let is_referred = |other: &&Entry| match entry {
         None => true,
         Some(entry) => entry.kind == Kind::Main && other.kind == Kind::Ipam,
     };
-    let referred = plugins.iter().filter(is_referred);
-    let definitions = referred.map(|other| (other.name, Value::object(author.plugin(other))));
+    let referred = PLUGINS.iter().filter(is_referred);
+    let definitions = referred.map(|other| (other.name, Value::object(plugin(other))));
     schema.push(("$defs", Value::object(definitions)));
     Value::object(schema)
 }
 
-/// Writes schemas for these plugins.
-struct Author {
-    plugins: &'static [Entry],
+/// The members of a list's schema.
+fn list() -> Members {
+    let of_list = |kind| kind != Kind::Ipam;
+    let mut plugin = object_of(texts(["type"]), vec![("type", names(of_list))]);
+    plugin.push(("allOf", rules(of_list, |kind| kind)));
+    let plugins = Value::object([
+        ("type", Value::text("array")),
+        ("minItems", Value::number(1)),
+        ("items", Value::object(plugin)),
+    ]);
+    // True, false, or the text of either.
+    let flags = [true, false].map(Value::Bool).into_iter();
+    let flags = Value::Array(flags.chain(["true", "false"].map(Value::text)).collect());
+    let mut properties = common();
+    properties.push(("cniVersions", list_of(of_type("string"))));
+    properties.extend(FLAGS.map(|flag| (flag, one_of(flags.clone()))));
+    properties.push(("plugins", plugins));
+    object_of(texts(["name"]), properties)
 }
 
-impl Author {
-    /// The members of a list's schema.
-    fn list(&self) -> Members {
-        let of_list = |kind| kind != Kind::Ipam;
-        let mut plugin = object_of(texts(["type"]), vec![("type", self.names(of_list))]);
-        plugin.push(("allOf", self.rules(of_list, |kind| kind)));
-        let plugins = Value::object([
-            ("type", Value::text("array")),
-            ("minItems", Value::number(1)),
-            ("items", Value::object(plugin)),
-        ]);
-        // True, false, or the text of either.
-        let flags = [true, false].map(Value::Bool).into_iter();
-        let flags = Value::Array(flags.chain(["true", "false"].map(Value::text)).collect());
-        let mut properties = common();
-        properties.push(("cniVersions", list_of(of_type("string"))));
-        properties.extend(FLAGS.map(|flag| (flag, one_of(flags.clone()))));
-        properties.push(("plugins", plugins));
-        object_of(texts(["name"]), properties)
-    }
+/// Any name, with the names of our plugins of the kinds that are meant, for completion.
+fn names(is_meant: fn(Kind) -> bool) -> Value {
+    let meant = PLUGINS.iter().filter(|entry| is_meant(entry.kind));
+    let known = one_of(texts(meant.map(|entry| entry.name)));
+    Value::object([("anyOf", Value::Array(vec![known, of_type("string")]))])
+}
 
-    /// Any name, with the names of our plugins of the kinds that are meant, for completion.
-    fn names(&self, is_meant: fn(Kind) -> bool) -> Value {
-        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
-        let known = one_of(texts(meant.map(|entry| entry.name)));
-        Value::object([("anyOf", Value::Array(vec![known, of_type("string")]))])
-    }
+/// For each plugin of the kinds that are meant: apply its schema if the object has its `type`;
+/// `place` puts that condition at the right level.
+fn rules(is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
+    let meant = PLUGINS.iter().filter(|entry| is_meant(entry.kind));
+    let rule = |entry: &Entry| {
+        let is_of_plugin = place(has("type", constant(entry.name)));
+        let schema = Value::text(format!("#/$defs/{}", entry.name));
+        Value::object([("if", is_of_plugin), ("then", Value::object([("$ref", schema)]))])
+    };
+    Value::Array(meant.map(rule).collect())
+}
 
-    /// For each plugin of the kinds that are meant: apply its schema if the object has its `type`;
-    /// `place` puts that condition at the right level.
-    fn rules(&self, is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
-        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
-        let rule = |entry: &Entry| {
-            let is_of_plugin = place(has("type", constant(entry.name)));
-            let schema = Value::text(format!("#/$defs/{}", entry.name));
-            Value::object([("if", is_of_plugin), ("then", Value::object([("$ref", schema)]))])
-        };
-        Value::Array(meant.map(rule).collect())
-    }
+/// The whole configuration of a plugin.
+fn configuration(entry: &Entry) -> Place<'_> {
+    Place { entry, path: vec![] }
+}
 
-    /// The whole configuration of a plugin.
-    fn configuration<'a>(&self, entry: &'a Entry) -> Place<'a> {
-        Place { plugins: self.plugins, entry, path: vec![] }
+/// The members of a plugin's schema: the keys that its types read, and those that every plugin
+/// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
+fn plugin(entry: &Entry) -> Members {
+    let of_ipam = |kind| kind == Kind::Ipam;
+    let learnt = configuration(entry).learn();
+    let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
+    let mut properties = properties(entry, &learnt);
+    if calls_ipam {
+        let is_required = learnt.required.iter().any(|key| key == "ipam");
+        let required = texts(is_required.then_some("type"));
+        let ipam = object_of(required, vec![("type", names(of_ipam))]);
+        properties.push(("ipam", Value::object(ipam)));
     }
+    let required = texts(["type"].into_iter().chain(learnt.required()));
+    let mut schema = vec![("description", Value::text(entry.about))];
+    schema.extend(object_of(required, properties));
+    if calls_ipam {
+        schema.push(("allOf", rules(of_ipam, |kind| has("ipam", kind))));
+    }
+    schema
+}
 
-    /// The members of a plugin's schema: the keys that its types read, and those that every plugin
-    /// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
-    fn plugin(&self, entry: &Entry) -> Members {
-        let of_ipam = |kind| kind == Kind::Ipam;
-        let learnt = self.configuration(entry).learn();
-        let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
-        let mut properties = self.properties(entry, &learnt);
-        if calls_ipam {
-            let is_required = learnt.required.iter().any(|key| key == "ipam");
-            let required = texts(is_required.then_some("type"));
-            let ipam = object_of(required, vec![("type", self.names(of_ipam))]);
-            properties.push(("ipam", Value::object(ipam)));
-        }
-        let required = texts(["type"].into_iter().chain(learnt.required()));
-        let mut schema = vec![("description", Value::text(entry.about))];
-        schema.extend(object_of(required, properties));
-        if calls_ipam {
-            schema.push(("allOf", self.rules(of_ipam, |kind| has("ipam", kind))));
-        }
-        schema
+/// The schemas of a plugin's keys, except those below `ipam`, which belong to another plugin.
+fn properties(entry: &Entry, learnt: &Learnt) -> Members {
+    let is_ipam = entry.kind == Kind::Ipam;
+    let kind = if is_ipam { of_type("string") } else { constant(entry.name) };
+    let mut properties = vec![("type", kind)];
+    properties.extend(common());
+    properties.push(("prevResult", of_type("object")));
+    // The capabilities that the plugin reads.
+    let read = configuration(entry).below(Step::Key("runtimeConfig")).learn().keys;
+    let capabilities = Value::object([
+        ("type", Value::text("object")),
+        ("additionalProperties", of_type("boolean")),
+        ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
+    ]);
+    properties.push(("capabilities", capabilities));
+    for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
+        properties.push((key, configuration(entry).below(Step::Key(key)).schema()));
     }
-
-    /// The schemas of a plugin's keys, except those below `ipam`, which belong to another plugin.
-    fn properties(&self, entry: &Entry, learnt: &Learnt) -> Members {
-        let is_ipam = entry.kind == Kind::Ipam;
-        let kind = if is_ipam { of_type("string") } else { constant(entry.name) };
-        let mut properties = vec![("type", kind)];
-        properties.extend(common());
-        properties.push(("prevResult", of_type("object")));
-        // The capabilities that the plugin reads.
-        let read = self.configuration(entry).below(Step::Key("runtimeConfig")).learn().keys;
-        let capabilities = Value::object([
-            ("type", Value::text("object")),
-            ("additionalProperties", of_type("boolean")),
-            ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
-        ]);
-        properties.push(("capabilities", capabilities));
-        for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
-            properties.push((key, self.configuration(entry).below(Step::Key(key)).schema()));
-        }
-        properties
-    }
+    properties
 }
 
 /// A value in a plugin's configuration.
 struct Place<'a> {
-    plugins: &'static [Entry],
     entry: &'a Entry,
     path: Vec<Step>,
 }
@@ -218,7 +209,7 @@ impl<'a> Place<'a> {
             Some(kind) => self.of_kind(kind),
         };
         let path = self.path_text().replace("[0]", "[]");
-        if let Some(row) = keys::row(self.plugins, self.entry, &path) {
+        if let Some(row) = keys::row(self.entry, &path) {
             row.describe(&mut schema);
         }
         schema
@@ -338,7 +329,7 @@ impl<'a> Place<'a> {
 
     /// Decodes and checks a document; returns the expectations at each place, and the mistake.
     fn ask(&self, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
-        let trial = Trial::new(self.plugins, "network", version::CURRENT);
+        let trial = Trial::new("network", version::CURRENT);
         document.set("prevResult", trial.result()); // the plugin may be any of a list
         let checked = trial.of(self.entry, document);
         (trial.observed(), checked.err().and_then(|error| error.mistake.clone()))

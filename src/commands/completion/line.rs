@@ -10,6 +10,7 @@ use crate::commands::net::network_names;
 use crate::commands::{CNITOOL, CONF_DIR};
 use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::directory;
 use crate::runtime::parameters::Parameters;
@@ -28,18 +29,12 @@ pub struct Line<'a> {
     is_closed: bool,
     /// The word that is being completed; may be empty.
     word: &'a str,
-    plugins: &'static [Entry],
     env: &'a Environment,
 }
 
 impl<'a> Line<'a> {
     /// Reads the words, the first of which is the program.
-    pub fn read(
-        command: &'a Command,
-        words: &'a [String],
-        plugins: &'static [Entry],
-        env: &'a Environment,
-    ) -> Line<'a> {
+    pub fn read(command: &'a Command, words: &'a [String], env: &'a Environment) -> Line<'a> {
         let (word, before) = words.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
         let mut line = Line {
             command,
@@ -48,7 +43,6 @@ impl<'a> Line<'a> {
             pending: None,
             is_closed: false,
             word,
-            plugins,
             env,
         };
         before.iter().skip(1).for_each(|word| line.take(word));
@@ -182,7 +176,7 @@ impl<'a> Line<'a> {
                     word: entry.name.into(),
                     about: entry.about.into(),
                 };
-                self.plugins.iter().map(value).collect()
+                PLUGINS.iter().map(value).collect()
             }
             "FORMAT" => {
                 let is_text = ["validate", "doctor"].contains(&self.command.get_name());

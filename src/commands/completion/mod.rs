@@ -10,7 +10,6 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::argument;
 use crate::cni::env::Environment;
-use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 
@@ -85,7 +84,6 @@ pub fn script(shell: &str, name: &str) -> String {
 pub fn answer(
     words: &[OsString],
     commands: fn(&str) -> Command,
-    plugins: &'static [Entry],
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
@@ -93,7 +91,7 @@ pub fn answer(
     let program = words.first().map_or("", |path| path.rsplit('/').next().unwrap_or_default());
     let mut command = commands(program);
     command.build();
-    let offers = line::Line::read(&command, &words, plugins, env).offers();
+    let offers = line::Line::read(&command, &words, env).offers();
     io.print(&offers.concat()); // the shell may have closed the pipe
     0
 }

@@ -16,7 +16,7 @@ use self::examination::{Format, Request};
 use super::{argument, ipam, path_of_runtimes};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::{Entry, OperatorCommand};
+use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
@@ -107,8 +107,8 @@ pub fn plugin_dirs() -> Arg {
 
 /// How many findings of each kind the node and everything attached to it have, without a packet. The
 /// command line has [`ipam::directories`] and [`plugin_dirs`].
-pub fn count(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment) -> Result<Counts> {
-    examination::count(&whole_node(matches, plugins, env)?)
+pub fn count(matches: &ArgMatches, env: &Environment) -> Result<Counts> {
+    examination::count(&whole_node(matches, env)?)
 }
 
 /// Runs the command. Exit status 0: no findings; 1: findings; 2: the command line is wrong, or
@@ -120,7 +120,7 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let done = if let Some(code) = matches.get_one::<String>("explain") {
         explain::explain(code).and_then(|text| terminal::print(io.stdout, &text)).map(|()| 0)
     } else if is_selftest {
-        selftest::run(PLUGINS, env, as_json, io.stdout).map(|passed| u8::from(!passed))
+        selftest::run(env, as_json, io.stdout).map(|passed| u8::from(!passed))
     } else if geteuid().is_root() {
         let format = if as_json { Format::Json } else { Format::Text(Style::of_stdout(env)) };
         examine(matches, env, format, io.stdout)
@@ -149,7 +149,7 @@ fn examine(
         no_packets: matches.get_flag("no-packets"),
         subject: subject.to_owned(),
         bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
-        ..whole_node(matches, PLUGINS, env)?
+        ..whole_node(matches, env)?
     };
     let (text, is_healthy) = examination::run(&request, format)?;
     terminal::print(stdout, &text)?;
@@ -157,15 +157,11 @@ fn examine(
 }
 
 /// Everything is examined, and no packet is sent.
-fn whole_node<'a>(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &'a Environment,
-) -> Result<Request<'a>> {
-    let host = ipam::host(matches, plugins, env);
+fn whole_node<'a>(matches: &ArgMatches, env: &'a Environment) -> Result<Request<'a>> {
+    let host = ipam::host(matches, env);
     Ok(Request {
         no_packets: true,
-        plugins,
+        plugins: PLUGINS,
         env,
         conf_dir: host.conf_dir,
         cache: host.cache,

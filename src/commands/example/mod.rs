@@ -64,18 +64,13 @@ fn command() -> Command {
 
 fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let names = matches.get_many::<String>("plugins").into_iter().flatten();
-    match (Author { plugins: PLUGINS }).list(names.map(String::as_str)) {
+    match list(names.map(String::as_str)) {
         Ok(list) => io.print(&(list.to_indented_text() + "\n")),
         Err(error) => {
             io.complain(&error);
             2
         }
     }
-}
-
-/// Puts examples of these plugins together.
-struct Author {
-    plugins: &'static [Entry],
 }
 
 /// The plugins of a list.
@@ -85,80 +80,77 @@ struct Chain {
     metas: Vec<&'static Entry>,
 }
 
-impl Author {
-    /// The list with the plugins of these names.
-    fn list<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Value> {
-        let mut chosen = vec![];
-        for name in names {
-            chosen.push(self.find(name)?);
-        }
-        chosen.sort_by_key(|entry| parts::position(entry.name));
-        chosen.dedup_by_key(|entry| entry.name);
-        let chain = self.chain(&chosen)?;
-        let objects = chain.objects();
-        self.require_fit(&chain, &objects)?;
-        let named: Vec<&str> = chosen.iter().map(|entry| entry.name).collect();
-        Ok(Value::object([
-            ("cniVersion", Value::text(version::CURRENT)),
-            ("name", Value::text(named.join("-"))),
-            ("plugins", Value::Array(objects)),
-        ]))
+/// The list with the plugins of these names.
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value> {
+    let mut chosen = vec![];
+    for name in names {
+        chosen.push(find(name)?);
     }
+    chosen.sort_by_key(|entry| parts::position(entry.name));
+    chosen.dedup_by_key(|entry| entry.name);
+    let chain = chain(&chosen)?;
+    let objects = chain.objects();
+    require_fit(&chain, &objects)?;
+    let named: Vec<&str> = chosen.iter().map(|entry| entry.name).collect();
+    Ok(Value::object([
+        ("cniVersion", Value::text(version::CURRENT)),
+        ("name", Value::text(named.join("-"))),
+        ("plugins", Value::Array(objects)),
+    ]))
+}
 
-    fn find(&self, name: &str) -> Result<&'static Entry> {
-        if let Some(entry) = self.plugins.iter().find(|entry| entry.name == name) {
-            return Ok(entry);
-        }
-        Err(refusal(&format!("no plugin is named {name:?}"))
-            .with_details(advice_about_plugin(name, self.plugins)))
+fn find(name: &str) -> Result<&'static Entry> {
+    if let Some(entry) = PLUGINS.iter().find(|entry| entry.name == name) {
+        return Ok(entry);
     }
+    Err(refusal(&format!("no plugin is named {name:?}")).with_details(advice_about_plugin(name)))
+}
 
-    /// The chosen plugins by their groups, with the usual ones where a list needs one.
-    fn chain(&self, chosen: &[&'static Entry]) -> Result<Chain> {
-        let main = self.only(chosen, Kind::Main)?;
-        let main = main.map_or_else(|| self.find(USUAL), Ok)?;
-        let ipam = self.only(chosen, Kind::Ipam)?;
-        let of_kind = chosen.iter().filter(|entry| entry.kind == Kind::Meta);
-        let metas = of_kind.copied().collect();
-        match (WITHOUT_IPAM.contains(&main.name), ipam) {
-            (true, Some(ipam)) => {
-                Err(refusal(&format!("{} takes no {} from a list", main.name, ipam.name)))
-            }
-            (false, None) => Ok(Chain { main, ipam: Some(self.find(USUAL_IPAM)?), metas }),
-            _ => Ok(Chain { main, ipam, metas }),
+/// The chosen plugins by their groups, with the usual ones where a list needs one.
+fn chain(chosen: &[&'static Entry]) -> Result<Chain> {
+    let main = only(chosen, Kind::Main)?;
+    let main = main.map_or_else(|| find(USUAL), Ok)?;
+    let ipam = only(chosen, Kind::Ipam)?;
+    let of_kind = chosen.iter().filter(|entry| entry.kind == Kind::Meta);
+    let metas = of_kind.copied().collect();
+    match (WITHOUT_IPAM.contains(&main.name), ipam) {
+        (true, Some(ipam)) => {
+            Err(refusal(&format!("{} takes no {} from a list", main.name, ipam.name)))
         }
+        (false, None) => Ok(Chain { main, ipam: Some(find(USUAL_IPAM)?), metas }),
+        _ => Ok(Chain { main, ipam, metas }),
     }
+}
 
-    /// The chosen plugin of a group of which a list has at most one.
-    fn only(&self, chosen: &[&'static Entry], kind: Kind) -> Result<Option<&'static Entry>> {
-        let of_kind: Vec<_> = chosen.iter().filter(|entry| entry.kind == kind).collect();
-        let [one, other, ..] = of_kind.as_slice() else {
-            return Ok(of_kind.first().copied().copied());
-        };
-        let is_ipam = kind == Kind::Ipam;
-        let what = if is_ipam { "allocate the addresses" } else { "create the interface" };
-        Err(refusal(&format!("both {} and {} {what}", one.name, other.name))
-            .with_details("name one of them"))
-    }
+/// The chosen plugin of a group of which a list has at most one.
+fn only(chosen: &[&'static Entry], kind: Kind) -> Result<Option<&'static Entry>> {
+    let of_kind: Vec<_> = chosen.iter().filter(|entry| entry.kind == kind).collect();
+    let [one, other, ..] = of_kind.as_slice() else {
+        return Ok(of_kind.first().copied().copied());
+    };
+    let is_ipam = kind == Kind::Ipam;
+    let what = if is_ipam { "allocate the addresses" } else { "create the interface" };
+    Err(refusal(&format!("both {} and {} {what}", one.name, other.name))
+        .with_details("name one of them"))
+}
 
-    /// Requires that each plugin accepts its object, as in ADD.
-    fn require_fit(&self, chain: &Chain, objects: &[Value]) -> Result<()> {
-        let Chain { main, ipam, .. } = chain;
-        if let Some(ipam) = ipam.filter(|ipam| ipam.needs_link && main.name == ADDRESSES_FIRST) {
-            return Err(refusal(&format!(
-                "{} needs the interface before {} creates it",
-                ipam.name, main.name
-            )));
-        }
-        let trial = Trial::new(self.plugins, "example", version::CURRENT);
-        let entries = [chain.main].into_iter().chain(chain.metas.iter().copied());
-        for (index, (entry, object)) in entries.zip(objects).enumerate() {
-            let mut object = object.clone();
-            trial.prepare(&mut object, index == 0);
-            trial.of_file(entry, &object).map_err(|e| e.context(entry.name))?;
-        }
-        Ok(())
+/// Requires that each plugin accepts its object, as in ADD.
+fn require_fit(chain: &Chain, objects: &[Value]) -> Result<()> {
+    let Chain { main, ipam, .. } = chain;
+    if let Some(ipam) = ipam.filter(|ipam| ipam.needs_link && main.name == ADDRESSES_FIRST) {
+        return Err(refusal(&format!(
+            "{} needs the interface before {} creates it",
+            ipam.name, main.name
+        )));
     }
+    let trial = Trial::new("example", version::CURRENT);
+    let entries = [chain.main].into_iter().chain(chain.metas.iter().copied());
+    for (index, (entry, object)) in entries.zip(objects).enumerate() {
+        let mut object = object.clone();
+        trial.prepare(&mut object, index == 0);
+        trial.of_file(entry, &object).map_err(|e| e.context(entry.name))?;
+    }
+    Ok(())
 }
 
 impl Chain {

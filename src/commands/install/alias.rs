@@ -12,7 +12,7 @@ use super::layout::{ALIASES, BINARY, lines_of, target};
 use super::on_path;
 use super::program::is_plugin_name;
 use crate::error::{Code, Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 
 /// A further name of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Alias {
 
 impl Aliases {
     /// Those of the options. Refuses a plugin's name, and a plugin that there is not.
-    pub fn of(matches: &ArgMatches, plugins: &[Entry]) -> Result<Aliases> {
+    pub fn of(matches: &ArgMatches) -> Result<Aliases> {
         let Some(texts) = matches.get_many::<String>("alias") else {
             let is_none = matches.get_flag("no-alias");
             return Ok(if is_none { Aliases::Only(vec![]) } else { Aliases::Kept });
@@ -74,13 +74,13 @@ impl Aliases {
         let mut aliases = vec![];
         for text in texts {
             let alias = Alias::parse(text)
-                .filter(|alias| !plugins.iter().any(|entry| entry.name == alias.name));
+                .filter(|alias| !PLUGINS.iter().any(|entry| entry.name == alias.name));
             let alias = alias.ok_or_else(|| {
                 refused(format!("--alias: {text:?} is no further name")).with_details(
                     "expected NAME=PLUGIN, with a name of a-z, 0-9 and - that is free",
                 )
             })?;
-            require_plugin("--alias", &alias.plugin, plugins)?;
+            require_plugin("--alias", &alias.plugin)?;
             aliases.push(alias);
         }
         let is_twice = |at: usize| aliases[..at].iter().any(|it| it.name == aliases[at].name);

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::layout::{ONLY, lines_of};
 use crate::commands::advice_about_plugin;
 use crate::error::{Code, Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 
 /// Which plugins get links.
 pub enum Choice {
@@ -34,13 +34,13 @@ pub fn arguments() -> [Arg; 2] {
 
 impl Choice {
     /// What the options choose. Refuses a name that no plugin has.
-    pub fn of(matches: &ArgMatches, plugins: &[Entry]) -> Result<Choice> {
+    pub fn of(matches: &ArgMatches) -> Result<Choice> {
         let Some(names) = matches.get_many::<String>("only") else {
             return Ok(if matches.get_flag("all") { Choice::All } else { Choice::Kept });
         };
         let names: Vec<String> = names.cloned().collect();
-        names.iter().try_for_each(|name| require_plugin("--only", name, plugins))?;
-        let chosen = plugins.iter().map(|entry| entry.name.to_owned());
+        names.iter().try_for_each(|name| require_plugin("--only", name))?;
+        let chosen = PLUGINS.iter().map(|entry| entry.name.to_owned());
         Ok(Choice::Only(chosen.filter(|name| names.contains(name)).collect()))
     }
 
@@ -55,8 +55,8 @@ impl Choice {
 }
 
 /// Refuses a name that no plugin has.
-pub fn require_plugin(option: &str, name: &str, plugins: &[Entry]) -> Result<()> {
-    if plugins.iter().any(|entry| entry.name == name) {
+pub fn require_plugin(option: &str, name: &str) -> Result<()> {
+    if PLUGINS.iter().any(|entry| entry.name == name) {
         return Ok(());
     }
     let problem = format!("{option}: no plugin is named {name:?}");
@@ -64,5 +64,5 @@ pub fn require_plugin(option: &str, name: &str, plugins: &[Entry]) -> Result<()>
     if name.is_empty() {
         return Err(error.with_details("expected names, with one comma between two of them"));
     }
-    Err(error.with_details(advice_about_plugin(name, plugins)))
+    Err(error.with_details(advice_about_plugin(name)))
 }

@@ -30,7 +30,6 @@ use self::alias::Aliases;
 use self::choice::Choice;
 use self::work::{Task, Work};
 use crate::error::{Code, Result};
-use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
@@ -120,10 +119,9 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 }
 
 /// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.
-pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
+pub fn run(matches: &ArgMatches, called: &Path, io: &mut Streams<'_>) -> u8 {
     let mut work = Work::of(matches, io.stdout, io.stderr);
-    work.aliases = plugins.iter().filter(|entry| entry.is_alias).map(|entry| entry.name).collect();
-    match perform(&mut work, matches, called, plugins) {
+    match perform(&mut work, matches, called) {
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
@@ -133,17 +131,11 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
     }
 }
 
-fn perform(
-    work: &mut Work<'_>,
-    matches: &ArgMatches,
-    called: &Path,
-    plugins: &[Entry],
-) -> Result<()> {
-    work.choice = Choice::of(matches, plugins)?;
-    work.further = Aliases::of(matches, plugins)?;
+fn perform(work: &mut Work<'_>, matches: &ArgMatches, called: &Path) -> Result<()> {
+    work.choice = Choice::of(matches)?;
+    work.further = Aliases::of(matches)?;
     if matches.get_flag("watch") {
-        return watch::run(work, called, plugins);
+        return watch::run(work, called);
     }
-    let task = Task::of(matches, called, plugins)?;
-    work.perform(&task)
+    work.perform(&Task::of(matches, called)?)
 }

@@ -25,7 +25,7 @@ use super::links::refuse_directories;
 use super::lock;
 use super::work::{Work, own_content};
 use crate::error::{Code, Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::directory_watch::{DirectoryWatch, Wake};
 
@@ -39,7 +39,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const CALM: Duration = Duration::from_secs(600);
 
 /// Watches the directory until a signal ends it.
-pub fn run(work: &mut Work<'_>, called: &Path, plugins: &[Entry]) -> Result<()> {
+pub fn run(work: &mut Work<'_>, called: &Path) -> Result<()> {
     attempt("watch", "the directory", chdir(work.dir.as_str()).map_err(io::Error::from))?;
     let watch = DirectoryWatch::begin(".").map_err(|error| {
         Error::kernel("watch the directory", error)
@@ -47,7 +47,7 @@ pub fn run(work: &mut Work<'_>, called: &Path, plugins: &[Entry]) -> Result<()> 
     })?;
     let mut keeper = Keeper {
         called,
-        all: plugins.iter().map(|entry| entry.name.to_owned()).collect(),
+        all: PLUGINS.iter().map(|entry| entry.name.to_owned()).collect(),
         names: vec![],
         aliases: vec![],
         ours: None,

@@ -19,7 +19,7 @@ use super::lock;
 use super::on_path::OnPath;
 use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::sys::signals::Uninterrupted;
 use crate::terminal::visible::visible;
 
@@ -57,7 +57,7 @@ impl Work<'_> {
             is_dry,
             choice: Choice::Kept,
             further: Aliases::Kept,
-            aliases: vec![],
+            aliases: PLUGINS.iter().filter(|it| it.is_alias).map(|it| it.name).collect(),
             out,
             err,
             is_heard: true,
@@ -204,14 +204,14 @@ pub(super) struct New {
 }
 
 impl Task {
-    pub(super) fn of(matches: &ArgMatches, called: &Path, plugins: &[Entry]) -> Result<Task> {
+    pub(super) fn of(matches: &ArgMatches, called: &Path) -> Result<Task> {
         if matches.get_flag("rollback") {
             return Ok(Task::Rollback);
         }
         if matches.get_flag("uninstall") {
             return Ok(Task::Uninstall);
         }
-        let names = plugins.iter().map(|entry| entry.name.to_owned()).collect();
+        let names = PLUGINS.iter().map(|entry| entry.name.to_owned()).collect();
         Ok(Task::Install(New { content: own_content(called)?, names }))
     }
 }

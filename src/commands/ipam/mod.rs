@@ -24,7 +24,7 @@ use super::{CONF_DIR, argument, path_of_runtimes, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::{Entry, IPAM, OperatorCommand};
+use crate::plugin::{IPAM, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::terminal::{self, Streams};
@@ -97,7 +97,7 @@ pub fn directories() -> [Arg; 2] {
 }
 
 /// The host that the options and variables describe.
-pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Environment) -> Host<'a> {
+pub fn host<'a>(matches: &ArgMatches, env: &'a Environment) -> Host<'a> {
     let conf_dir = typed_or_variable(argument(matches, "conf-dir"), "NETCONFPATH", env);
     let conf_dir = if conf_dir.is_empty() { CONF_DIR } else { &conf_dir };
     let cache = match argument(matches, "cache-dir") {
@@ -109,7 +109,7 @@ pub fn host<'a>(matches: &ArgMatches, plugins: &'static [Entry], env: &'a Enviro
     Host {
         conf_dir: PathBuf::from(conf_dir),
         cache: Cache::new(cache),
-        plugins,
+        plugins: PLUGINS,
         env,
         plugin_dirs: std::env::split_paths(&path).collect(),
     }
@@ -130,7 +130,7 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
             return 2;
         }
     };
-    let host = host(matches, PLUGINS, env);
+    let host = host(matches, env);
     let done = match verb {
         "free" => free::free(&host, &request),
         "export" => export::export(&host, &request),

@@ -4,7 +4,7 @@
 use super::roff::{Roff, bold, escaped};
 use crate::cni::json::Value;
 use crate::commands::schema;
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 
 /// A list that `cni-multi validate` accepts.
 const EXAMPLE: &str = r#"{
@@ -22,8 +22,8 @@ const EXAMPLE: &str = r#"{
 const COMMON: [&str; 6] = ["type", "name", "cniVersion", "prevResult", "capabilities", "ipam"];
 
 /// The page.
-pub fn page(plugins: &'static [Entry]) -> String {
-    let list = schema::document(plugins, None);
+pub fn page() -> String {
+    let list = schema::document(None);
     let mut page = Roff::page("cni.conflist", 5);
     page.section("NAME");
     page.text("cni.conflist - configuration list of a container network");
@@ -53,7 +53,7 @@ pub fn page(plugins: &'static [Entry]) -> String {
     }
     page.section("KEYS OF EACH PLUGIN");
     page.text("Those of an IPAM plugin are keys of ipam.");
-    for entry in plugins {
+    for entry in PLUGINS {
         page.part(&format!("{} ({})", entry.name, entry.kind.as_str()));
         page.text(&[entry.about, "."].concat());
         if let Some(schema) = list.get("$defs").and_then(|all| all.get(entry.name)) {

@@ -10,7 +10,6 @@ use clap::{Arg, ArgMatches, Command};
 use super::cnitool;
 use crate::error::{Error, Result};
 use crate::plain_file;
-use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::nearest::nearest;
@@ -64,14 +63,9 @@ pub fn command() -> Command {
 pub type Manuals = fn(&[&str]) -> Manual;
 
 /// Runs the command.
-pub fn run(
-    matches: &ArgMatches,
-    pages: &Pages,
-    plugins: &'static [Entry],
-    io: &mut Streams<'_>,
-) -> u8 {
+pub fn run(matches: &ArgMatches, pages: &Pages, io: &mut Streams<'_>) -> u8 {
     let text = |name| matches.get_one::<String>(name).map(String::as_str);
-    let pages = pages.all(plugins);
+    let pages = pages.all();
     match (text("dir"), text("page")) {
         (Some(dir), _) => {
             let Err(error) = write(Path::new(dir), &pages) else { return 0 };
@@ -134,7 +128,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    fn all(&self, plugins: &'static [Entry]) -> Vec<Page> {
+    fn all(&self) -> Vec<Page> {
         let mut command = (self.commands)();
         command.build();
         let mut pages = vec![];
@@ -145,7 +139,7 @@ impl Pages {
         let manual = (self.manuals)(&[cnitool::NAME]);
         let text = page::of(&tool, cnitool::NAME, Some("cni-multi-cnitool"), &manual);
         pages.push(Page { name: cnitool::NAME.into(), section: 1, text });
-        pages.push(Page { name: CONFLIST.into(), section: 5, text: conflist::page(plugins) });
+        pages.push(Page { name: CONFLIST.into(), section: 5, text: conflist::page() });
         pages
     }
 

@@ -5,16 +5,15 @@ use super::{network, subject};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::error::Result;
-use crate::plugin::Entry;
 use crate::runtime::check::Until;
 use crate::terminal::table::{self, Members, put, put_text};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Returns the exit status: 1 if anything differs.
-pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
+pub fn run(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     let list = network::of(operator)?;
-    let mut runtime = operator.runtime(plugins, &mut *io.stderr)?;
+    let mut runtime = operator.runtime(&mut *io.stderr)?;
     let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
     runtime.cache = subject.cache;
     let checked = runtime.check(&list, &subject.at, Until::End);

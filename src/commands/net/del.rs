@@ -6,18 +6,13 @@ use super::operator::Operator;
 use super::{network, subject};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::plugin::Entry;
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 
 /// Detaches what the arguments name. What is not attached is a success that is reported.
-pub fn run(
-    operator: &Operator<'_>,
-    plugins: &'static [Entry],
-    stderr: &mut dyn Write,
-) -> Result<()> {
+pub fn run(operator: &Operator<'_>, stderr: &mut dyn Write) -> Result<()> {
     let list = list_of(operator, stderr)?;
-    let mut runtime = operator.runtime(plugins, stderr)?;
+    let mut runtime = operator.runtime(stderr)?;
     let mut subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
     runtime.cache = subject.cache.clone();
     if subject.is_at_recorded_path && runtime.is_in_host(&subject.at)? {

@@ -11,7 +11,6 @@ use crate::cni::attachment::{ContainerId, Key, NetworkName};
 use crate::cni::result::Dns;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::temporary::Temporary;
-use crate::plugin::Entry;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::find;
 use crate::runtime::living::is_gone;
@@ -32,7 +31,7 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: u8 = 128;
 
 /// Attaches, runs the command, and detaches whatever has become of it. Returns the exit status.
-pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
+pub fn run(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     let list = network::of(operator)?;
     let signals = ForwardedSignals::begin()?;
     let netns = Temporary::create()?;
@@ -43,7 +42,7 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let of_container = (netns.path(), container_id);
     let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
     require_free_id(operator, &at.key)?;
-    let mut runtime = operator.runtime(plugins, io.stderr)?;
+    let mut runtime = operator.runtime(io.stderr)?;
     let added = runtime.add(&list, &at, OnFailure::Undo);
     let result = added.map_err(|error| runtime.explain(&list, error))?;
     let mut errors = ErrorList::default();

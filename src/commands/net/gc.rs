@@ -10,7 +10,6 @@ use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::netlink::Netlink;
-use crate::plugin::Entry;
 use crate::runtime::directory;
 use crate::runtime::find;
 use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
@@ -23,7 +22,7 @@ use crate::terminal::table::{self, Members, put_text};
 use crate::terminal::visible::visible;
 
 /// Does all it can and reports every failure at the end.
-pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+pub fn run(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<()> {
     let mut report = Report {
         output: Output::new(io.stdout),
         as_json: operator.wants_json(),
@@ -38,23 +37,18 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     errors.push(if report.is_leave {
         leave_tables(operator, &mut report)
     } else {
-        collect(operator, plugins, io.stderr, &mut report)
+        collect(operator, io.stderr, &mut report)
     });
     errors.push(report.finish());
     errors.finish()
 }
 
-fn collect(
-    operator: &Operator<'_>,
-    plugins: &'static [Entry],
-    stderr: &mut dyn Write,
-    report: &mut Report<'_>,
-) -> Result<()> {
+fn collect(operator: &Operator<'_>, stderr: &mut dyn Write, report: &mut Report<'_>) -> Result<()> {
     let is_wanted = operator.has_flag("unrecorded");
     let unrecorded = if is_wanted { Unrecorded::Take } else { Unrecorded::Spare };
     let dir = operator.conf_dir();
     let wanted = operator.network()?;
-    let mut runtime = operator.runtime(plugins, stderr)?;
+    let mut runtime = operator.runtime(stderr)?;
     if let Some(name) = wanted {
         let list = network::find(&dir, name.as_str())?;
         report.is_begun = true;

@@ -84,16 +84,16 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     let netns = Netns::open(&at.netns)?;
     let netlink = netns.netlink()?;
     let link = netlink.link(ifname)?;
-    let expected = addresses(result, ifname);
+    let recorded = addresses(result, ifname);
     let found: Vec<String> =
         netlink.addresses(&link)?.iter().map(|address| address.net.to_string()).collect();
     put_text(told, "interface", "present");
     put_text(told, "mac", &MacAddr::new(&link.mac).to_string());
     put(told, "mtu", Value::Number(link.mtu.into()));
     put(told, "up", Value::Bool(link.up));
-    let missing = expected.iter().filter(|address| !found.contains(address)).cloned().collect();
+    let missing = recorded.iter().filter(|address| !found.contains(address)).cloned().collect();
     // The kernel adds a link-local address itself, which no result contains.
-    let is_other = |address: &&String| !expected.contains(address) && !address.starts_with("fe80:");
+    let is_other = |address: &&String| !recorded.contains(address) && !address.starts_with("fe80:");
     let others = found.iter().filter(is_other).cloned().collect();
     put(told, "addresses", table::texts(found));
     put(told, "missing", table::texts(missing));

@@ -35,8 +35,7 @@ use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::private::NETNS_DIR;
-use crate::plugin::{Entry, OperatorCommand};
-use crate::registry::PLUGINS;
+use crate::plugin::OperatorCommand;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::living::is_gone;
 use crate::runtime::{directory, find};
@@ -234,12 +233,12 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
         return 2;
     }
     let done = if operator.has_flag("timings") {
-        let work = || operate(verb, &operator, PLUGINS, io);
+        let work = || operate(verb, &operator, io);
         let (done, accounts) = timing::accounts_of("runtime", work);
         let _ = io.stderr.write_all(timings::table(&accounts).as_bytes()); // for information only
         done
     } else {
-        operate(verb, &operator, PLUGINS, io)
+        operate(verb, &operator, io)
     };
     done.unwrap_or_else(|error| {
         operator.complain(&error, io.stderr);
@@ -248,34 +247,29 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 }
 
 /// Returns the exit status of a command that has succeeded.
-fn operate(
-    verb: &str,
-    operator: &Operator<'_>,
-    plugins: &'static [Entry],
-    io: &mut Streams<'_>,
-) -> Result<u8> {
+fn operate(verb: &str, operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     let text = match verb {
         "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
         "ps" => ps::show(operator)?,
         "inspect" => inspect::show(operator)?,
-        "sync" => return sync::run(operator, plugins, io),
-        "gc" => return gc::run(operator, plugins, io).map(|()| 0),
-        "exec" => return exec::run(operator, plugins, io),
-        "add" => return add(operator, plugins, io).map(|()| 0),
-        "check" => return check::run(operator, plugins, io),
-        "del" => return del::run(operator, plugins, io.stderr).map(|()| 0),
-        _ => status(operator, plugins, io.stderr)?,
+        "sync" => return sync::run(operator, io),
+        "gc" => return gc::run(operator, io).map(|()| 0),
+        "exec" => return exec::run(operator, io),
+        "add" => return add(operator, io).map(|()| 0),
+        "check" => return check::run(operator, io),
+        "del" => return del::run(operator, io.stderr).map(|()| 0),
+        _ => status(operator, io.stderr)?,
     };
     terminal::print(io.stdout, &text).map(|()| 0)
 }
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
 /// undone.
-fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+fn add(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     let on_failure = if operator.has_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
-    let mut runtime = operator.runtime(plugins, io.stderr)?;
+    let mut runtime = operator.runtime(io.stderr)?;
     let added = runtime.add(&list, &at, on_failure);
     let result =
         added.map_err(|error| with_namespaces(runtime.explain(&list, error), &at.netns))?;
@@ -310,13 +304,9 @@ fn with_namespaces(error: Error, netns: &str) -> Error {
 }
 
 /// Asks the plugins of one network whether they can serve an ADD.
-fn status(
-    operator: &Operator<'_>,
-    plugins: &'static [Entry],
-    stderr: &mut dyn Write,
-) -> Result<String> {
+fn status(operator: &Operator<'_>, stderr: &mut dyn Write) -> Result<String> {
     let list = network::of(operator)?;
-    let mut runtime = operator.runtime(plugins, stderr)?;
+    let mut runtime = operator.runtime(stderr)?;
     runtime.status(&list).map_err(|error| runtime.explain(&list, error))?;
     if !operator.wants_json() {
         return Ok(String::new());

@@ -14,7 +14,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::error::{Code, Error, Result};
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::Runtime;
 use crate::runtime::find;
@@ -124,13 +124,9 @@ impl Operator<'_> {
     }
 
     /// The runtime that runs the plugins.
-    pub fn runtime<'a>(
-        &'a self,
-        plugins: &'static [Entry],
-        stderr: &'a mut dyn Write,
-    ) -> Result<Runtime<'a>> {
+    pub fn runtime<'a>(&'a self, stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
         Ok(Runtime {
-            plugins,
+            plugins: PLUGINS,
             env: self.env,
             path: plugin_path(self.argument("plugin-path"), self.env)?,
             cache: self.cache(),
@@ -283,7 +279,7 @@ mod tests {
         let path = |line: &str, env: &Environment| {
             let matches = matches(line);
             let operator = Operator { matches: matches.subcommand().unwrap().1, env };
-            operator.runtime(&[], &mut std::io::sink()).unwrap().path
+            operator.runtime(&mut std::io::sink()).unwrap().path
         };
         let own = std::env::current_exe().unwrap().parent().unwrap().to_string_lossy().into_owned();
         let env = Environment::default();

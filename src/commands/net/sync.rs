@@ -7,7 +7,6 @@ use super::{attached, network};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{ErrorList, Result};
-use crate::plugin::Entry;
 use crate::plugins::meta::firewall::firewalld::Reloads;
 use crate::repair::Extent;
 use crate::runtime::find::{self, Recorded};
@@ -22,16 +21,16 @@ use crate::terminal::visible::visible;
 /// The exit status of a dry run that has found something to do.
 const TO_DO: u8 = 3;
 
-/// Repairs once, or with `--on` now and after each reload of firewalld. Returns the exit status;
-/// then ends with an error once the system bus does; systemd starts the process again.
-pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
+/// Repairs once and returns the exit status; with `--on` now and after each reload of firewalld, until
+/// the system bus ends: that is an error, after which systemd starts the process again.
+pub fn run(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     if operator.argument("on").is_empty() {
-        return repair(operator, plugins, io);
+        return repair(operator, io);
     }
     // First the subscription: a reload in between is seen by the first repair, or as a signal.
     let mut reloads = Reloads::subscribe(operator.env)?;
     loop {
-        if let Err(error) = repair(operator, plugins, io) {
+        if let Err(error) = repair(operator, io) {
             operator.complain(&error, io.stderr); // the next reload is awaited all the same
         }
         reloads.wait()?;
@@ -39,7 +38,7 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
 }
 
 /// Repairs every attachment that is alive. Does all it can and reports every failure at the end.
-fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
+fn repair(operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     let mut report = Report {
         output: Output::new(&mut *io.stdout),
         as_json: operator.wants_json(),
@@ -52,7 +51,7 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
         left: vec![],
     };
     let mut errors = ErrorList::default();
-    let mut runtime = operator.runtime(plugins, &mut *io.stderr)?;
+    let mut runtime = operator.runtime(&mut *io.stderr)?;
     let all = selected(operator)?;
     let mut lists = Lists { operator, last: None };
     let mut round = Round::begin(&mut runtime, report.extent)?;

@@ -3,6 +3,7 @@
 
 use crate::cni::json::Value;
 use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::terminal::manual::Terms;
 
 /// The keys that have no row of their own, because every plugin or list has them.
@@ -37,7 +38,7 @@ pub struct Row {
 
 /// The row of the key at this path, such as `ipam.routes[].dst`: the plugin's own, else another
 /// plugin's, where the same types have their rows, or that of an object with the same keys.
-pub fn row(plugins: &[Entry], entry: &Entry, path: &str) -> Option<Row> {
+pub fn row(entry: &Entry, path: &str) -> Option<Row> {
     let path = &path.replace(SAME_KEYS.0, SAME_KEYS.1);
     let key = path.rsplit('.').next()?;
     let row_of = |entry: &Entry, path: &str| {
@@ -46,7 +47,7 @@ pub fn row(plugins: &[Entry], entry: &Entry, path: &str) -> Option<Row> {
         Some(Row { default: cells.nth(1)?, meaning: plain(cells.next()?) })
     };
     row_of(entry, path)
-        .or_else(|| plugins.iter().find_map(|other| row_of(other, path)))
+        .or_else(|| PLUGINS.iter().find_map(|other| row_of(other, path)))
         .or_else(|| row_of(entry, key))
 }
 
@@ -101,14 +102,14 @@ fn plain(markdown: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{PLUGINS, find};
+    use crate::registry::find;
 
     #[test]
     fn a_row_has_meaning_and_default() {
         let macvlan = find("macvlan").unwrap();
         let described = |path: &str, kind: &str| {
             let mut schema = Value::object([("type", Value::text(kind))]);
-            row(PLUGINS, macvlan, path).unwrap().describe(&mut schema);
+            row(macvlan, path).unwrap().describe(&mut schema);
             let text = |key| schema.get(key).map(Value::to_text).unwrap_or_default();
             (text("description"), text("default"))
         };

@@ -85,7 +85,7 @@ impl Checker<'_> {
             self.tell_mistake(&spot, &error, None);
             return None;
         }
-        let trial = Trial::new(self.runtime.plugins, &network.name, &network.version);
+        let trial = Trial::new(&network.name, &network.version);
         let mut rest = Rest::of(&delegate);
         trial.prepare(&mut rest.value, delegate.is_first);
         self.mistakes(&mut rest, &|value| trial.of_file(entry, value));

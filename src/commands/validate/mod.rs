@@ -48,7 +48,7 @@ pub use self::trial::Trial;
 use super::{CONF_DIR, argument, plugin_path};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::{Entry, OperatorCommand};
+use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
@@ -105,7 +105,7 @@ fn command() -> Command {
 /// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
 /// could not run.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    match look(matches, PLUGINS, env, io) {
+    match look(matches, env, io) {
         Ok((fails, text)) if io.print(&text) == 0 => u8::from(fails),
         Ok(_) => 2,
         Err(error) => {
@@ -116,18 +116,20 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 }
 
 /// Whether the check fails, and the output.
-fn look(
-    matches: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-) -> Result<(bool, String)> {
+fn look(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Result<(bool, String)> {
     let as_json = argument(matches, "output") == "json";
     let path = plugin_path(argument(matches, "plugin-path"), env)?;
     let cache = Cache::new("");
     let handles = Rc::default();
-    let runtime =
-        Runtime { plugins, env, path, cache, stderr: io.stderr, handles, is_traced: false };
+    let runtime = Runtime {
+        plugins: PLUGINS,
+        env,
+        path,
+        cache,
+        stderr: io.stderr,
+        handles,
+        is_traced: false,
+    };
     let mut checker = Checker::new(runtime);
     let mut typed: Vec<&str> =
         matches.get_many::<String>("files").into_iter().flatten().map(String::as_str).collect();

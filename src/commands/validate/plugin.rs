@@ -49,7 +49,7 @@ impl Checker<'_> {
     /// Checks a plugin of ours with its own types, and reports keys that no code reads.
     fn check_typed(&mut self, plugin: &Plugin, mut rest: Rest, network: &Network) {
         let Some(entry) = self.own(plugin.text("type")) else { return };
-        let trial = Trial::new(self.runtime.plugins, &network.name, &network.version);
+        let trial = Trial::new(&network.name, &network.version);
         trial.prepare(&mut rest.value, plugin.is_first);
         self.mistakes(&mut rest, &|value| trial.of_file(entry, value));
         let mut shapes = trial.observed();

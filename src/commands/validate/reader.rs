@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
             _ => return None,
         }
         let end = self.at;
-        let key = Value::parse(self.text[start..end].as_bytes()).ok();
+        let key = Value::parse(&self.text.as_bytes()[start..end]).ok();
         let key = key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
         self.blanks();
         match self.next()? {

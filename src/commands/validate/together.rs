@@ -72,7 +72,8 @@ impl Pool {
     /// The conflict with another network's pool, if there is one.
     fn conflict_with(&self, other: &Pool) -> Option<&'static str> {
         let is_one_link = self.link.is_some() && self.link == other.link;
-        if !is_one_link && !(self.is_routed && other.is_routed) {
+        let is_connected = is_one_link || self.is_routed && other.is_routed;
+        if !is_connected {
             return None; // no packets can get from one to the other
         }
         let (one, two) = (&self.range, &other.range);

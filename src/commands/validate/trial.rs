@@ -11,6 +11,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::Result;
 use crate::plugin::{Context, Entry};
+use crate::registry::PLUGINS;
 
 /// The values that runtimes supply by capabilities when configurations leave them out.
 const SUPPLIED: [(&str, &str); 2] =
@@ -18,7 +19,6 @@ const SUPPLIED: [(&str, &str); 2] =
 
 /// A network in which plugins' objects are tried.
 pub struct Trial<'a> {
-    plugins: &'static [Entry],
     network: &'a str,
     version: &'a str,
     observer: Rc<Observer>,
@@ -26,9 +26,9 @@ pub struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// A trial in the network of this name; an empty version stands for the newest.
-    pub fn new(plugins: &'static [Entry], network: &'a str, version: &'a str) -> Trial<'a> {
+    pub fn new(network: &'a str, version: &'a str) -> Trial<'a> {
         let version = if version.is_empty() { version::CURRENT } else { version };
-        Trial { plugins, network, version, observer: Rc::default() }
+        Trial { network, version, observer: Rc::default() }
     }
 
     /// Adds what a runtime adds to a plugin's object.
@@ -50,7 +50,7 @@ impl<'a> Trial<'a> {
         let observer = Some(Rc::clone(&self.observer));
         let config = Config { text: vec![], value, name, version, observer };
         let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
-        entry.validate(&Context::new(self.plugins, &config, &env, "", vec![]))
+        entry.validate(&Context::new(PLUGINS, &config, &env, "", vec![]))
     }
 
     /// Tries an object of a file: as it is, and with what a runtime may supply.

@@ -21,7 +21,6 @@ use self::world::World;
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
 use crate::net::private;
-use crate::plugin::Entry;
 use crate::sys::child::{Child, Ended};
 use crate::terminal::style::Style;
 
@@ -43,14 +42,9 @@ const HIDDEN_PROC: &str = "  – this container hides parts of /proc, so sysctls
 ///
 /// A child does the work. It is process 1 of its PID namespace, so the kernel kills all its
 /// descendants when it ends.
-pub fn run(
-    plugins: &'static [Entry],
-    env: &Environment,
-    as_json: bool,
-    stdout: &mut dyn Write,
-) -> Result<bool> {
+pub fn run(env: &Environment, as_json: bool, stdout: &mut dyn Write) -> Result<bool> {
     private::enter()?;
-    let child = Child::start(|| match inside(plugins, env, as_json, stdout) {
+    let child = Child::start(|| match inside(env, as_json, stdout) {
         Ok(passed) => u8::from(!passed),
         Err(error) => {
             warn(report::text_of(&error)); // no further check can be made
@@ -65,19 +59,14 @@ pub fn run(
 }
 
 /// The chapters, in the private namespaces.
-fn inside(
-    plugins: &'static [Entry],
-    env: &Environment,
-    as_json: bool,
-    stdout: &mut dyn Write,
-) -> Result<bool> {
+fn inside(env: &Environment, as_json: bool, stdout: &mut dyn Write) -> Result<bool> {
     let sees_own_processes = private::show_own_processes();
     let style = if as_json { Style::PLAIN } else { Style::of_stdout(env) };
     let mut report = Report::begin(stdout, style, as_json)?;
     if !sees_own_processes {
         report.print(HIDDEN_PROC)?;
     }
-    let world = World::make(plugins, env)?;
+    let world = World::make(env)?;
     for chapter in CHAPTERS {
         let ended = chapter(&world, &mut report);
         report.end_chapter(ended)?;

@@ -19,7 +19,7 @@ use crate::net::netlink::{AddressOptions, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
 use crate::net::private;
 use crate::net::sysctl::Sysctl;
-use crate::plugin::Entry;
+use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
@@ -55,8 +55,6 @@ pub struct World<'a> {
     pub blue: Container,
     /// The host and both containers before the first ADD.
     pub untouched: Snapshot,
-    /// The plugins of this binary.
-    pub plugins: &'static [Entry],
     /// The environment of plugins that are programs.
     pub env: &'a Environment,
 }
@@ -94,12 +92,12 @@ impl Container {
 
 impl<'a> World<'a> {
     /// Makes the host and the machine outside.
-    pub fn make(plugins: &'static [Entry], env: &'a Environment) -> Result<World<'a>> {
+    pub fn make(env: &'a Environment) -> Result<World<'a>> {
         let host = Netns::current()?;
         let [outside, red, blue] =
             [Container::make("outside")?, Container::make("red")?, Container::make("blue")?];
         let untouched = Snapshot::default();
-        let mut world = World { host, outside, red, blue, untouched, plugins, env };
+        let mut world = World { host, outside, red, blue, untouched, env };
         set_up(world.host.netlink()?, "lo")?;
         world.connect_uplink()?;
         world.untouched = world.snapshot(&[&world.red, &world.blue])?;
@@ -151,7 +149,7 @@ impl<'a> World<'a> {
     /// A runtime whose plugins run in this process.
     fn runtime<'b>(&'b self, stderr: &'b mut dyn io::Write) -> Runtime<'b> {
         Runtime {
-            plugins: self.plugins,
+            plugins: PLUGINS,
             env: self.env,
             path: NO_PLUGINS.to_owned(),
             cache: Cache::new(cache::DEFAULT_DIR),

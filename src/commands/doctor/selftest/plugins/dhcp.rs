@@ -11,6 +11,7 @@ use super::super::world::{ON_LINK, Running, World, set_up};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::BridgeSpec;
 use crate::plugin::OperatorCommand;
+use crate::registry::PLUGINS;
 use crate::sys::child::Child;
 use crate::terminal::Streams;
 
@@ -49,7 +50,7 @@ pub fn clean_up(world: &World<'_>) -> Result<()> {
 
 /// Starts the daemon and waits until it listens.
 fn start_daemon(world: &World<'_>) -> Result<Child> {
-    let command = world.plugins.iter().find_map(|entry| entry.own_command());
+    let command = PLUGINS.iter().find_map(|entry| entry.own_command());
     let command = command.ok_or_else(|| Error::new(Code::BUG, "no plugin has a daemon"))?;
     let failed = |e: io::Error| Error::io("start the DHCP daemon", &e);
     let (log, stderr) = io::pipe().map_err(failed)?;
