@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Shape;
+use super::fields::Shape;
 
 /// Why a result cannot be read or converted, in the words of the reference.
 #[derive(Clone, Debug, PartialEq)]
