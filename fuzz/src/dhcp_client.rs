@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use cni_multi::sys::clock::NEVER;
 use cni_multi::net::mac::MacAddr;
+use cni_multi::net::packet_socket::Claim;
 use cni_multi::sys::random::Random;
-use cni_multi::plugins::ipam::dhcp::client::{State, Turn};
-use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup};
+use cni_multi::plugins::ipam::dhcp::client::{Action, Client as _, Heard, Outgoing, State, Turn};
+use cni_multi::plugins::ipam::dhcp::v4::client::{Client, Patience, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 
 /// How many steps a client may take at one moment.
@@ -27,10 +28,11 @@ impl World {
     fn take(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Send(outgoing) => {
-                    self.xid = outgoing.message.xid;
-                    assert_eq!(Message::decode(&outgoing.message.encode()), Ok(outgoing.message));
+                Action::Send(Outgoing::V4 { message, .. }) => {
+                    self.xid = message.xid;
+                    assert_eq!(Message::decode(&message.encode()), Ok(message));
                 }
+                Action::Send(outgoing) => panic!("of IPv6: {outgoing:?}"),
                 Action::Lost(_) => assert!(!std::mem::replace(&mut self.lost, true), "it was lost already"),
                 Action::Regained(_) => assert!(std::mem::take(&mut self.lost), "it was not lost"),
                 Action::Bound(_) | Action::Renewed(_) => assert!(!self.lost, "it was lost"),
@@ -63,7 +65,11 @@ impl World {
         for (code, value) in codes.into_iter().zip(options.chunks(4)) {
             message.options.set(code, value);
         }
-        let actions = self.client.on_message(&message, Turn::new(self.now, &mut self.random));
+        self.receive(Heard::V4(message));
+    }
+
+    fn receive(&mut self, heard: Heard) {
+        let actions = self.client.on_heard(heard, Turn::new(self.now, &mut self.random));
         self.take(actions);
     }
 }
@@ -82,7 +88,7 @@ fn setup() -> Setup {
 /// Runs the target on one input.
 pub fn run(steps: &[u8]) {
     let (now, mut random) = (Duration::from_secs(1), Random::counting());
-    let (client, actions) = Client::acquire(setup(), None, Turn::new(now, &mut random));
+    let (client, actions) = Client::acquire(setup(), None, NEVER, Turn::new(now, &mut random));
     let mut world = World { client, now, random, xid: 0, lost: false };
     world.take(actions);
     let mut steps = steps;
@@ -99,10 +105,8 @@ pub fn run(steps: &[u8]) {
             }
             4 => {
                 let address = Ipv4Addr::new(10, 0, 0, 5 + argument % 2);
-                let holder = MacAddr::new(&[2, 0, 0, 0, 0, argument >> 4]);
-                let turn = Turn::new(world.now, &mut world.random);
-                let actions = world.client.on_conflict(address, holder, turn);
-                world.take(actions);
+                let mac = MacAddr::new(&[2, 0, 0, 0, 0, argument >> 4]);
+                world.receive(Heard::ClaimV4(Claim { address, mac }));
             }
             5 => {
                 if let Some(lease) = world.client.lease().cloned().filter(|_| world.client.state() != State::Ended) {

@@ -1,11 +1,247 @@
-//! What the clients of both families share: their states, what an event gives them, and the actions
-//! that they return.
+//! What the clients of both families share: how they are called, the actions that they return, and
+//! the leases that they acquire.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::{v4, v6};
+use crate::cni::result::AddResult;
+use crate::hex;
+use crate::net::packet_socket::Claim;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
+
+/// How long the owner of an address has to answer a probe.
+pub const PROBE: Duration = Duration::from_millis(50);
+
+/// A client on one link: a state machine without sockets, clocks or random numbers of its own.
+pub trait Client {
+    /// When [`Client::on_time`] must be called, if nothing happens before.
+    fn deadline(&self) -> Moment;
+
+    /// Whether an answer may arrive now, or something is due that may send.
+    fn needs_sockets(&self, now: Moment) -> bool;
+
+    /// The client's state.
+    fn state(&self) -> State;
+
+    /// Does what is due by now.
+    fn on_time(&mut self, turn: Turn<'_>) -> Vec<Action>;
+
+    /// Takes what was received; ignores what is for other clients, and what is not expected.
+    fn on_heard(&mut self, heard: Heard, turn: Turn<'_>) -> Vec<Action>;
+
+    /// Ends the client. The returned message releases what it has or has requested.
+    fn release(&mut self, random: &mut Random) -> Option<Outgoing>;
+}
+
+/// One call of a client: the time, random numbers, and the actions to return.
+pub struct Turn<'a> {
+    /// The time of the event.
+    pub now: Moment,
+    /// The source of transaction ids and of spread.
+    pub random: &'a mut Random,
+    /// What the caller must do, in this order.
+    pub actions: Vec<Action>,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins a call.
+    pub fn new(now: Moment, random: &'a mut Random) -> Turn<'a> {
+        Turn { now, random, actions: vec![] }
+    }
+}
+
+/// What an exchange has received.
+pub enum Heard {
+    /// A DHCPv4 message.
+    V4(v4::message::Message),
+    /// A DHCPv6 message.
+    V6(v6::message::Message),
+    /// A router's advertisement, and the link's own address.
+    Router(v6::router::Advertisement, Ipv6Addr),
+    /// A host answers ARP for an IPv4 address.
+    ClaimV4(Claim),
+    /// A host claims this IPv6 address.
+    ClaimV6(Ipv6Addr),
+    /// A packet from this address that is none of these.
+    Malformed(IpAddr),
+}
+
+/// What the caller must do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the message.
+    Send(Outgoing),
+    /// Probe the link for a host that has the address.
+    Probe(IpAddr),
+    /// Journal the intent before the message that follows.
+    Intend(Intent),
+    /// The first lease: journal it.
+    Bound(Lease),
+    /// The lease was extended, or has another router: journal it.
+    Renewed(Lease),
+    /// The address must leave the link. The client tries to get it again.
+    Lost(Reason),
+    /// The lost address is leased again: put it back and journal the lease.
+    Regained(Lease),
+    /// There will be no lease, for this reason. The client has ended.
+    GaveUp(String),
+}
+
+/// A message that a client sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// A DHCPv4 message.
+    V4 {
+        /// The message.
+        message: v4::message::Message,
+        /// The one server that it goes to, from its `ciaddr`. If the link does not have that
+        /// address, as after a failed ADD, the packet has both IP addresses and is broadcast on the
+        /// link. `None` is every host on the link, from the unspecified address.
+        server: Option<Ipv4Addr>,
+    },
+    /// A DHCPv6 message, to the servers on the link.
+    V6(v6::message::Message),
+    /// A solicitation to the routers on the link.
+    Routers,
+}
+
+/// An address that is about to be requested. It must be released if the outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected an address and its server")]
+pub enum Intent {
+    /// An IPv4 address.
+    V4(v4::client::Intent),
+    /// An IPv6 address.
+    V6(v6::client::Intent),
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a lease of IPv4 or of IPv6")]
+pub enum Lease {
+    /// An IPv4 lease.
+    V4(v4::lease::Lease),
+    /// An IPv6 lease.
+    V6(v6::lease::Lease),
+}
+
+impl Lease {
+    /// The address with its prefix length.
+    pub fn net(&self) -> IpNet {
+        match self {
+            Lease::V4(lease) => lease.net.into(),
+            Lease::V6(lease) => lease.net.into(),
+        }
+    }
+
+    /// When it was requested, is due and ends.
+    pub fn times(&self) -> &Times {
+        match self {
+            Lease::V4(lease) => &lease.times,
+            Lease::V6(lease) => &lease.times,
+        }
+    }
+
+    /// Who granted it: the address of a DHCPv4 server, the DUID of a DHCPv6 server, or the router
+    /// that advertised the prefix of its address.
+    pub fn server(&self) -> String {
+        match self {
+            Lease::V4(lease) => lease.server.to_string(),
+            Lease::V6(v6::lease::Lease { server, router: Some(router), .. })
+                if server.is_empty() =>
+            {
+                router.to_string()
+            }
+            Lease::V6(lease) => hex::encode(&lease.server),
+        }
+    }
+
+    /// The IPv6 router, which may change at any time.
+    pub fn router(&self) -> Option<Ipv6Addr> {
+        if let Lease::V6(lease) = self { lease.router } else { None }
+    }
+
+    /// The result of ADD for a link with this `mtu`. A `priority` of 0 means no metric.
+    pub fn result(&self, priority: i64, mtu: u32) -> AddResult {
+        let mut result = match self {
+            Lease::V4(lease) => lease.result(priority),
+            Lease::V6(lease) => lease.result(priority),
+        };
+        // The kernel uses a route's MTU even if it is larger than the link's.
+        for route in result.routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
+            route.mtu = 0;
+        }
+        result
+    }
+}
+
+/// The times of a lease; any but the first may be [`NEVER`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Journalled", into = "Journalled")]
+pub struct Times {
+    /// When it was requested, which is when its time began to run.
+    pub acquired: Moment,
+    /// T1: when to renew it.
+    pub t1: Moment,
+    /// T2: when to ask any server.
+    pub t2: Moment,
+    /// When it expires.
+    pub expires: Moment,
+}
+
+impl Times {
+    /// Lets T1 come early by up to this fraction of itself, so that containers started together do
+    /// not renew together.
+    const T1_SPREAD: u32 = 32;
+
+    /// Moves T1 to a random moment before it.
+    pub fn spread(&mut self, random: &mut Random) {
+        if self.t1 != NEVER {
+            self.t1 -= random.below(self.t1.saturating_sub(self.acquired) / Self::T1_SPREAD);
+        }
+    }
+}
+
+/// [`Times`] as journalled: milliseconds since boot, and absent for a lease without an end.
+#[derive(Serialize, Deserialize)]
+struct Journalled {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acquired: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    t1: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    t2: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+impl From<Times> for Journalled {
+    fn from(Times { acquired, t1, t2, expires }: Times) -> Journalled {
+        let [acquired, t1, t2, expires] = [acquired, t1, t2, expires]
+            .map(|moment| (moment != NEVER).then_some(moment.as_millis() as u64));
+        Journalled { acquired, t1, t2, expires }
+    }
+}
+
+impl From<Journalled> for Times {
+    fn from(Journalled { acquired, t1, t2, expires }: Journalled) -> Times {
+        let [acquired, t1, t2, expires] =
+            [acquired, t1, t2, expires].map(|millis| millis.map_or(NEVER, Duration::from_millis));
+        Times { acquired, t1, t2, expires }
+    }
+}
+
+/// A wait with up to a tenth added or subtracted, so that clients started together do not send
+/// together.
+pub fn jittered(wait: Duration, random: &mut Random) -> Duration {
+    wait - wait / 10 + random.below(wait / 5)
+}
 
 /// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,82 +309,10 @@ impl Troubles {
 
     /// All problems as text; `silence` if there are none.
     pub fn or(&self, silence: &str) -> String {
-        let more = self.more();
-        let all: Vec<&str> = self.heard.iter().chain(&more).map(String::as_str).collect();
-        if all.is_empty() { silence.to_owned() } else { all.join("; ") }
-    }
-
-    fn more(&self) -> Option<String> {
-        (self.left_out != 0).then(|| format!("and {} more", self.left_out))
-    }
-}
-
-/// T1 comes early by up to this fraction of itself, so that containers started together do not
-/// renew together.
-const T1_SPREAD: u32 = 32;
-
-/// A random moment before the T1 of a lease that runs since `start`.
-pub fn early_t1(t1: Moment, start: Moment, random: &mut Random) -> Moment {
-    if t1 == NEVER { NEVER } else { t1 - random.below(t1.saturating_sub(start) / T1_SPREAD) }
-}
-
-/// One call of a client: the time, random numbers, and the actions to return.
-pub struct Turn<'a, A> {
-    /// The time of the event.
-    pub now: Moment,
-    /// The source of transaction ids and of spread.
-    pub random: &'a mut Random,
-    /// What the caller must do, in this order.
-    pub actions: Vec<A>,
-}
-
-impl<'a, A> Turn<'a, A> {
-    /// Begins a call.
-    pub fn new(now: Moment, random: &'a mut Random) -> Turn<'a, A> {
-        Turn { now, random, actions: vec![] }
-    }
-}
-
-/// What the caller must do now, in this order. A client's messages are `S`, its addresses `A`, its
-/// intents `I` and its leases `L`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action<S, A, I, L> {
-    /// Send the message.
-    Send(S),
-    /// Probe the link for a host that has the address.
-    Probe(A),
-    /// Journal the intent before the message that follows.
-    Intend(I),
-    /// The first lease: journal it.
-    Bound(L),
-    /// The lease was extended, or has another router: journal it.
-    Renewed(L),
-    /// The address must leave the link. The client tries to get it again.
-    Lost(Reason),
-    /// The lost address is leased again: put it back and journal the lease.
-    Regained(L),
-    /// There will be no lease, for this reason. The client has ended.
-    GaveUp(String),
-}
-
-impl<S, A, I, L> Action<S, A, I, L> {
-    /// Converts the contents into those of another client type.
-    pub fn convert<T, B, J, M>(self) -> Action<T, B, J, M>
-    where
-        T: From<S>,
-        B: From<A>,
-        J: From<I>,
-        M: From<L>,
-    {
-        match self {
-            Action::Send(message) => Action::Send(message.into()),
-            Action::Probe(address) => Action::Probe(address.into()),
-            Action::Intend(intent) => Action::Intend(intent.into()),
-            Action::Bound(lease) => Action::Bound(lease.into()),
-            Action::Renewed(lease) => Action::Renewed(lease.into()),
-            Action::Lost(reason) => Action::Lost(reason),
-            Action::Regained(lease) => Action::Regained(lease.into()),
-            Action::GaveUp(why) => Action::GaveUp(why),
+        match (self.heard.join("; "), self.left_out) {
+            (none, 0) if none.is_empty() => silence.to_owned(),
+            (all, 0) => all,
+            (all, more) => format!("{all}; and {more} more"),
         }
     }
 }

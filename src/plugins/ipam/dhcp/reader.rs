@@ -1,4 +1,5 @@
-//! A reader for the octets of a packet, from front to back; numbers are in network byte order.
+//! Reads packets from front to back: octets, numbers in network byte order, addresses, and domain
+//! names as text (RFC 2132) or as in DNS messages (RFC 1035, section 4.1.4).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -58,6 +59,68 @@ impl<'a> Reader<'a> {
     /// Whether everything has been read.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// The longest DNS name.
+const LONGEST_NAME: usize = 253;
+
+/// The domain, if it is a valid name: it goes to resolv.conf, where a line break would begin
+/// another setting.
+pub fn domain(value: &[u8]) -> Option<String> {
+    let text = str::from_utf8(value).ok()?.trim_end_matches('\0').trim_end_matches('.');
+    let is_name = text.len() <= LONGEST_NAME && text.split('.').all(is_label);
+    is_name.then(|| text.to_owned())
+}
+
+fn is_label(text: &str) -> bool {
+    let is_of_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !text.is_empty() && text.bytes().all(is_of_label)
+}
+
+/// The search list of RFC 3397: names as in DNS messages, one after the other. `None` if any of
+/// them is invalid.
+pub fn search(value: &[u8]) -> Option<Vec<String>> {
+    let mut at = 0;
+    let mut names = vec![];
+    while at < value.len() {
+        let (name, next) = name(value, at)?;
+        names.extend(domain(name.as_bytes()));
+        at = next;
+    }
+    Some(names)
+}
+
+/// The name at `at`, and the offset of the next one.
+fn name(value: &[u8], mut at: usize) -> Option<(String, usize)> {
+    let mut name = String::new();
+    let mut next = None;
+    let mut before = at;
+    loop {
+        match *value.get(at)? {
+            0 => return Some((name, next.unwrap_or(at + 1))),
+            length @ 1..64 => {
+                let end = at + usize::from(length);
+                let label = str::from_utf8(value.get(at + 1..=end)?).ok()?;
+                if !is_label(label) || name.len() + label.len() >= LONGEST_NAME {
+                    return None;
+                }
+                name.push_str(if name.is_empty() { "" } else { "." });
+                name.push_str(label);
+                at = end + 1;
+            }
+            64..192 => return None,
+            192.. => {
+                // A pointer must lead to an earlier offset than the last, so that the loop ends.
+                let pointer = value.get(at..)?.first_chunk()?;
+                next.get_or_insert(at + 2);
+                at = usize::from(u16::from_be_bytes(*pointer) & 0x3fff);
+                if at >= before {
+                    return None;
+                }
+                before = at;
+            }
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The protocol between plugin and daemon, in lines of [`service::wire`](crate::service::wire):
 //! `{"protocol":1,"op":"add",…}` is answered by a CNI result, and so on.
 
-use std::io;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -16,6 +15,8 @@ use crate::cni::valid::ValidAttachment;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Expected, Mistake, Problem, Result};
 use crate::family::Family;
+use crate::plugin::Context;
+use crate::plugins::ipam::dhcp::conf::socket_path;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 use crate::service::Identity;
 use crate::service::wire::Asked;
@@ -37,6 +38,9 @@ pub const RESULT_VERSION: &str = "1.1.0";
 /// The operations of [`Request`].
 const OPERATIONS: [&str; 8] =
     ["add", "check", "del", "gc", "status", "leases", "release", "metrics"];
+
+/// Container id and interface of an attachment.
+pub type Names = (ContainerId, IfName);
 
 /// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,7 +68,7 @@ pub enum Request {
         /// The network.
         network: NetworkName,
         /// Container id and interface of each.
-        valid: Vec<(ContainerId, IfName)>,
+        valid: Vec<Names>,
     },
     /// Whether a daemon with this protocol runs.
     Status,
@@ -175,13 +179,6 @@ mod options {
 }
 
 impl Request {
-    /// A GC request for a network. The names of the configuration's list have been checked. A
-    /// spared one may be any text on the host, but the daemon has leases of valid names only.
-    pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
-        let valid = valid.names().iter().filter_map(parse_names).collect();
-        Request::Gc { network: network.clone(), valid }
-    }
-
     /// Decodes a request's line. Code 6 if it is none; a mistake has its path.
     pub fn read(line: &[u8]) -> Result<Request> {
         DAEMON.verify_request(line)?;
@@ -194,7 +191,11 @@ impl Request {
     fn of(line: &Value) -> Result<Request> {
         let op: String = required(line, "op")?;
         Ok(match op.as_str() {
-            "add" => Request::Add(Wish::of(line)?),
+            "add" => Request::Add(Wish {
+                key: from_value(line)?,
+                netns: required(line, "netns")?,
+                terms: from_value(line)?,
+            }),
             "check" => Request::Check { key: from_value(line)?, family: member(line, "family")? },
             "del" => Request::Del(from_value(line)?),
             "gc" => {
@@ -204,29 +205,22 @@ impl Request {
             "leases" => Request::Leases,
             "release" => Request::Release(required(line, "key")?),
             "metrics" => Request::Metrics,
-            _ => return Err(unknown_operation(&op)),
+            _ => {
+                let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
+                return Err(unknown.expecting(Expected::OneOf(&OPERATIONS)).into());
+            }
         })
     }
 }
 
-impl Wish {
-    fn of(line: &Value) -> Result<Wish> {
-        Ok(Wish {
-            key: from_value(line)?,
-            netns: required(line, "netns")?,
-            terms: from_value(line)?,
-        })
-    }
-}
-
-fn parse_names(valid: &ValidAttachment) -> Option<(ContainerId, IfName)> {
-    let id = ContainerId::parse(&valid.container_id).ok()?;
-    Some((id, IfName::parse(&valid.ifname).ok()?))
-}
-
-fn unknown_operation(op: &str) -> Error {
-    let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
-    unknown.expecting(Expected::OneOf(&OPERATIONS)).into()
+/// The attachments that a GC keeps. The names of the configuration's list have been checked. A
+/// spared one may be any text on the host, but the daemon has leases of valid names only.
+pub fn names_in(valid: &ValidAttachments) -> Vec<Names> {
+    let names = |valid: ValidAttachment| {
+        let id = ContainerId::parse(&valid.container_id).ok()?;
+        Some((id, IfName::parse(&valid.ifname).ok()?))
+    };
+    valid.names().into_iter().filter_map(names).collect()
 }
 
 fn required<T: DeserializeOwned>(line: &Value, key: &'static str) -> Result<T> {
@@ -260,6 +254,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// The daemon of the configuration.
+    pub fn of(cx: &Context<'_>) -> Result<Peer> {
+        Ok(Peer { socket: socket_path(cx.config)?, deadline: cx.deadline() })
+    }
+
     /// Sends a request and waits for the answer.
     pub fn ask<A: DeserializeOwned>(&self, request: &Request) -> Result<A> {
         self.begin_to_ask(request)?.answer()?
@@ -268,15 +267,13 @@ impl Peer {
     /// Sends a request; the caller may wait for the answer later.
     pub fn begin_to_ask(&self, request: &Request) -> Result<Asked<'_>> {
         let socket = &self.socket;
-        let connected = DAEMON.connect(socket, self.deadline);
-        connected.map_err(|e| DAEMON.unreached(socket, &e).saying(self.dialling(&e)))?.ask(request)
-    }
-
-    /// The reference's error message for an unreachable daemon.
-    fn dialling(&self, error: &io::Error) -> String {
-        let socket = self.socket.display();
-        let what = format!("error dialing DHCP daemon: dial unix {socket}: connect");
-        Error::io(what, error).msg.clone()
+        let connected = DAEMON.connect(socket, self.deadline).map_err(|e| {
+            let socket_text = socket.display();
+            // the reference's message
+            let what = format!("error dialing DHCP daemon: dial unix {socket_text}: connect");
+            DAEMON.unreached(socket, &e).saying(&Error::io(what, &e).msg)
+        })?;
+        connected.ask(request)
     }
 }
 

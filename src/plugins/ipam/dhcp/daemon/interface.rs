@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, RouteEntry};
 use crate::net::netns::Netns;
-use crate::plugins::ipam::dhcp::family::Lease;
+use crate::plugins::ipam::dhcp::client::Lease;
 use crate::plugins::ipam::dhcp::wire::Wish;
 use crate::steps::addresses;
 
@@ -41,6 +41,9 @@ pub struct Place {
     /// The kernel's cookie of the namespace, which is never reused; `None` before Linux 5.14.
     #[serde(skip_serializing_if = "Option::is_none")]
     cookie: Option<u64>,
+    /// The daemon's prefix of `netns`, which the next daemon may have another of.
+    #[serde(skip)]
+    pub prefix: String,
 }
 
 /// Why an interface cannot be visited.
@@ -75,18 +78,26 @@ pub struct Visited<'a> {
     pub link: &'a Link,
 }
 
-/// The work to do in the namespace.
-pub type Visit<'a> = &'a mut (dyn FnMut(&Visited<'_>) -> Result<()> + Send);
-
 impl Place {
     /// Finds the interface that a lease is requested for, and sets it up.
     pub fn find(prefix: &str, wish: &Wish) -> Result<Place> {
         let ifname = wish.key.ifname.as_str();
         let netns = Netns::open(&format!("{prefix}{}", wish.netns))?;
         let (device, inode) = netns.identity()?;
-        let (cookie, link) = netns.enter(|| set_up(ifname))?;
+        let (cookie, link) = netns.enter(|| {
+            let netlink = Netlink::open()?;
+            let link = netlink.link(ifname)?;
+            if !link.up {
+                let up = LinkChange { up: Some(true), ..LinkChange::default() };
+                netlink.change_link(&link, &up)?;
+            }
+            Ok((netlink.netns_cookie(), link))
+        })?;
         let mac = link.mac();
-        require_ethernet(&mac, ifname)?;
+        if mac.octets().len() != ETHERNET || mac.is_zero() {
+            let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+        }
         // All ipvlan links on one lower link share its address: what a server sends to it may reach
         // any of them.
         let is_shared = link.kind == "ipvlan";
@@ -100,23 +111,20 @@ impl Place {
             broadcast: is_shared,
             mtu: link.mtu,
             probe: !is_shared && link.arp,
+            prefix: prefix.to_owned(),
         })
     }
 
     /// Enters the namespace, if it and the interface still exist.
-    pub fn visit(&self, prefix: &str, work: Visit<'_>) -> Result<(), Absent> {
-        self.netns(prefix)?.enter(|| {
+    pub fn visit<T: Send>(
+        &self,
+        work: impl FnOnce(&Visited<'_>) -> Result<T> + Send,
+    ) -> Result<T, Absent> {
+        self.netns()?.enter(|| {
             let netlink = Netlink::open()?;
-            Ok(match self.link(&netlink) {
-                Ok(link) => work(&Visited { netlink: &netlink, link: &link }).map_err(Absent::from),
-                Err(absent) => Err(absent),
-            })
+            let link = self.link(&netlink);
+            Ok(link.and_then(|link| Ok(work(&Visited { netlink: &netlink, link: &link })?)))
         })?
-    }
-
-    /// Fails unless the namespace and the interface still exist.
-    pub fn require_interface(&self, prefix: &str) -> Result<(), Absent> {
-        self.visit(prefix, &mut |_| Ok(()))
     }
 
     /// The interface as it is now. It may have been renamed, or given another hardware address, as
@@ -134,20 +142,13 @@ impl Place {
     /// Whether both are the same interface, whatever its settings.
     pub fn is_same(&self, other: &Place) -> bool {
         let is_known = self.cookie.is_some() || self.mac == other.mac;
-        is_known && self.identity() == other.identity()
+        let identity = |place: &Place| (place.device, place.inode, place.cookie, place.ifindex);
+        is_known && identity(self) == identity(other)
     }
 
-    fn identity(&self) -> (u64, u64, Option<u64>, u32) {
-        (self.device, self.inode, self.cookie, self.ifindex)
-    }
-
-    /// Whether the namespace still exists; does not enter it.
-    pub fn is_there(&self, prefix: &str) -> Result<(), Absent> {
-        self.netns(prefix).map(drop)
-    }
-
-    fn netns(&self, prefix: &str) -> Result<Netns, Absent> {
-        let netns = Netns::open_if_there(&format!("{prefix}{}", self.netns))?;
+    /// The namespace, if it still exists; does not enter it.
+    pub fn netns(&self) -> Result<Netns, Absent> {
+        let netns = Netns::open_if_there(&format!("{}{}", self.prefix, self.netns))?;
         let netns = netns.ok_or(Absent::Gone("its namespace is gone"))?;
         if netns.identity()? == (self.device, self.inode) {
             Ok(netns)
@@ -208,37 +209,14 @@ impl Visited<'_> {
         let (Some(before), Some(router)) = (before, lease.router()) else {
             return self.add_routes(lease, priority);
         };
-        let mut routes = self.netlink.routes_through(self.link)?;
-        routes.retain(|route| route.gateways() == [IpAddr::V6(before)]);
-        routes.iter().try_for_each(|route| self.move_route(route, router))
+        for route in self.netlink.routes_through(self.link)? {
+            if route.gateways() == [IpAddr::V6(before)] {
+                self.netlink.put_route(self.link, &route.by(router.into()))?;
+                self.netlink.delete_route(self.link, &route)?;
+            }
+        }
+        Ok(())
     }
-
-    fn move_route(&self, route: &RouteEntry, router: Ipv6Addr) -> Result<()> {
-        self.netlink.put_route(self.link, &route.by(router.into()))?;
-        self.netlink.delete_route(self.link, route)
-    }
-}
-
-/// Sets the interface up. Returns the cookie of the namespace with it.
-fn set_up(ifname: &str) -> Result<(Option<u64>, Link)> {
-    let netlink = Netlink::open()?;
-    let link = netlink.link(ifname)?;
-    if !link.up {
-        netlink.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    }
-    Ok((netlink.netns_cookie(), link))
-}
-
-fn require_ethernet(mac: &MacAddr, ifname: &str) -> Result<()> {
-    if is_ethernet(mac) {
-        return Ok(());
-    }
-    let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
-    Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
-}
-
-fn is_ethernet(mac: &MacAddr) -> bool {
-    mac.octets().len() == ETHERNET && !mac.is_zero()
 }
 
 /// Treats an object that exists as added.

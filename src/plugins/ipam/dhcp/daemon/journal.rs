@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::interface::Place;
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::family::Family;
-use crate::plugins::ipam::dhcp::family::{Intent, Lease};
-use crate::plugins::ipam::dhcp::wire::{Terms, Wish};
+use crate::plugins::ipam::dhcp::client::{Intent, Lease};
+use crate::plugins::ipam::dhcp::wire::{Names, Terms};
 use crate::service::journal;
 
 /// The daemon's journal.
@@ -39,12 +39,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// A lease that is about to be acquired.
-    pub fn wanted(wish: Wish, place: Place) -> Record {
-        let Wish { key, terms, .. } = wish;
-        Record { key, place, terms, lost: false, lease: None, intent: None }
-    }
-
     /// The family of the lease.
     pub fn family(&self) -> Family {
         self.terms.family()
@@ -62,12 +56,10 @@ impl journal::Record for Record {
     }
 
     fn verify(&self) -> Result<(), &'static str> {
-        let lease = self.lease.as_ref().map(Lease::family);
-        let intent = self.intent.as_ref().map(Intent::family);
-        if [lease, intent].into_iter().flatten().all(|family| family == self.family()) {
-            Ok(())
-        } else {
-            Err("its lease is of another family")
+        match (self.family(), &self.lease, &self.intent) {
+            (Family::V4, None | Some(Lease::V4(_)), None | Some(Intent::V4(_)))
+            | (Family::V6, None | Some(Lease::V6(_)), None | Some(Intent::V6(_))) => Ok(()),
+            _ => Err("its lease is of another family"),
         }
     }
 }
@@ -78,21 +70,15 @@ pub fn file_name(key: &Key, family: Family) -> String {
     format!("{}{family}", key.identity())
 }
 
-/// Removes the torn files of an attachment's leases: it has ended, and nothing will need them.
-pub fn forget_torn(journal: &Journal, key: &Key) {
-    Family::ALL.into_iter().for_each(|family| journal.forget_torn(&file_name(key, family)));
-}
-
-/// Removes the torn files of a network's leases, except those of valid attachments. The attachment
-/// is in the file's name.
-pub fn forget_all_torn<'v>(
-    journal: &Journal,
-    network: &NetworkName,
-    valid: impl Iterator<Item = (&'v str, &'v str)>,
-) {
-    let key = |(id, ifname)| Key::parse(network.as_str(), id, ifname).ok();
-    let names = |key: Key| Family::ALL.map(|family| file_name(&key, family));
-    let valid: HashSet<String> = valid.filter_map(key).flat_map(names).collect();
+/// Removes the torn files of a network's leases, except those of valid attachments: nothing will
+/// need them. The attachment is in the file's name.
+pub fn forget_all_torn(journal: &Journal, network: &NetworkName, valid: &[Names]) {
+    let names = |(id, ifname): &Names| {
+        let (network, container_id, ifname) = (network.clone(), id.clone(), ifname.clone());
+        let key = Key { network, container_id, ifname };
+        Family::ALL.map(|family| file_name(&key, family))
+    };
+    let valid: HashSet<String> = valid.iter().flat_map(names).collect();
     let of_network = format!("{}-", hex(&Key::network_hash(network)));
     journal.forget_all_torn(|name| name.starts_with(&of_network) && !valid.contains(name));
 }

@@ -1,19 +1,15 @@
 //! The life of a lease: performs its client's actions, and calls the client when it is due.
 
-use std::fmt;
-use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use super::Daemon;
 use super::interface::Absent;
-use super::journal::Record;
 use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
+use super::requests::{error_text, result_text};
 use super::table::{Entry, Undone};
 use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::{Reason, State};
-use crate::plugins::ipam::dhcp::family::{Action, Heard, Intent, Lease, Outgoing};
+use crate::plugins::ipam::dhcp::client::{Action, Heard, Lease, Outgoing, Reason, State, Turn};
 use crate::service::journal::{Read, Record as _};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
@@ -40,39 +36,31 @@ impl Daemon {
     pub(super) fn resume_all(&mut self) -> Result<()> {
         let now = since_boot();
         for read in self.journal.read_all()? {
-            self.resume_read(read, now);
+            let (path, why) = match read {
+                Read::Record(mut record) => {
+                    record.place.prefix.clone_from(&self.flags.hostprefix);
+                    self.resume(Entry::new(*record, NEVER), now);
+                    continue;
+                }
+                Read::Void(path) => (path, "of an earlier start of the machine".to_owned()),
+                Read::Unread(path, why) => (path, format!("left alone: {why}")),
+                Read::Torn(path, why) => (path, format!("set aside: {why}")),
+            };
+            self.hub.log.line(format_args!("{}: {why}", path.display()));
         }
-        self.log_start();
-        Ok(())
-    }
-
-    fn log_start(&self) {
         let socket = super::socket_of(&self.flags);
         let leases = self.table.iter().count();
         self.hub.log.line(format_args!("listening socket={socket:?} leases={leases}"));
-    }
-
-    fn resume_read(&mut self, read: Read<Record>, now: Moment) {
-        match read {
-            Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
-            Read::Void(path) => self.log_file(&path, "of an earlier start of the machine"),
-            Read::Unread(path, why) => self.log_file(&path, format_args!("left alone: {why}")),
-            Read::Torn(path, why) => self.log_file(&path, format_args!("set aside: {why}")),
-        }
-    }
-
-    /// Logs why a file of the journal is not resumed.
-    fn log_file(&self, path: &Path, why: impl fmt::Display) {
-        self.hub.log.line(format_args!("{}: {why}", path.display()));
+        Ok(())
     }
 
     fn resume(&mut self, mut entry: Entry, now: Moment) {
-        let Some(lease) = entry.record.lease.clone() else {
+        let Some(lease) = &entry.record.lease else {
             // No plugin has received this lease, and no connection waits for it any more.
             return self.let_go(entry);
         };
         // Looks for the namespace only when the lease is due: its mounts may not be in place yet.
-        entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
+        entry.client = Some(resume(&entry.record, lease, &self.flags, now));
         self.settle(entry, now);
     }
 
@@ -80,23 +68,17 @@ impl Daemon {
     pub(super) fn acquire(&mut self, mut entry: Entry, now: Moment) {
         if self.table.exchanges() >= EXCHANGES_MAX {
             self.table.turns.push_back(entry.name.clone());
-            return self.put_until_limit(entry);
+            return self.settle(entry, now);
         }
-        match entry.open(&self.flags.hostprefix) {
+        match entry.open() {
             Ok(()) => self.begin(entry, now),
             Err(absent) => self.forget(entry, End::Failed(absent.into())),
         }
     }
 
-    /// Puts back a lease without a client.
-    fn put_until_limit(&mut self, entry: Entry) {
-        let limit = entry.limit;
-        self.table.put(entry, limit);
-    }
-
     /// Requests a lease, once the exchange can send.
     fn begin(&mut self, mut entry: Entry, now: Moment) {
-        if !entry.can_send() {
+        if !entry.exchange.as_ref().is_some_and(|exchange| exchange.is_ready()) {
             return self.settle(entry, now);
         }
         let (client, actions) = acquire(&entry, &self.flags, now, &mut self.random);
@@ -110,28 +92,20 @@ impl Daemon {
         while !self.is_full()
             && let Some(name) = self.table.overdue.pop_front()
         {
-            self.look_again(&name);
+            match self.table.take(&name) {
+                Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
+                Some(entry) => self.settle(entry, since_boot()),
+                None => (),
+            }
         }
         while self.table.exchanges() < EXCHANGES_MAX
             && let Some(name) = self.table.turns.pop_front()
         {
-            self.acquire_queued(&name);
-        }
-    }
-
-    fn look_again(&mut self, name: &str) {
-        match self.table.take(name) {
-            Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
-            Some(entry) => self.settle(entry, since_boot()),
-            None => (),
-        }
-    }
-
-    fn acquire_queued(&mut self, name: &str) {
-        match self.table.take(name) {
-            Some(entry) if entry.client.is_none() => self.acquire(entry, since_boot()),
-            Some(entry) => self.settle(entry, since_boot()),
-            None => (),
+            match self.table.take(&name) {
+                Some(entry) if entry.client.is_none() => self.acquire(entry, since_boot()),
+                Some(entry) => self.settle(entry, since_boot()),
+                None => (),
+            }
         }
     }
 
@@ -140,14 +114,18 @@ impl Daemon {
         self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS
     }
 
-    /// Handles a lease that is due.
+    /// Handles a lease that is due. One without a client has not been requested in its time.
     pub(super) fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
         if entry.client.is_some() {
             return self.look(entry, now);
         }
-        let error = Error::new(Code::TRY_AGAIN, why_not_begun(&entry));
-        self.forget(entry, End::Failed(error));
+        let ifname = entry.record.key.ifname.as_str();
+        let why = match entry.exchange {
+            None => format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time"),
+            Some(_) => format!("interface {ifname:?} has no link-local address"),
+        };
+        self.forget(entry, End::Failed(Error::new(Code::TRY_AGAIN, why)));
     }
 
     /// Lets the client do what is due, with sockets if it may need them.
@@ -158,36 +136,27 @@ impl Daemon {
         if let Err(end) = self.change_interface(&mut entry) {
             return self.forget(entry, end);
         }
+        let needs_exchange = entry.exchange.is_none()
+            && entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
+        let is_full = self.is_full();
         // The expiry of a lease never queues: what cannot be sent now is sent again later.
-        if entry.needs_exchange(now) && self.is_full() && now < entry.end() {
-            return self.queue_overdue(entry);
+        if needs_exchange && is_full && now < entry.end() {
+            self.table.overdue.push_back(entry.name.clone());
+            let end = entry.end();
+            return self.table.put(entry, end);
         }
-        match self.open_if_needed(&mut entry, now) {
-            Ok(()) => self.call_client(entry, now),
-            Err(end) => self.forget(entry, end),
-        }
-    }
-
-    fn queue_overdue(&mut self, entry: Entry) {
-        self.table.overdue.push_back(entry.name.clone());
-        let end = entry.end();
-        self.table.put(entry, end);
-    }
-
-    /// Opens an exchange, if one is needed and there is room. A failure other than a missing interface
-    /// is only logged: the lease's time runs on, and what is not sent now is sent again later.
-    fn open_if_needed(&mut self, entry: &mut Entry, now: Moment) -> Result<(), End> {
-        let reached = if entry.needs_exchange(now) && !self.is_full() {
-            entry.open(&self.flags.hostprefix)
+        // A failure to open sockets is only logged: the lease's time runs on, and what is not sent
+        // now is sent again later.
+        let reached = if needs_exchange && !is_full {
+            entry.open()
         } else {
-            entry.record.place.is_there(&self.flags.hostprefix)
+            entry.record.place.netns().map(drop)
         };
-        self.changed(&entry.name, reached)
-    }
-
-    fn call_client(&mut self, mut entry: Entry, now: Moment) {
+        if let Err(end) = self.changed(&entry.name, reached) {
+            return self.forget(entry, end);
+        }
         if let Some(client) = &mut entry.client {
-            let actions = client.on_time(now, &mut self.random);
+            let actions = client.on_time(Turn::new(now, &mut self.random));
             self.go_on(entry, actions, now);
         }
     }
@@ -196,52 +165,49 @@ impl Daemon {
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let now = since_boot();
-        match self.heard(&mut entry, now) {
-            Ok(_) if entry.client.is_none() => self.begin(entry, now),
-            Ok(actions) => self.go_on(entry, actions, now),
-            Err(error) => self.on_socket_error(entry, &error, now),
-        }
-    }
-
-    /// Handles an error of a socket, which reports one both for a link that was set down and for
-    /// one that was deleted.
-    fn on_socket_error(&mut self, entry: Entry, error: &Error, now: Moment) {
-        match entry.record.place.require_interface(&self.flags.hostprefix) {
+        let heard = entry.exchange.as_mut().map_or(Ok(vec![]), |exchange| exchange.hear());
+        let error = match heard {
+            Ok(heard) => {
+                let actions = self.pass_on(heard, &mut entry, now);
+                if entry.client.is_none() {
+                    return self.begin(entry, now);
+                }
+                return self.go_on(entry, actions, now);
+            }
+            Err(error) => error,
+        };
+        // A socket reports an error both for a link that was set down and for one that was deleted.
+        match entry.record.place.visit(|_| Ok(())) {
             Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
             _ => {
-                self.log_problem(&entry.name, error);
+                self.log_problem(&entry.name, &error);
                 self.settle(entry, now);
             }
         }
     }
 
-    /// Passes received packets to the client.
-    fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
-        let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
+    /// Counts received packets and passes them to the client.
+    fn pass_on(&mut self, heard: Vec<Heard>, entry: &mut Entry, now: Moment) -> Vec<Action> {
         let mut actions = vec![];
-        for heard in exchange.hear()? {
-            self.count_heard(&heard, entry);
-            let Some(client) = &mut entry.client else { continue };
-            actions.extend(client.on_heard(heard, now, &mut self.random));
+        for heard in heard {
+            match &heard {
+                Heard::Malformed(from) => {
+                    self.metrics.count(Count::Malformed);
+                    if !std::mem::replace(&mut entry.told_malformed, true) {
+                        let problem = format!("what {from} sends is not a DHCP message");
+                        self.log(&entry.name, format_args!("problem={problem:?}"));
+                    }
+                }
+                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => {
+                    self.metrics.count(Count::Received)
+                }
+                Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
+            }
+            if let Some(client) = &mut entry.client {
+                actions.extend(client.on_heard(heard, Turn::new(now, &mut self.random)));
+            }
         }
-        Ok(actions)
-    }
-
-    fn count_heard(&mut self, heard: &Heard, entry: &mut Entry) {
-        match heard {
-            Heard::Malformed(from) => self.note_malformed(*from, entry),
-            Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
-            Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
-        }
-    }
-
-    /// Logs the first malformed packet of an exchange.
-    fn note_malformed(&mut self, from: IpAddr, entry: &mut Entry) {
-        self.metrics.count(Count::Malformed);
-        if !std::mem::replace(&mut entry.told_malformed, true) {
-            let problem = format_args!("problem=\"what {from} sends is not a DHCP message\"");
-            self.log(&entry.name, problem);
-        }
+        actions
     }
 
     /// Performs the client's actions, and puts the lease back into the table unless one ended it.
@@ -260,54 +226,52 @@ impl Daemon {
     fn perform(&mut self, entry: &mut Entry, action: Action, now: Moment) -> Result<(), End> {
         match action {
             Action::Send(outgoing) => self.send(entry, &outgoing),
-            Action::Probe(address) => self.probe(entry, address),
-            Action::Intend(intent) => self.intend(entry, intent),
+            Action::Probe(address) => {
+                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+                let probed = exchange.probe(address, &entry.record.place);
+                self.changed(&entry.name, probed)
+            }
+            Action::Intend(intent) => {
+                entry.record.intent = Some(intent);
+                self.journal.write(&entry.record).map_err(|error| {
+                    entry.record.intent = None; // nothing is requested
+                    End::Failed(error)
+                })
+            }
             Action::Bound(lease) => self.bound(entry, lease, now),
-            Action::Renewed(lease) => self.renewed(entry, lease),
+            Action::Renewed(lease) => {
+                let before = entry.record.lease.as_ref().and_then(Lease::router);
+                let router = lease.router();
+                self.hold(entry, lease);
+                if router == before {
+                    return Ok(());
+                }
+                self.change(entry, Undone::Reroute(before))
+            }
             Action::Lost(reason) => self.lost(entry, reason),
-            Action::Regained(lease) => self.regained(entry, lease),
+            Action::Regained(lease) => {
+                entry.record.lost = false;
+                self.hold(entry, lease);
+                self.change(entry, Undone::PutBack)
+            }
             Action::GaveUp(why) => {
                 entry.record.intent = None; // the client has released it
-                Err(gave_up(entry, &why))
+                let ifname = entry.record.key.ifname.as_str();
+                let msg = format!("lease an address for interface {ifname:?}: {why}");
+                Err(End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES)))
             }
         }
     }
 
     fn send(&mut self, entry: &mut Entry, outgoing: &Outgoing) -> Result<(), End> {
         let Some(exchange) = &mut entry.exchange else { return Ok(()) };
-        let sent = exchange.send(outgoing, &entry.record.place, &self.flags.hostprefix);
+        let sent = exchange.send(outgoing, &entry.record.place);
         match sent {
             Ok(()) => self.metrics.count(Count::Sent),
             Err(Absent::Failed(_)) => self.metrics.count(Count::Unsent),
             Err(Absent::Gone(_)) => (),
         }
         self.changed(&entry.name, sent)
-    }
-
-    fn probe(&mut self, entry: &mut Entry, address: IpAddr) -> Result<(), End> {
-        let probed = entry.probe(address, &self.flags.hostprefix);
-        self.changed(&entry.name, probed)
-    }
-
-    /// Journals what is about to be requested. If that fails, nothing is.
-    fn intend(&mut self, entry: &mut Entry, intent: Intent) -> Result<(), End> {
-        entry.record.intent = Some(intent);
-        let written = self.journal.write(&entry.record);
-        if written.is_err() {
-            entry.record.intent = None;
-        }
-        written.map_err(End::Failed)
-    }
-
-    /// Journals an extended lease, and follows a change of its router.
-    fn renewed(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
-        let before = entry.router();
-        let router = lease.router();
-        self.hold(entry, lease);
-        if router == before {
-            return Ok(());
-        }
-        self.change(entry, Undone::Reroute(before))
     }
 
     /// Journals a lease that the interface has, or is about to have.
@@ -317,18 +281,16 @@ impl Daemon {
         self.tell_state(entry, State::Bound);
     }
 
-    /// Makes a change at the interface.
-    fn change(&mut self, entry: &mut Entry, change: Undone) -> Result<(), End> {
-        entry.undone = Some(change);
-        self.change_interface(entry)
-    }
-
     /// Journals a new lease, then answers the connections that wait for it.
     fn bound(&mut self, entry: &mut Entry, lease: Lease, now: Moment) -> Result<(), End> {
         entry.record.intent = None;
         entry.record.lease = Some(lease);
         self.journal.write(&entry.record).map_err(End::Failed)?;
-        let is_heard = self.answer_waiting(entry, now);
+        let answer = result_text(&entry.record);
+        let mut is_heard = false;
+        for id in std::mem::take(&mut entry.asked_by) {
+            is_heard |= self.hub.connections.answer(id, &answer, now);
+        }
         self.tell_state(entry, State::Bound);
         if is_heard {
             return Ok(());
@@ -336,20 +298,13 @@ impl Daemon {
         Err(End::Failed(Error::new(Code::TRY_AGAIN, "the client has hung up")))
     }
 
-    /// Answers the connections that wait for the lease. False if all have hung up.
-    fn answer_waiting(&mut self, entry: &mut Entry, now: Moment) -> bool {
-        let answer = super::requests::result_text(&entry.record);
-        let mut is_heard = false;
-        for id in std::mem::take(&mut entry.asked_by) {
-            is_heard |= self.hub.connections.answer(id, &answer, now);
-        }
-        is_heard
-    }
-
     /// Takes the address off the interface: the server may soon grant it to another client.
     fn lost(&mut self, entry: &mut Entry, reason: Reason) -> Result<(), End> {
         entry.record.lost = true;
-        self.log_lost(entry, reason);
+        let lease = entry.record.lease.as_ref();
+        let address = lease.map(|lease| lease.net().to_string()).unwrap_or_default();
+        let reason = reason.to_string();
+        self.log(&entry.name, format_args!("state=expired address={address} reason={reason:?}"));
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
         let done = self.change(entry, Undone::TakeOff);
@@ -357,17 +312,10 @@ impl Daemon {
         done
     }
 
-    fn log_lost(&self, entry: &Entry, reason: Reason) {
-        let lease = entry.record.lease.as_ref();
-        let address = lease.map(|lease| lease.net().to_string()).unwrap_or_default();
-        let reason = reason.to_string();
-        self.log(&entry.name, format_args!("state=expired address={address} reason={reason:?}"));
-    }
-
-    fn regained(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
-        entry.record.lost = false;
-        self.hold(entry, lease);
-        self.change(entry, Undone::PutBack)
+    /// Makes a change at the interface.
+    fn change(&mut self, entry: &mut Entry, change: Undone) -> Result<(), End> {
+        entry.undone = Some(change);
+        self.change_interface(entry)
     }
 
     /// Makes the pending change at the interface. If that fails, it stays pending.
@@ -377,8 +325,8 @@ impl Daemon {
         };
         let routes = &mut entry.routes;
         let priority = entry.record.terms.priority;
-        let done = entry.record.place.visit(&self.flags.hostprefix, &mut |at| match undone {
-            Undone::TakeOff => at.take_off(lease.address()).map(|taken| *routes = taken),
+        let done = entry.record.place.visit(|at| match undone {
+            Undone::TakeOff => at.take_off(lease.net().addr()).map(|taken| *routes = taken),
             Undone::PutBack => at.put_back(lease, priority, routes),
             Undone::Reroute(before) => at.reroute(before, lease, priority),
         });
@@ -416,59 +364,71 @@ impl Daemon {
 
     /// Puts a lease back into the table: closes sockets it does not need, and sets when it is due.
     pub(super) fn settle(&mut self, mut entry: Entry, now: Moment) {
-        let Some(client) = &entry.client else { return self.put_until_limit(entry) };
+        let Some(client) = &entry.client else {
+            let limit = entry.limit;
+            return self.table.put(entry, limit);
+        };
         let state = client.state();
-        let deadline = client.deadline();
+        let mut due = client.deadline();
         if !client.needs_sockets(now) {
             entry.close();
         }
         if entry.state != Some(state) {
             self.tell_state(&mut entry, state);
         }
-        let due = next_look(&entry, deadline, now);
+        if entry.unsaved || entry.undone.is_some() {
+            due = due.min(now + AGAIN);
+        }
+        if due <= now {
+            due = now + Duration::from_millis(100); // after a failure to open sockets
+        }
         self.table.put(entry, due);
     }
 
-    /// Logs a change of state.
+    /// Logs a change of state; times are seconds since the lease was requested.
     fn tell_state(&mut self, entry: &mut Entry, state: State) {
         entry.state = Some(state);
         self.metrics.transition(state);
-        let text = state_text(Some(state));
-        match entry.record.lease.as_ref().filter(|_| state == State::Bound) {
-            Some(lease) => self.log(&entry.name, format_args!("state={text} {}", Times(lease))),
-            None => self.log(&entry.name, format_args!("state={text}")),
+        let mut line = format!("state={}", state_text(Some(state)));
+        if let Some(lease) = entry.record.lease.as_ref().filter(|_| state == State::Bound) {
+            line.push_str(&format!(" address={} server={}", lease.net(), lease.server()));
+            let times = lease.times();
+            for (key, moment) in [("t1", times.t1), ("t2", times.t2), ("expires", times.expires)] {
+                line.push_str(&match moment {
+                    NEVER => format!(" {key}=never"),
+                    _ => format!(" {key}={}s", moment.saturating_sub(times.acquired).as_secs()),
+                });
+            }
         }
+        self.log(&entry.name, line);
     }
 
     /// Forgets a lease that has ended or was never acquired, and answers the connections that wait
     /// for it.
     fn forget(&mut self, mut entry: Entry, end: End) {
+        let name = &entry.name;
         let error = match end {
-            End::Gone(why) => self.note_gone(&mut entry, why),
-            End::Failed(error) => self.note_failed(&entry, error),
+            End::Gone(why) => {
+                self.metrics.count(Count::Gone);
+                self.log(name, format_args!("state=gone reason={why:?}"));
+                entry.record.intent = None;
+                entry.record.lease = None; // nothing can be sent from there
+                Error::new(Code::UNKNOWN_CONTAINER, format!("lease {name}: {why}"))
+            }
+            End::Failed(error) => {
+                self.metrics.count(Count::AcquireFailures);
+                self.log(name, format_args!("state=failed reason={:?}", error.to_string()));
+                error
+            }
         };
         let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(entry);
         self.tell(asked_by, &error); // last: the client may look at what is left
     }
 
-    fn note_gone(&mut self, entry: &mut Entry, why: &str) -> Error {
-        self.metrics.count(Count::Gone);
-        self.log(&entry.name, format_args!("state=gone reason={why:?}"));
-        entry.record.intent = None;
-        entry.record.lease = None; // nothing can be sent from there
-        Error::new(Code::UNKNOWN_CONTAINER, format!("lease {}: {why}", entry.name))
-    }
-
-    fn note_failed(&mut self, entry: &Entry, error: Error) -> Error {
-        self.metrics.count(Count::AcquireFailures);
-        self.log(&entry.name, format_args!("state=failed reason={:?}", error.to_string()));
-        error
-    }
-
     /// Answers waiting connections with an error: there will be no lease.
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
-        let answer = super::requests::error_text(error);
+        let answer = error_text(error);
         let now = since_boot();
         for id in asked_by {
             self.reply(id, &answer, now);
@@ -480,75 +440,21 @@ impl Daemon {
         let given_back =
             give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
-        self.note_given_back(&entry.name, given_back);
-        let removed = self.journal.remove(&entry.record.name());
-        self.note_journalled(&entry.name, removed);
-    }
-
-    fn note_given_back(&mut self, name: &str, given_back: Result<bool, Absent>) {
+        let name = &entry.name;
         match given_back {
-            Ok(true) => self.note_released(name),
+            Ok(true) => {
+                self.metrics.count(Count::Sent);
+                self.metrics.count(Count::Released);
+                self.log(name, "state=released");
+            }
             Ok(false) => self.log(name, "state=ended"),
             Err(Absent::Gone(why)) => self.log(name, format_args!("state=ended reason={why:?}")),
-            Err(Absent::Failed(error)) => self.note_unsent(name, &error),
+            Err(Absent::Failed(error)) => {
+                self.metrics.count(Count::Unsent);
+                self.log(name, format_args!("state=ended problem={:?}", error.to_string()));
+            }
         }
-    }
-
-    fn note_released(&mut self, name: &str) {
-        self.metrics.count(Count::Sent);
-        self.metrics.count(Count::Released);
-        self.log(name, "state=released");
-    }
-
-    fn note_unsent(&mut self, name: &str, error: &Error) {
-        self.metrics.count(Count::Unsent);
-        self.log(name, format_args!("state=ended problem={:?}", error.to_string()));
-    }
-}
-
-/// A time of a lease for the log.
-fn since(acquired: Moment, moment: Moment) -> String {
-    match moment {
-        NEVER => "never".to_owned(),
-        _ => format!("{}s", moment.saturating_sub(acquired).as_secs()),
-    }
-}
-
-/// Why a lease without a client has not been requested in its time.
-fn why_not_begun(entry: &Entry) -> String {
-    let ifname = entry.record.key.ifname.as_str();
-    match entry.exchange {
-        None => format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time"),
-        Some(_) => format!("interface {ifname:?} has no link-local address"),
-    }
-}
-
-/// The end of a lease that could not be acquired, for this reason.
-fn gave_up(entry: &Entry, why: &str) -> End {
-    let ifname = entry.record.key.ifname.as_str();
-    let msg = format!("lease an address for interface {ifname:?}: {why}");
-    End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES))
-}
-
-/// When to look at a lease again.
-fn next_look(entry: &Entry, deadline: Moment, now: Moment) -> Moment {
-    let has_failed = entry.unsaved || entry.undone.is_some();
-    let due = if has_failed { deadline.min(now + AGAIN) } else { deadline };
-    // After a failure to open sockets, do not retry at once.
-    if due <= now { now + Duration::from_millis(100) } else { due }
-}
-
-/// A lease's fields for the log; times are seconds since it was requested.
-struct Times<'a>(&'a Lease);
-
-impl fmt::Display for Times<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lease = self.0;
-        write!(f, "address={} server={}", lease.net(), lease.server())?;
-        let [acquired, t1, t2, expires] = lease.times();
-        for (key, moment) in [("t1", t1), ("t2", t2), ("expires", expires)] {
-            write!(f, " {key}={}", since(acquired, moment))?;
-        }
-        Ok(())
+        let removed = self.journal.remove(&entry.record.name());
+        self.note_journalled(name, removed);
     }
 }

@@ -105,16 +105,12 @@ impl Metrics {
     pub fn text(&mut self, table: &Table) -> String {
         let states = STATES.iter().map(|(_, text)| *text).chain([QUEUED]);
         for (index, state) in states.enumerate() {
-            self.registry.set(self.leases, index, count_in(state, table));
+            let in_state = table.iter().filter(|(_, entry)| state_text(entry.state) == state);
+            self.registry.set(self.leases, index, in_state.count() as u64);
         }
         self.registry.set(self.exchanges, 0, table.exchanges() as u64);
         self.registry.text()
     }
-}
-
-/// The number of leases in a state.
-fn count_in(state: &str, table: &Table) -> u64 {
-    table.iter().filter(|(_, entry)| state_text(entry.state) == state).count() as u64
 }
 
 #[cfg(test)]

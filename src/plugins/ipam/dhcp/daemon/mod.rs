@@ -4,17 +4,13 @@
 //! A lease that is held is only data ([`table`]) and a file ([`journal`]): no socket is open for
 //! it.
 
-mod confinement;
 mod exchange;
-mod exchange_v4;
-mod exchange_v6;
 pub mod flags;
 mod interface;
 pub mod journal;
 mod leases;
 mod metrics;
-pub mod orphans;
-mod release;
+pub(super) mod release;
 mod requests;
 mod table;
 
@@ -22,6 +18,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
+use nix::libc;
 use nix::poll::PollFlags;
 
 use self::flags::Flags;
@@ -30,9 +27,26 @@ use self::metrics::Metrics;
 use self::table::{Name, Table};
 use crate::error::{Error, Result};
 use crate::plugins::ipam::dhcp::wire::DAEMON;
+use crate::service::confinement::Confinement;
 use crate::service::event_loop::{self, Hub, Place, Service};
+use crate::sys::capabilities::Capability;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
+use crate::sys::seccomp::{Call, Is};
+
+/// The privileges that the daemon keeps: links and addresses, packets, and namespaces; no files,
+/// programs or processes beyond that.
+const CONFINEMENT: Confinement = Confinement {
+    needed: &[Capability::NetAdmin, Capability::NetRaw, Capability::SysAdmin],
+    useful: &[
+        (Capability::NetBindService, "servers behind a router, and DHCPv6, cannot be asked"),
+        (Capability::SysPtrace, "namespaces of the form /proc/PID/ns/net cannot be entered"),
+        (Capability::DacReadSearch, "namespaces in directories of other users cannot be entered"),
+    ],
+    families: &[libc::AF_NETLINK, libc::AF_PACKET, libc::AF_INET, libc::AF_INET6],
+    always: &[],
+    some: &[Call { number: libc::SYS_setns, argument: 1, is: Is::OneOf(&[libc::CLONE_NEWNET]) }],
+};
 
 /// The state of the daemon.
 pub struct Daemon {
@@ -50,8 +64,7 @@ pub fn run(flags: Flags, variable: impl Fn(&str) -> String) -> Result<()> {
     let socket = socket_of(&flags);
     let pidfile = flags.pidfile.clone();
     let place = Place { socket: &socket, journal: None, pidfile: &pidfile };
-    let (events, hub, journal) =
-        event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)?;
+    let (events, hub, journal) = event_loop::start(&DAEMON, &CONFINEMENT, place, variable)?;
     let mut daemon = Daemon {
         flags,
         hub,
@@ -117,15 +130,12 @@ impl Service for Daemon {
     }
 
     fn descriptors(&self) -> Vec<(Name, BorrowedFd<'_>, PollFlags)> {
-        let talking = self.table.talking();
-        talking
-            .flat_map(|(name, exchange)| {
-                exchange
-                    .descriptors()
-                    .into_iter()
-                    .map(move |fd| (name.clone(), fd, PollFlags::POLLIN))
-            })
-            .collect()
+        let mut all = vec![];
+        for (name, exchange) in self.table.talking() {
+            let descriptors = exchange.descriptors().into_iter();
+            all.extend(descriptors.map(|fd| (name.clone(), fd, PollFlags::POLLIN)));
+        }
+        all
     }
 
     fn readable(&mut self, name: &Name) {

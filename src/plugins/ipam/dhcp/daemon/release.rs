@@ -1,8 +1,7 @@
-//! Releases a lease: for the daemon, and for a DEL that finds no daemon. Also makes the clients of
-//! new and journalled leases.
+//! Makes the clients of new and journalled leases, and releases a lease: for the daemon, and for a
+//! DEL that finds no daemon.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use super::exchange::{Exchange, send_once};
 use super::flags::Flags;
@@ -11,11 +10,9 @@ use super::journal::Record;
 use super::table::{Entry, name_of};
 use crate::cni::attachment::Key;
 use crate::family::Family;
-use crate::plugins::ipam::dhcp::client::Turn;
-use crate::plugins::ipam::dhcp::family::{Action, Client, Intent, Lease, Outgoing, of_v4, of_v6};
-use crate::plugins::ipam::dhcp::v4::client::{self, Patience, Setup};
-use crate::plugins::ipam::dhcp::v6;
+use crate::plugins::ipam::dhcp::client::{Action, Client, Intent, Lease, Turn};
 use crate::plugins::ipam::dhcp::v6::client::Mode;
+use crate::plugins::ipam::dhcp::{v4, v6};
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::random::Random;
 
@@ -29,124 +26,97 @@ pub fn acquire(
     flags: &Flags,
     now: Moment,
     random: &mut Random,
-) -> (Client, Vec<Action>) {
-    match entry.record.family() {
-        Family::V4 => acquire_v4(entry, flags, Turn::new(now, random)),
-        Family::V6 => acquire_v6(entry, flags, Turn::new(now, random)),
+) -> (Box<dyn Client>, Vec<Action>) {
+    let turn = Turn::new(now, random);
+    let record = &entry.record;
+    match record.family() {
+        Family::V4 => {
+            let wanted = if let Some(IpAddr::V4(ip)) = entry.wanted { Some(ip) } else { None };
+            let setup = setup_v4(record, flags);
+            let (client, actions) = v4::client::Client::acquire(setup, wanted, entry.limit, turn);
+            (Box::new(client), actions)
+        }
+        Family::V6 => {
+            let wanted = if let Some(IpAddr::V6(ip)) = entry.wanted { Some(ip) } else { None };
+            let setup = setup_v6(record, flags);
+            let (client, actions) = v6::client::Client::acquire(setup, wanted, entry.limit, turn);
+            (Box::new(client), actions)
+        }
     }
-}
-
-fn acquire_v4(entry: &Entry, flags: &Flags, turn: client::Turn<'_>) -> (Client, Vec<Action>) {
-    let setup = setup_of(&entry.record, flags);
-    let wanted = if let Some(IpAddr::V4(wanted)) = entry.wanted { Some(wanted) } else { None };
-    let (mut client, actions) = client::Client::acquire(setup, wanted, turn);
-    client.end_by(entry.limit);
-    (Client::V4(Box::new(client)), of_v4(actions))
-}
-
-fn acquire_v6(entry: &Entry, flags: &Flags, turn: v6::client::Turn<'_>) -> (Client, Vec<Action>) {
-    let setup = setup_of_v6(&entry.record, flags);
-    let wanted = if let Some(IpAddr::V6(wanted)) = entry.wanted { Some(wanted) } else { None };
-    let (mut client, actions) = v6::client::Client::acquire(setup, wanted, turn);
-    client.end_by(entry.limit);
-    (Client::V6(Box::new(client)), of_v6(actions))
 }
 
 /// The client of a journalled lease.
-pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Client {
+pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Box<dyn Client> {
+    let lost = record.lost;
     match lease.clone() {
-        Lease::V4(lease) => Client::V4(Box::new(client::Client::resume(
-            setup_of(record, flags),
-            lease,
-            record.lost,
-            now,
-        ))),
-        Lease::V6(lease) => Client::V6(Box::new(v6::client::Client::resume(
-            setup_of_v6(record, flags),
-            lease,
-            record.lost,
-            now,
-        ))),
+        Lease::V4(lease) => {
+            Box::new(v4::client::Client::resume(setup_v4(record, flags), lease, lost, now))
+        }
+        Lease::V6(lease) => {
+            Box::new(v6::client::Client::resume(setup_v6(record, flags), lease, lost, now))
+        }
     }
-}
-
-/// The settings of the client of an IPv6 lease.
-fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
-    v6::client::Setup {
-        mode: record.terms.v6.unwrap_or(Mode::Dhcp),
-        duid: v6::client::duid(&name_of(&record.key, Family::V6)),
-        within: time_of_search(flags),
-    }
-}
-
-fn time_of_search(flags: &Flags) -> Duration {
-    flags.resendtimeout.max(Duration::from_millis(1))
 }
 
 /// The settings of the client of an IPv4 lease.
-fn setup_of(record: &Record, flags: &Flags) -> Setup {
-    Setup {
+fn setup_v4(record: &Record, flags: &Flags) -> v4::client::Setup {
+    v4::client::Setup {
         mac: record.place.mac.clone(),
         client_id: client_id(&record.key),
         broadcast: flags.broadcast || record.place.broadcast,
         probe: record.place.probe,
         provide: record.terms.provide.clone(),
         request: record.terms.request.clone(),
-        patience: patience(flags),
+        patience: v4::client::Patience {
+            timeout: flags.timeout,
+            resend_max: flags.resendmax,
+            resend_timeout: flags.resendtimeout,
+        },
     }
 }
 
-fn patience(flags: &Flags) -> Patience {
-    Patience {
-        timeout: flags.timeout,
-        resend_max: flags.resendmax,
-        resend_timeout: time_of_search(flags),
+/// The settings of the client of an IPv6 lease.
+fn setup_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
+    v6::client::Setup {
+        mode: record.terms.v6.unwrap_or(Mode::Dhcp),
+        duid: v6::client::duid(&name_of(&record.key, Family::V6)),
+        within: flags.resendtimeout,
     }
 }
 
-/// The value of option 61.
+/// The value of option 61: the name of the lease, cut to the octets that fit; a hash of the key
+/// keeps cut names distinct.
 fn client_id(key: &Key) -> Vec<u8> {
+    let mut name = name_of(key, Family::V4);
+    if name.len() > CLIENT_ID_MAX {
+        let hash = key.identity();
+        name.truncate(CLIENT_ID_MAX - 1 - hash.len()); // names are ASCII
+        name = format!("{name}/{hash}");
+    }
     let mut id = vec![0]; // type 0: not a hardware address
-    id.extend(client_name(&name_of(key, Family::V4), key).bytes());
+    id.extend(name.bytes());
     id
 }
 
-/// The name of the lease, cut to the octets that fit; a hash of the key keeps cut names distinct.
-fn client_name(name: &str, key: &Key) -> String {
-    if name.len() <= CLIENT_ID_MAX {
-        return name.to_owned();
-    }
-    let hash = key.identity();
-    format!("{}/{hash}", &name[..CLIENT_ID_MAX - 1 - hash.len()]) // names are ASCII
-}
-
-/// The message that releases the record's lease; `None` if nothing was granted, or it is lost.
-fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Outgoing> {
-    match (&record.lease, &record.intent) {
-        (Some(lease), _) => resume(record, lease, flags, since_boot()).release(random),
-        (None, Some(Intent::V4(intent))) => {
-            Some(Outgoing::V4(client::release_of(intent, &setup_of(record, flags), random)))
-        }
-        (None, Some(Intent::V6(intent))) => {
-            Some(Outgoing::V6(v6::client::release_of(intent, &setup_of_v6(record, flags), random)))
-        }
-        (None, None) => None,
-    }
-}
-
 /// Releases the record's lease from the container's namespace, with one message that no server
-/// answers. False if there was nothing to send. Sockets in `open` still work if the path of the
-/// namespace is gone.
+/// answers. False if there was nothing to send: nothing was granted, or it is lost. Sockets in
+/// `open` still work if the path of the namespace is gone.
 pub fn give_back(
     record: &Record,
-    open: Option<&mut Exchange>,
+    open: Option<&mut Box<dyn Exchange>>,
     flags: &Flags,
     random: &mut Random,
 ) -> Result<bool, Absent> {
-    let Some(message) = message_of(record, flags, random) else { return Ok(false) };
+    let message = match (&record.lease, &record.intent) {
+        (Some(lease), _) => resume(record, lease, flags, since_boot()).release(random),
+        (None, Some(Intent::V4(intent))) => Some(setup_v4(record, flags).release(intent, random)),
+        (None, Some(Intent::V6(intent))) => Some(setup_v6(record, flags).release(intent, random)),
+        (None, None) => None,
+    };
+    let Some(message) = message else { return Ok(false) };
     match open {
-        Some(exchange) => exchange.send(&message, &record.place, &flags.hostprefix)?,
-        None => send_once(&message, &record.place, &flags.hostprefix)?,
+        Some(exchange) => exchange.send(&message, &record.place)?,
+        None => send_once(&message, &record.place)?,
     }
     Ok(true)
 }
@@ -159,13 +129,12 @@ mod tests {
     /// The reference truncates the id: two interfaces may be one client.
     #[test]
     fn long_names_are_told_apart() {
-        let name = |ifname: &str| {
-            let key = Key::parse(&"n".repeat(100), &"c".repeat(180), ifname).unwrap();
-            client_name(&name_of(&key, Family::V4), &key)
+        let id = |ifname: &str| {
+            client_id(&Key::parse(&"n".repeat(100), &"c".repeat(180), ifname).unwrap())
         };
-        assert_eq!([name("eth0").len(), name("eth1").len()], [CLIENT_ID_MAX; 2]);
-        assert_ne!(name("eth0"), name("eth1"));
+        assert_eq!([id("eth0").len(), id("eth1").len()], [1 + CLIENT_ID_MAX; 2]);
+        assert_ne!(id("eth0"), id("eth1"));
         let key = Key::parse("net", "one", "eth0").unwrap();
-        assert_eq!(client_name("one/net/eth0", &key), "one/net/eth0");
+        assert_eq!(client_id(&key), b"\0one/net/eth0");
     }
 }

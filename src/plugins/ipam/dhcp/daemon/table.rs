@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::exchange::Exchange;
+use super::exchange::{self, Exchange};
 use super::interface::Absent;
 use super::journal::Record;
 use crate::cni::attachment::Key;
 use crate::family::Family;
 use crate::net::netlink::RouteEntry;
-use crate::plugins::ipam::dhcp::client::State;
-use crate::plugins::ipam::dhcp::family::{Client, Lease};
+use crate::plugins::ipam::dhcp::client::{Client, State};
 use crate::sys::clock::{Moment, NEVER};
 
 /// The name of a lease: `<container id>/<network>/<interface>`, with `/6` appended for IPv6.
@@ -41,11 +40,11 @@ pub struct Entry {
     /// The lease as journalled.
     pub record: Record,
     /// The lease's client; `None` while the lease is queued.
-    pub client: Option<Client>,
+    pub client: Option<Box<dyn Client>>,
     /// The state that was last logged.
     pub state: Option<State>,
     /// The open sockets, while answers are expected.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<Box<dyn Exchange>>,
     /// The connections that wait for the result.
     pub asked_by: Vec<u64>,
     /// When to give up acquiring.
@@ -84,28 +83,9 @@ impl Entry {
     }
 
     /// Opens the sockets, if the interface still exists.
-    pub fn open(&mut self, prefix: &str) -> Result<(), Absent> {
-        self.exchange = Some(Exchange::open(&self.record, prefix)?);
+    pub fn open(&mut self) -> Result<(), Absent> {
+        self.exchange = Some(exchange::open(&self.record)?);
         Ok(())
-    }
-
-    /// Whether the sockets are open and can send.
-    pub fn can_send(&self) -> bool {
-        self.exchange.as_ref().is_some_and(Exchange::is_ready)
-    }
-
-    /// Whether the client needs sockets that are not open.
-    pub fn needs_exchange(&self, now: Moment) -> bool {
-        let client = self.client.as_ref().filter(|_| self.exchange.is_none());
-        client.is_some_and(|client| client.needs_sockets(now))
-    }
-
-    /// Probes the link for a host that has the address.
-    pub fn probe(&mut self, address: IpAddr, prefix: &str) -> Result<(), Absent> {
-        match &mut self.exchange {
-            Some(exchange) => exchange.probe(address, &self.record.place, prefix),
-            None => Ok(()),
-        }
     }
 
     /// Closes the sockets.
@@ -116,15 +96,10 @@ impl Entry {
         }
     }
 
-    /// The IPv6 router of the lease.
-    pub fn router(&self) -> Option<Ipv6Addr> {
-        self.record.lease.as_ref().and_then(Lease::router)
-    }
-
     /// When the address must leave the interface.
     pub fn end(&self) -> Moment {
         let lease = self.record.lease.as_ref().filter(|_| !self.record.lost);
-        lease.map_or(NEVER, |lease| lease.times()[3])
+        lease.map_or(NEVER, |lease| lease.times().expires)
     }
 
     /// Whether no lease has been granted yet.
@@ -167,12 +142,6 @@ impl Table {
         Some(entry)
     }
 
-    /// Removes and returns the lease that a connection waits for.
-    pub fn take_awaited_by(&mut self, id: u64) -> Option<Entry> {
-        let names = self.names_of(|entry| entry.asked_by.contains(&id));
-        self.take(names.first()?)
-    }
-
     /// The lease with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
@@ -205,9 +174,8 @@ impl Table {
     }
 
     /// The leases with an open exchange.
-    pub fn talking(&self) -> impl Iterator<Item = (&Name, &Exchange)> {
-        self.talking
-            .iter()
-            .filter_map(|name| Some((name, self.entries.get(name)?.exchange.as_ref()?)))
+    pub fn talking(&self) -> impl Iterator<Item = (&Name, &dyn Exchange)> {
+        let exchange = |name| Some((name, self.entries.get(name)?.exchange.as_deref()?));
+        self.talking.iter().filter_map(exchange)
     }
 }

@@ -32,16 +32,6 @@ pub enum Op {
     Reply = 2,
 }
 
-impl Op {
-    fn of(octet: u8) -> Result<Op, Malformed> {
-        match octet {
-            1 => Ok(Op::Request),
-            2 => Ok(Op::Reply),
-            _ => Err(Malformed("its op is neither request nor reply")),
-        }
-    }
-}
-
 /// The type of a message: option 53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
@@ -59,18 +49,6 @@ pub enum MessageType {
     Nak = 6,
     /// A client releases its address.
     Release = 7,
-}
-
-impl MessageType {
-    const ALL: [MessageType; 7] = [
-        MessageType::Discover,
-        MessageType::Offer,
-        MessageType::Request,
-        MessageType::Decline,
-        MessageType::Ack,
-        MessageType::Nak,
-        MessageType::Release,
-    ];
 }
 
 /// A message. The names of server and boot file are not kept.
@@ -120,8 +98,10 @@ impl Message {
 
     /// The type of the message; `None` for BOOTP and for types that no client receives.
     pub fn kind(&self) -> Option<MessageType> {
+        use MessageType::{Ack, Decline, Discover, Nak, Offer, Release, Request};
         let octet = self.options.octet(code::MESSAGE_TYPE)?;
-        MessageType::ALL.into_iter().find(|kind| *kind as u8 == octet)
+        let all = [Discover, Offer, Request, Decline, Ack, Nak, Release];
+        all.into_iter().find(|kind| *kind as u8 == octet)
     }
 
     /// The server that identifies itself in the message.
@@ -133,15 +113,27 @@ impl Message {
     /// fields.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         const SHORT: Malformed = Malformed("it is shorter than 240 octets");
-        let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
-        let op = Op::of(fixed[0])?;
+        let (fixed, after_cookie) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
+        let op = match fixed[0] {
+            1 => Op::Request,
+            2 => Op::Reply,
+            _ => return Err(Malformed("its op is neither request nor reply")),
+        };
         if fixed[FILE.end..] != COOKIE {
             return Err(Malformed("it has no magic cookie"));
         }
         if usize::from(fixed[2]) > CHADDR {
             return Err(Malformed("its hardware address is longer than 16 octets"));
         }
-        let options = read_options(fixed, options)?;
+        let mut options = Options::default();
+        options.read(after_cookie)?;
+        let overloaded = options.octet(code::OVERLOAD).unwrap_or_default();
+        for (bit, field) in [(1, FILE), (2, SNAME)] {
+            if overloaded & bit != 0 {
+                options.read(&fixed[field])?;
+            }
+        }
+        options.remove(code::OVERLOAD);
         Message::read_fields(op, fixed, options).ok_or(SHORT)
     }
 
@@ -165,20 +157,11 @@ impl Message {
 
     /// The payload of a datagram.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(2 * SHORTEST);
-        self.write_fields(&mut bytes);
-        bytes.resize(FILE.end, 0);
-        bytes.extend(COOKIE);
-        self.options.write(&mut bytes);
-        if bytes.len() < SHORTEST {
-            bytes.resize(SHORTEST, code::PAD);
+        let mut chaddr = self.chaddr.octets();
+        if chaddr.len() > CHADDR {
+            chaddr = &[]; // InfiniBand's does not fit, and none is needed (RFC 4390)
         }
-        bytes
-    }
-
-    /// Writes the fields before `sname`, without the rest of `chaddr`.
-    fn write_fields(&self, bytes: &mut Vec<u8>) {
-        let chaddr = self.short_chaddr();
+        let mut bytes = Vec::with_capacity(2 * SHORTEST);
         bytes.extend([self.op as u8, ETHERNET, chaddr.len() as u8, 0]);
         bytes.extend(self.xid.to_be_bytes());
         bytes.extend(self.secs.to_be_bytes());
@@ -187,26 +170,12 @@ impl Message {
             bytes.extend(address.octets());
         }
         bytes.extend(chaddr);
-    }
-
-    /// An InfiniBand address does not fit, and none is needed (RFC 4390).
-    fn short_chaddr(&self) -> &[u8] {
-        let octets = self.chaddr.octets();
-        if octets.len() <= CHADDR { octets } else { &[] }
-    }
-}
-
-/// The options of a message, then those in `file` and in `sname`, if option 52 says that these
-/// contain options.
-fn read_options(fixed: &[u8], field: &[u8]) -> Result<Options, Malformed> {
-    let mut options = Options::default();
-    options.read(field)?;
-    let overloaded = options.octet(code::OVERLOAD).unwrap_or_default();
-    for (bit, field) in [(1, FILE), (2, SNAME)] {
-        if overloaded & bit != 0 {
-            options.read(&fixed[field])?;
+        bytes.resize(FILE.end, 0);
+        bytes.extend(COOKIE);
+        self.options.write(&mut bytes);
+        if bytes.len() < SHORTEST {
+            bytes.resize(SHORTEST, code::PAD);
         }
+        bytes
     }
-    options.remove(code::OVERLOAD);
-    Ok(options)
 }

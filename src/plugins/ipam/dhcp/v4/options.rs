@@ -1,8 +1,13 @@
 //! The options of a message (RFC 2132): their codes, values and encoding.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::hex;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
 /// The codes that this program reads or writes.
@@ -74,28 +79,26 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Options, each code once, sorted by code.
+/// Options, each code once, sorted by code. Serialised as their octets in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options(Vec<(u8, Vec<u8>)>);
+pub struct Options(BTreeMap<u8, Vec<u8>>);
 
 impl Options {
     /// The value of an option.
     pub fn get(&self, code: u8) -> Option<&[u8]> {
-        let at = self.0.binary_search_by_key(&code, |(code, _)| *code).ok()?;
-        Some(&self.0[at].1)
+        self.0.get(&code).map(Vec::as_slice)
     }
 
     /// Sets an option, replacing one of the same code. PAD and END are not options and are ignored.
     pub fn set(&mut self, code: u8, value: &[u8]) {
-        if let Some(place) = self.place(code) {
-            place.clear();
-            place.extend(value);
+        if !matches!(code, code::PAD | code::END) {
+            self.0.insert(code, value.to_vec());
         }
     }
 
     /// Removes an option.
     pub fn remove(&mut self, code: u8) {
-        self.0.retain(|(other, _)| *other != code);
+        self.0.remove(&code);
     }
 
     /// All options, sorted by code.
@@ -105,8 +108,7 @@ impl Options {
 
     /// The value of an option that is one octet.
     pub fn octet(&self, code: u8) -> Option<u8> {
-        let [octet] = *self.get(code)? else { return None };
-        Some(octet)
+        self.get(code)?.try_into().ok().map(u8::from_be_bytes)
     }
 
     /// The value of an option that is two octets.
@@ -134,74 +136,46 @@ impl Options {
     /// appended (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
         let mut field = Reader::new(field);
-        while let Some(code) = next_code(&mut field)? {
-            let value = read_value(&mut field).ok_or(Malformed("an option is cut off"))?;
-            self.append(code, value);
+        loop {
+            let code = match field.u8().ok_or(Malformed("its options have no end"))? {
+                code::END => return Ok(()),
+                code::PAD => continue,
+                code => code,
+            };
+            let length = field.u8().map(usize::from);
+            let value = length.and_then(|length| field.take(length));
+            let value = value.ok_or(Malformed("an option is cut off"))?;
+            self.0.entry(code).or_default().extend(value);
         }
-        Ok(())
     }
 
-    fn append(&mut self, code: u8, value: &[u8]) {
-        if let Some(place) = self.place(code) {
-            place.extend(value);
-        }
-    }
-
-    /// The options and an END.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![];
-        self.write(&mut bytes);
-        bytes
-    }
-
-    /// Writes the options and an END.
+    /// Writes the options and an END; a long value in several pieces.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         for (code, value) in &self.0 {
-            write_option(*code, value, out);
+            if value.is_empty() {
+                out.extend([*code, 0]);
+            }
+            for piece in value.chunks(PIECE) {
+                out.extend([*code, piece.len() as u8]);
+                out.extend(piece);
+            }
         }
         out.push(code::END);
     }
+}
 
-    /// The value of an option, inserted empty if missing; `None` for PAD and END.
-    fn place(&mut self, code: u8) -> Option<&mut Vec<u8>> {
-        if matches!(code, code::PAD | code::END) {
-            return None;
-        }
-        let at = self.0.binary_search_by_key(&code, |(code, _)| *code).unwrap_or_else(|at| {
-            self.0.insert(at, (code, vec![]));
-            at
-        });
-        Some(&mut self.0[at].1)
+impl Serialize for Options {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut octets = vec![];
+        self.write(&mut octets);
+        hex::serialize(&octets, serializer)
     }
 }
 
-/// Takes an option's length and value.
-fn read_value<'a>(field: &mut Reader<'a>) -> Option<&'a [u8]> {
-    let length = field.u8()?;
-    field.take(length.into())
-}
-
-/// Writes an option, in several pieces if its value is long.
-fn write_option(code: u8, value: &[u8], out: &mut Vec<u8>) {
-    let mut rest = value;
-    loop {
-        let (piece, more) = rest.split_at(rest.len().min(PIECE));
-        out.extend([code, piece.len() as u8]);
-        out.extend(piece);
-        rest = more;
-        if rest.is_empty() {
-            return;
-        }
-    }
-}
-
-/// The code of the next option; `None` is the END.
-fn next_code(field: &mut Reader<'_>) -> Result<Option<u8>, Malformed> {
-    loop {
-        match field.u8().ok_or(Malformed("its options have no end"))? {
-            code::END => return Ok(None),
-            code::PAD => (),
-            code => return Ok(Some(code)),
-        }
+impl<'de> Deserialize<'de> for Options {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Options, D::Error> {
+        let mut options = Options::default();
+        options.read(&hex::deserialize(deserializer)?).map_err(D::Error::custom)?;
+        Ok(options)
     }
 }

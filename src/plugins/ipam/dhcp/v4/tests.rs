@@ -8,6 +8,7 @@ use super::message::{Message, MessageType, Op};
 use super::options::{Malformed, Options, code};
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::client::Times;
 use crate::sys::clock::NEVER;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -75,10 +76,11 @@ fn a_message_of_dnsmasq_is_read() {
     let server = message.options.address(code::SERVER_ID).unwrap();
     let lease = Lease::of_ack(&message, server, SECOND * 10, None).unwrap();
     assert_eq!(
-        (lease.net().to_string(), lease.server),
+        (lease.net.to_string(), lease.server),
         ("192.0.2.19/24".to_owned(), Ipv4Addr::new(192, 0, 2, 1))
     );
-    assert_eq!((lease.t1, lease.t2, lease.expires), (SECOND * 70, SECOND * 115, SECOND * 130));
+    let Times { t1, t2, expires, .. } = lease.times;
+    assert_eq!((t1, t2, expires), (SECOND * 70, SECOND * 115, SECOND * 130));
     let result = lease.result(3);
     assert_eq!(routes(&result), ["10.9.0.0/16 192.0.2.2 1400 3 -", "0.0.0.0/0 192.0.2.1 1400 3 -"]);
     assert_eq!(result.ips[0].address.to_string(), "192.0.2.19/24");
@@ -255,17 +257,14 @@ fn times_that_cannot_be_are_as_the_rfc_has_them() {
         {
             seconds.into_iter().for_each(|seconds| options.set(code, &seconds.to_be_bytes()));
         }
-        let lease = lease_of(options);
-        let found =
-            [lease.t1, lease.t2, lease.expires].map(|moment| (moment - lease.acquired).as_secs());
+        let Times { acquired, t1, t2, expires } = lease_of(options).times;
+        let found = [t1, t2, expires].map(|moment| (moment - acquired).as_secs());
         assert_eq!(found, expected, "{sent:?}");
-        assert!(
-            lease.acquired < lease.t1 && lease.t1 < lease.t2 && lease.t2 < lease.expires,
-            "{sent:?}"
-        );
+        assert!(acquired < t1 && t1 < t2 && t2 < expires, "{sent:?}");
     }
     let endless = lease_of(options(&[(51, &[255; 4]), (58, &[0, 0, 0, 9])]));
-    assert_eq!([endless.t1, endless.t2, endless.expires], [NEVER; 3]);
+    let Times { t1, t2, expires, .. } = endless.times;
+    assert_eq!([t1, t2, expires], [NEVER; 3]);
 }
 
 #[test]
@@ -461,7 +460,7 @@ fn take(bytes: &[u8]) -> bool {
     if let Some(lease) = Lease::of_ack(&message, Ipv4Addr::LOCALHOST, SECOND, None) {
         let result = lease.result(1);
         assert!(result.routes.iter().all(|route| route.dst == route.dst.trunc()));
-        assert!(lease.t1 <= lease.t2 && lease.t2 <= lease.expires);
+        assert!(lease.times.t1 <= lease.times.t2 && lease.times.t2 <= lease.times.expires);
         assert_eq!(
             serde_json::from_value::<Lease>(serde_json::to_value(&lease).unwrap())
                 .map(|lease| lease.options)

@@ -11,42 +11,41 @@ use super::message::Grant;
 use super::router::Advertisement;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::hex;
-use crate::plugins::ipam::dhcp::times::Times;
+use crate::plugins::ipam::dhcp::client::Times;
 use crate::sys::clock::{Moment, NEVER};
 
 /// A lifetime without end.
 const INFINITE: u32 = u32::MAX;
 
-/// A lease as granted.
+/// A lease as granted, and as journalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(rename_all = "camelCase")]
 pub struct Lease {
-    /// The address.
-    pub address: Ipv6Addr,
-    /// The length of the on-link prefix. A renewal does not change it: it is part of the address on
-    /// the link.
-    pub prefix_len: u8,
+    /// The address with the length of the on-link prefix. A renewal does not change it: it is part
+    /// of the address on the link.
+    #[serde(rename = "address")]
+    pub net: Ipv6Net,
     /// The DUID of the server to send renewals to; empty for an address made from a router's
     /// prefix.
+    #[serde(with = "hex")]
     pub server: Vec<u8>,
-    /// When it was granted.
-    pub acquired: Moment,
-    /// T1: when to renew it.
-    pub t1: Moment,
-    /// T2: when to ask any server.
-    pub t2: Moment,
-    /// When it expires. All three times may be [`NEVER`].
-    pub expires: Moment,
-    /// The default router.
-    pub router: Option<Ipv6Addr>,
-    /// The prefixes that are reached through that router.
+    /// The prefixes that are reached through the router.
+    #[serde(default)]
     pub routes: Vec<Ipv6Net>,
     /// The link's MTU in bytes; 0 if no router has advertised it.
     pub mtu: u32,
     /// Name servers.
+    #[serde(default)]
     pub name_servers: Vec<String>,
     /// Domains to search.
+    #[serde(default)]
     pub domains: Vec<String>,
+    /// The default router.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router: Option<Ipv6Addr>,
+    /// When it was granted, is due and ends.
+    #[serde(flatten)]
+    pub times: Times,
 }
 
 impl Lease {
@@ -54,34 +53,29 @@ impl Lease {
     /// the end, it is half or four fifths of the preferred lifetime (RFC 8415, section 21.4).
     pub fn of_grant(grant: &Grant, t1: u32, t2: u32, now: Moment) -> Lease {
         let t1 = renewal_time(grant, t1, 5, now);
+        let t2 = renewal_time(grant, t2, 8, now).max(t1);
         Lease {
-            address: grant.address,
-            prefix_len: 128,
+            net: grant.address.into(),
             server: vec![],
-            acquired: now,
-            t1,
-            t2: renewal_time(grant, t2, 8, now).max(t1),
-            expires: after(now, grant.valid),
-            router: None,
             routes: vec![],
             mtu: 0,
             name_servers: vec![],
             domains: vec![],
+            router: None,
+            times: Times { acquired: now, t1, t2, expires: after(now, grant.valid) },
         }
     }
 
     /// Adds what the link's routers advertise. What none of them advertises this time stays as
     /// `before`.
     pub fn learn(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
-        self.learn_router(routers, before);
-        let on_link = longest_prefix(routers, self.address);
-        self.prefix_len = before.map(|lease| lease.prefix_len).or(on_link).unwrap_or(128);
-        self.learn_names(routers, before.filter(|_| routers.is_empty()));
-    }
-
-    fn learn_router(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
+        // The default router with the highest preference; the known one unless another has a higher
+        // preference.
         let known = before.and_then(|lease| lease.router);
-        if let Some(best) = best_router(routers, known) {
+        let default_routers = routers.iter().filter(|router| router.lifetime != 0);
+        let best =
+            default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
+        if let Some(best) = best {
             self.router = Some(best.router);
             self.routes.clone_from(&best.routes);
             self.mtu = best.mtu.unwrap_or_default();
@@ -89,134 +83,40 @@ impl Lease {
             (self.router, self.mtu) = (before.router, before.mtu);
             self.routes.clone_from(&before.routes);
         }
-    }
-
-    /// Takes the name servers and domains of the routers and of the lease before. They count only
-    /// if the server sends none.
-    fn learn_names(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
-        let mut servers: Vec<&[String]> =
-            routers.iter().map(|told| &told.name_servers[..]).collect();
-        let mut domains: Vec<&[String]> = routers.iter().map(|told| &told.domains[..]).collect();
-        servers.extend(before.map(|lease| &lease.name_servers[..]));
-        domains.extend(before.map(|lease| &lease.domains[..]));
-        fill(&mut self.name_servers, &servers);
-        fill(&mut self.domains, &domains);
-    }
-
-    /// The four times: requested, T1, T2 and expiry.
-    pub fn times(&self) -> [Moment; 4] {
-        [self.acquired, self.t1, self.t2, self.expires]
-    }
-
-    /// The address with its prefix length.
-    pub fn net(&self) -> Ipv6Net {
-        Ipv6Net::new_assert(self.address, self.prefix_len.min(128))
+        let address = self.net.addr();
+        let prefixes = routers.iter().flat_map(|told| &told.prefixes);
+        let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&address));
+        let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
+        let prefix_len = before.map(|lease| lease.net.prefix_len()).or(longest);
+        self.net = Ipv6Net::new_assert(address, prefix_len.unwrap_or(128));
+        // The names of routers, or of the lease before, count only if the server sends none.
+        let before = before.filter(|_| routers.is_empty());
+        if self.name_servers.is_empty() {
+            self.name_servers.extend(routers.iter().flat_map(|told| told.name_servers.clone()));
+            self.name_servers.extend(before.into_iter().flat_map(|told| told.name_servers.clone()));
+        }
+        if self.domains.is_empty() {
+            self.domains.extend(routers.iter().flat_map(|told| told.domains.clone()));
+            self.domains.extend(before.into_iter().flat_map(|told| told.domains.clone()));
+        }
     }
 
     /// The result of ADD. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway = self.router.map(IpAddr::V6);
+        let mtu = self.mtu.into();
+        let route = |to: Ipv6Net| Route { gw: gateway, priority, mtu, ..Route::to(to.into()) };
+        let destinations = self.routes.iter().copied().chain([Ipv6Net::default()]);
         AddResult {
-            ips: vec![IpConfig { interface: None, address: self.net().into(), gateway }],
-            routes: gateway.map(|gateway| self.routes_by(gateway, priority)).unwrap_or_default(),
-            dns: self.dns(),
+            ips: vec![IpConfig { interface: None, address: self.net.into(), gateway }],
+            routes: destinations.filter(|_| gateway.is_some()).map(route).collect(),
+            dns: Dns {
+                nameservers: self.name_servers.clone(),
+                search: self.domains.clone(),
+                ..Dns::default()
+            },
             ..AddResult::default()
         }
-    }
-
-    fn dns(&self) -> Dns {
-        Dns {
-            nameservers: self.name_servers.clone(),
-            search: self.domains.clone(),
-            ..Dns::default()
-        }
-    }
-
-    fn routes_by(&self, gateway: IpAddr, priority: i64) -> Vec<Route> {
-        let route = |to: Ipv6Net| Route {
-            gw: Some(gateway),
-            priority,
-            mtu: self.mtu.into(),
-            ..Route::to(to.into())
-        };
-        self.routes.iter().copied().chain([Ipv6Net::default()]).map(route).collect()
-    }
-}
-
-/// A lease as journalled.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Stored {
-    address: Ipv6Net,
-    #[serde(with = "hex")]
-    server: Vec<u8>,
-    #[serde(default)]
-    routes: Vec<Ipv6Net>,
-    mtu: u32,
-    #[serde(default)]
-    name_servers: Vec<String>,
-    #[serde(default)]
-    domains: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    router: Option<Ipv6Addr>,
-    #[serde(flatten)]
-    times: Times,
-}
-
-impl From<Lease> for Stored {
-    fn from(lease: Lease) -> Stored {
-        let times = Times::from(lease.times());
-        Stored {
-            address: lease.net(),
-            server: lease.server,
-            routes: lease.routes,
-            mtu: lease.mtu,
-            name_servers: lease.name_servers,
-            domains: lease.domains,
-            router: lease.router,
-            times,
-        }
-    }
-}
-
-impl From<Stored> for Lease {
-    fn from(stored: Stored) -> Lease {
-        let [acquired, t1, t2, expires] = stored.times.into();
-        Lease {
-            address: stored.address.addr(),
-            prefix_len: stored.address.prefix_len(),
-            server: stored.server,
-            acquired,
-            t1,
-            t2,
-            expires,
-            router: stored.router,
-            routes: stored.routes,
-            mtu: stored.mtu,
-            name_servers: stored.name_servers,
-            domains: stored.domains,
-        }
-    }
-}
-
-/// The default router with the highest preference; the known one unless another has a higher
-/// preference.
-fn best_router(routers: &[Advertisement], known: Option<Ipv6Addr>) -> Option<&Advertisement> {
-    let default_routers = routers.iter().filter(|router| router.lifetime != 0);
-    default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known))
-}
-
-/// The length of the longest prefix on the link that contains the address.
-fn longest_prefix(routers: &[Advertisement], address: Ipv6Addr) -> Option<u8> {
-    let prefixes = routers.iter().flat_map(|told| &told.prefixes);
-    let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&address));
-    on_link.map(|prefix| prefix.net.prefix_len()).max()
-}
-
-/// Adds the names of all sources to a list that is empty.
-fn fill(names: &mut Vec<String>, sources: &[&[String]]) {
-    if names.is_empty() {
-        sources.iter().for_each(|source| names.extend_from_slice(source));
     }
 }
 
@@ -295,7 +195,8 @@ mod tests {
         ];
         for ((preferred, valid, t1, t2), expected) in cases {
             let lease = granted(preferred, valid, t1, t2);
-            let found = (seconds(lease.t1), seconds(lease.t2), seconds(lease.expires));
+            let times = lease.times;
+            let found = (seconds(times.t1), seconds(times.t2), seconds(times.expires));
             assert_eq!(found, expected, "{preferred} {valid} {t1} {t2}");
         }
     }
@@ -305,7 +206,7 @@ mod tests {
         let mut lease = granted(60, 120, 0, 0);
         lease.learn(&[], None);
         assert_eq!(
-            (lease.net().to_string().as_str(), lease.result(0).routes),
+            (lease.net.to_string().as_str(), lease.result(0).routes),
             ("2001:db8::10/128", vec![])
         );
         let silent =
@@ -353,7 +254,7 @@ mod tests {
                 Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)),
                 "{routers:?}"
             );
-            assert_eq!(lease.prefix_len, 64, "the link has the address with it");
+            assert_eq!(lease.net.prefix_len(), 64, "the link has the address with it");
         }
     }
 

@@ -29,23 +29,6 @@ pub enum Kind {
     Decline = 9,
 }
 
-impl Kind {
-    const ALL: [Kind; 8] = [
-        Kind::Solicit,
-        Kind::Advertise,
-        Kind::Request,
-        Kind::Renew,
-        Kind::Rebind,
-        Kind::Reply,
-        Kind::Release,
-        Kind::Decline,
-    ];
-
-    fn of(number: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
-    }
-}
-
 /// The status of a message or of an association (section 21.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u16);
@@ -62,10 +45,8 @@ impl Status {
 
     /// The status in these options; without one, success.
     fn within(options: &Options) -> Status {
-        options
-            .get(options::STATUS_CODE)
-            .and_then(|value| Reader::new(value).u16())
-            .map_or(Status::SUCCESS, Status)
+        let value = options.get(options::STATUS_CODE);
+        value.and_then(|value| Reader::new(value).u16()).map_or(Status::SUCCESS, Status)
     }
 }
 
@@ -109,10 +90,13 @@ pub struct Grant {
 impl Message {
     /// Parses a packet; `None` if it is truncated, or of a type that a client ignores.
     pub fn decode(packet: &[u8]) -> Option<Message> {
-        let kind = Kind::of(*packet.first()?)?;
+        use Kind::{Advertise, Decline, Rebind, Release, Renew, Reply, Request, Solicit};
+        let all = [Solicit, Advertise, Request, Renew, Rebind, Reply, Release, Decline];
         let mut packet = Reader::new(packet);
-        let transaction = packet.u32()? & 0xff_ffff;
-        Some(Message { kind, transaction, options: Options::decode(packet.rest())? })
+        let head = packet.u32()?;
+        let kind = all.into_iter().find(|kind| *kind as u32 == head >> 24)?;
+        let options = Options::decode(packet.rest())?;
+        Some(Message { kind, transaction: head & 0xff_ffff, options })
     }
 
     /// Encodes the packet.
@@ -130,11 +114,8 @@ impl Message {
 
     /// The server's preference.
     pub fn preference(&self) -> u8 {
-        self.options
-            .get(options::PREFERENCE)
-            .and_then(|value| value.first())
-            .copied()
-            .unwrap_or_default()
+        let value = self.options.get(options::PREFERENCE);
+        value.and_then(|value| value.first()).copied().unwrap_or_default()
     }
 
     /// The association with this id.
@@ -179,16 +160,14 @@ impl Grant {
         let mut value = Reader::new(value);
         let grant = Grant { address: value.ipv6()?, preferred: value.u32()?, valid: value.u32()? };
         let status = Status::within(&Options::decode(value.rest())?);
-        let is_valid = is_for_a_host(grant.address) && grant.preferred <= grant.valid;
+        let address = grant.address;
+        let is_for_a_host = !address.is_unspecified()
+            && !address.is_loopback()
+            && !address.is_multicast()
+            && !address.is_unicast_link_local();
+        let is_valid = is_for_a_host && grant.preferred <= grant.valid;
         (is_valid && status == Status::SUCCESS).then_some(grant)
     }
-}
-
-fn is_for_a_host(address: Ipv6Addr) -> bool {
-    !(address.is_unspecified()
-        || address.is_loopback()
-        || address.is_multicast()
-        || address.is_unicast_link_local())
 }
 
 /// The value of an IA_NA option that requests this address, or any.

@@ -1,7 +1,6 @@
 //! DHCPv6 options (RFC 8415, section 21): a code and a length of 16 bits each, then the value.
 
-use crate::plugins::ipam::dhcp::domains::search;
-use crate::plugins::ipam::dhcp::reader::Reader;
+use crate::plugins::ipam::dhcp::reader::{Reader, search};
 
 /// Client Identifier: a DUID.
 pub const CLIENT_ID: u16 = 1;
@@ -36,7 +35,9 @@ impl Options {
         let mut bytes = Reader::new(bytes);
         let mut options = vec![];
         while !bytes.is_empty() {
-            options.push(read_option(&mut bytes)?);
+            let code = bytes.u16()?;
+            let length = bytes.u16()?;
+            options.push((code, bytes.take(length.into())?.to_vec()));
         }
         Some(Options(options))
     }
@@ -60,22 +61,10 @@ impl Options {
         self.all(code).next()
     }
 
-    /// The 32-bit number that an option begins with.
-    pub fn number(&self, code: u16) -> Option<u32> {
-        Reader::new(self.get(code)?).u32()
-    }
-
     /// The values of all options with this code.
     pub fn all(&self, code: u16) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(found, _)| *found == code).map(|(_, value)| value.as_slice())
     }
-}
-
-/// Takes the code and the value of an option.
-fn read_option(bytes: &mut Reader<'_>) -> Option<(u16, Vec<u8>)> {
-    let code = bytes.u16()?;
-    let length = bytes.u16()?;
-    Some((code, bytes.take(length.into())?.to_vec()))
 }
 
 /// Consecutive addresses as text; an incomplete one at the end is ignored.

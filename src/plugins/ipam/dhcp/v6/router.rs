@@ -86,29 +86,28 @@ pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
 }
 
 impl Advertisement {
+    /// Parses an advertisement; `None` if an option is truncated, or has a length of 0.
     fn read(packet: &[u8], router: Ipv6Addr) -> Option<Advertisement> {
         let mut told = Advertisement {
             router,
             lifetime: Reader::new(packet.get(6..)?).u16()?,
-            preference: preference_of(*packet.get(5)?),
+            preference: match packet.get(5)? >> 3 & 3 {
+                1 => 1,
+                3 => -1,
+                _ => 0, // 2 is reserved and counts as medium
+            },
             mtu: None,
             prefixes: vec![],
             routes: vec![],
             name_servers: vec![],
             domains: vec![],
         };
-        told.take_all(packet.get(16..)?)?;
-        Some(told)
-    }
-
-    /// Takes the options; `None` if one is truncated, or has a length of 0.
-    fn take_all(&mut self, options: &[u8]) -> Option<()> {
-        let mut rest = Reader::new(options);
+        let mut rest = Reader::new(packet.get(16..)?);
         while let [kind, length, ..] = rest.rest() {
             let option = rest.take(usize::from(*length) * 8)?;
-            self.take(*kind, option.get(2..)?);
+            told.take(*kind, option.get(2..)?);
         }
-        rest.is_empty().then_some(())
+        rest.is_empty().then_some(told)
     }
 
     /// Takes an option's value, without its type and length. Ignores a truncated one, and one with
@@ -116,31 +115,22 @@ impl Advertisement {
     fn take(&mut self, kind: u8, option: &[u8]) {
         match kind {
             PREFIX_INFORMATION => self.prefixes.extend(Prefix::read(option)),
-            MTU => self.mtu = after_word(option).filter(|mtu| *mtu >= SMALLEST_MTU),
+            MTU => {
+                let mtu = option.get(2..).and_then(|option| Reader::new(option).u32());
+                self.mtu = mtu.filter(|mtu| *mtu >= SMALLEST_MTU);
+            }
             ROUTE_INFORMATION => self.routes.extend(read_route(option)),
-            NAME_SERVERS => self
-                .name_servers
-                .extend(read_lasting(option).map(read_addresses).unwrap_or_default()),
+            NAME_SERVERS => {
+                let servers = read_lasting(option).map(read_addresses);
+                self.name_servers.extend(servers.unwrap_or_default());
+            }
             DOMAINS => {
-                self.domains.extend(read_lasting(option).map(read_domains).unwrap_or_default())
+                let domains = read_lasting(option).map(read_domains);
+                self.domains.extend(domains.unwrap_or_default());
             }
             _ => (),
         }
     }
-}
-
-/// The preference in an octet of flags: 1, 0 or -1.
-fn preference_of(flags: u8) -> i8 {
-    match flags >> 3 & 3 {
-        1 => 1,
-        3 => -1,
-        _ => 0, // 2 is reserved and counts as medium
-    }
-}
-
-/// The 32-bit number after the first two octets.
-fn after_word(option: &[u8]) -> Option<u32> {
-    Reader::new(option.get(2..)?).u32()
 }
 
 /// The entries of an option after its lifetime; `None` if the lifetime is 0.
@@ -175,17 +165,13 @@ impl Prefix {
 fn read_route(option: &[u8]) -> Option<Ipv6Net> {
     let told = read_lasting(option)?;
     let [prefix_len, flags] = *option.first_chunk()?;
-    let net = Ipv6Net::new(padded(told), prefix_len).ok()?.trunc();
+    // The prefix has as many octets as the option has room for, which may be more than an address.
+    let mut prefix = [0; 16];
+    let given = told.len().min(prefix.len());
+    prefix[..given].copy_from_slice(&told[..given]);
+    let net = Ipv6Net::new(prefix.into(), prefix_len).ok()?.trunc();
     let is_whole = usize::from(prefix_len) <= told.len() * 8;
     (is_whole && prefix_len > 0 && flags >> 3 & 3 != 2).then_some(net)
-}
-
-/// The address that begins with these octets, of which there may be more than an address has.
-fn padded(octets: &[u8]) -> Ipv6Addr {
-    let octets = octets.get(..16).unwrap_or(octets);
-    let mut address = [0; 16];
-    address[..octets.len()].copy_from_slice(octets);
-    address.into()
 }
 
 /// A Router Solicitation.

@@ -1,12 +1,8 @@
 //! Keeping a lease: renewal, rebinding and expiry (RFC 2131, section 4.4.5).
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::{Action, Client, Phase, Reason, Turn, seconds};
-use crate::plugins::ipam::dhcp::v4::lease::Lease;
-use crate::plugins::ipam::dhcp::v4::message::Message;
-use crate::sys::clock::{Moment, NEVER};
+use super::{Action, Client, Lease, Message, NEVER, Phase, Reason, Turn};
 
 /// The shortest time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
@@ -16,43 +12,43 @@ const RENEWAL_PAUSES: u32 = 16;
 const SHORTEST_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Does what the times of the lease require by now.
+    /// Does what the times of the lease require by now: asks its server to extend it; from T2 on,
+    /// any server.
     pub(super) fn keep(&mut self, turn: &mut Turn<'_>) {
-        let Some(lease) = self.lease.clone() else { return };
-        if turn.now >= lease.expires {
-            self.lose(Reason::Expired, turn)
-        } else if turn.now < lease.first_renewal() {
-            self.next = lease.first_renewal();
-        } else {
-            self.renew(&lease, turn);
+        let Some(Lease { net, server, times, .. }) = self.lease.clone() else { return };
+        if turn.now >= times.expires {
+            return self.lose(Reason::Expired, turn);
         }
-    }
-
-    /// Asks its server to extend the lease; from T2 on, any server.
-    fn renew(&mut self, lease: &Lease, turn: &mut Turn<'_>) {
+        if turn.now < times.t1 {
+            self.next = times.t1;
+            return;
+        }
         if matches!(self.phase, Phase::Bound) {
             self.began = turn.now;
         }
-        let of_any = turn.now >= lease.t2;
+        let of_any = turn.now >= times.t2;
         self.phase = if of_any { Phase::Rebinding } else { Phase::Renewing };
-        self.next = next_renewal(lease, turn.now);
+        // Ask again after half of the time that is left.
+        let end = if of_any { times.expires } else { times.t2.min(times.expires) };
+        let of_short = times.expires.saturating_sub(times.acquired) / RENEWAL_PAUSES;
+        let pause = of_short.max(SHORTEST_RENEWAL_PAUSE).min(RENEWAL_PAUSE);
+        self.next = end.min(turn.now + ((end - turn.now) / 2).max(pause));
         self.listen_briefly(turn.now);
-        self.identify_request(turn);
-        turn.actions.push(Action::Send(self.setup.renew(self.exchange, lease, of_any)));
-    }
-
-    /// Chooses a new xid for each request, so that an answer identifies its request; the lease's
-    /// time runs from that request.
-    fn identify_request(&mut self, turn: &mut Turn<'_>) {
-        self.exchange.xid = turn.random.word();
+        // A new xid for each request, so that an answer identifies its request; the lease's time
+        // runs from that request.
+        self.xid = turn.random.word();
         self.asked = turn.now;
-        self.exchange.secs = seconds(turn.now.saturating_sub(self.began));
+        self.count_seconds(turn.now);
+        let server = Some(server).filter(|_| !of_any);
+        let renew = self.setup.renew(self.xid, self.secs, net.addr(), server);
+        turn.actions.push(Action::Send(renew));
     }
 
     /// Takes a server's extension of the lease. Another server may grant it, and then gets the next
     /// renewal.
     pub(super) fn take_renewal(&mut self, ack: &Message, turn: &mut Turn<'_>) {
-        let Some(before) = self.lease.as_ref().filter(|lease| lease.address == ack.yiaddr) else {
+        let Some(before) = self.lease.as_ref().filter(|lease| lease.net.addr() == ack.yiaddr)
+        else {
             return;
         };
         let server = ack.server().unwrap_or(before.server);
@@ -61,22 +57,17 @@ impl Client {
         }
     }
 
-    /// Takes a server's refusal to extend the lease. Often the server has only lost the lease and
-    /// offers the same address again: then the container notices nothing.
+    /// Takes a server's refusal to extend the lease: of its own server; from T2 on, of any. Often
+    /// the server has only lost the lease and offers the same address again: then the container
+    /// notices nothing.
     pub(super) fn take_refusal(&mut self, nak: &Message, turn: &mut Turn<'_>) {
-        if !nak.server().is_some_and(|server| self.may_refuse(server)) {
-            return;
+        let (Some(server), Some(lease)) = (nak.server(), &self.lease) else { return };
+        if matches!(self.phase, Phase::Rebinding) || lease.server == server {
+            self.began = turn.now;
+            self.limit = lease.times.expires;
+            self.refusals = 1;
+            self.discover(turn);
         }
-        self.began = turn.now;
-        self.limit = self.end_of_search();
-        self.refusals = 1;
-        self.discover(turn);
-    }
-
-    /// Whether the server can refuse the lease: its own; from T2 on, any.
-    fn may_refuse(&self, server: Ipv4Addr) -> bool {
-        matches!(self.phase, Phase::Rebinding)
-            || self.lease.as_ref().is_some_and(|lease| lease.server == server)
     }
 
     /// Gives the address up, so that it leaves the link, and tries at once to get it again: a
@@ -88,22 +79,4 @@ impl Client {
         turn.actions.push(Action::Lost(reason));
         self.discover(turn);
     }
-}
-
-/// When to ask again to extend the lease: after half of the time that is left.
-fn next_renewal(lease: &Lease, now: Moment) -> Moment {
-    let end = end_of_phase(lease, now);
-    let pause = ((end - now) / 2).max(renewal_pause(lease));
-    end.min(now + pause)
-}
-
-/// T2, and after it the expiry of the lease.
-fn end_of_phase(lease: &Lease, now: Moment) -> Moment {
-    if now >= lease.t2 { lease.expires } else { lease.t2.min(lease.expires) }
-}
-
-/// The shortest time between two renewals of this lease.
-fn renewal_pause(lease: &Lease) -> Duration {
-    let of_short = lease.expires.saturating_sub(lease.acquired) / RENEWAL_PAUSES;
-    of_short.max(SHORTEST_RENEWAL_PAUSE).min(RENEWAL_PAUSE)
 }

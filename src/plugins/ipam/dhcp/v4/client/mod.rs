@@ -7,16 +7,17 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use self::setup::Exchange;
-pub use self::setup::{Destination, Intent, Outgoing, Patience, Setup, release_of};
+pub use self::setup::{Intent, Patience, Setup};
 use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
 use super::options::code;
-use crate::net::mac::MacAddr;
-use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
+use crate::net::packet_socket::Claim;
+use crate::plugins::ipam::dhcp::client::{
+    self, Action, Heard, Outgoing, Reason, State, Troubles, Turn,
+};
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
@@ -26,12 +27,6 @@ const REQUESTS: u32 = 3;
 const AFTER_DECLINE: Duration = Duration::from_secs(10);
 /// The shortest wait for any answer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-
-/// What the caller must do now.
-pub type Action = client::Action<Outgoing, Ipv4Addr, Intent, Lease>;
-
-/// One call of the client.
-pub type Turn<'a> = client::Turn<'a, Action>;
 
 /// The phase of a client.
 #[derive(Clone, Debug)]
@@ -67,7 +62,10 @@ pub struct Client {
     lost: bool,
     /// The address to ask servers for.
     wanted: Option<Ipv4Addr>,
-    exchange: Exchange,
+    /// The transaction id of the exchange.
+    xid: u32,
+    /// Seconds since the search, or the renewal, began; part of each request.
+    secs: u16,
     /// When the search, or the renewal, began.
     began: Moment,
     /// When the request was sent; the time of the lease runs from there.
@@ -78,8 +76,6 @@ pub struct Client {
     next: Moment,
     /// When the search for a lease ends.
     limit: Moment,
-    /// The latest end of the search for the first lease.
-    latest: Moment,
     /// When the client stops listening for answers.
     listening: Option<Moment>,
     /// NAKs in a row.
@@ -91,15 +87,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`.
+    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`, until
+    /// `latest`, if not for a shorter time: it may have been queued for part of it.
     pub fn acquire(
         setup: Setup,
         wanted: Option<Ipv4Addr>,
+        latest: Moment,
         mut turn: Turn<'_>,
     ) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup, turn.now);
         client.wanted = wanted;
-        client.limit = client.end_of_search();
+        client.limit = latest.min(turn.now + client.setup.patience.resend_timeout);
         client.discover(&mut turn);
         (client, turn.actions)
     }
@@ -108,9 +106,9 @@ impl Client {
     /// [`Client::on_time`] finds out what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup, now);
-        client.wanted = Some(lease.address);
+        client.wanted = Some(lease.net.addr());
         client.phase = if lost { Phase::Waiting } else { Phase::Bound };
-        client.next = if lost { now } else { lease.first_renewal().min(lease.expires) };
+        client.next = if lost { now } else { lease.times.t1.min(lease.times.expires) };
         client.lease = Some(lease);
         client.lost = lost;
         client
@@ -123,48 +121,17 @@ impl Client {
             lease: None,
             lost: false,
             wanted: None,
-            exchange: Exchange::default(),
+            xid: 0,
+            secs: 0,
             began: now,
             asked: now,
             wait: Duration::ZERO,
             next: now,
             limit: NEVER,
-            latest: NEVER,
             listening: None,
             refusals: 0,
             other: None,
             troubles: Troubles::default(),
-        }
-    }
-
-    /// Ends the search for the first lease at `latest`, if not before: it may have been queued for
-    /// part of its time.
-    pub fn end_by(&mut self, latest: Moment) {
-        self.latest = latest;
-        self.limit = self.limit.min(latest);
-    }
-
-    /// When [`Client::on_time`] must be called, if nothing happens before.
-    pub fn deadline(&self) -> Moment {
-        self.next.min(self.limit).min(self.listening.unwrap_or(NEVER))
-    }
-
-    /// Whether an answer may arrive now, or something is due that may send.
-    pub fn needs_sockets(&self, now: Moment) -> bool {
-        self.listening.is_some_and(|until| now < until) || now >= self.deadline()
-    }
-
-    /// The client's state.
-    pub fn state(&self) -> State {
-        match self.phase {
-            Phase::Ended => State::Ended,
-            _ if self.lost => State::Expired,
-            Phase::Waiting => State::Waiting,
-            Phase::Discovering => State::Selecting,
-            Phase::Requesting(_) => State::Requesting,
-            Phase::Bound => State::Bound,
-            Phase::Renewing => State::Renewing,
-            Phase::Rebinding => State::Rebinding,
         }
     }
 
@@ -173,132 +140,46 @@ impl Client {
         self.lease.as_ref()
     }
 
-    /// Does what is due by now.
-    pub fn on_time(&mut self, mut turn: Turn<'_>) -> Vec<Action> {
-        self.listening = self.listening.filter(|until| turn.now < *until);
-        if turn.now >= self.limit {
-            self.give_up(&mut turn);
-        } else if turn.now >= self.next {
-            self.go_on(&mut turn);
-        }
-        turn.actions
-    }
-
-    /// Takes the next step of the phase.
-    fn go_on(&mut self, turn: &mut Turn<'_>) {
-        match self.phase.clone() {
-            Phase::Ended => (),
-            Phase::Waiting => self.discover(turn),
-            Phase::Discovering => self.send_discover(turn),
-            Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, turn),
-            Phase::Requesting(request) if request.sent < REQUESTS => {
-                self.send_request(request, turn)
-            }
-            Phase::Requesting(request) => self.drop_offer(request.intent.server, turn),
-            Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(turn),
-        }
-    }
-
-    /// Looks for servers again: one does not answer the request of its offer.
-    fn drop_offer(&mut self, server: Ipv4Addr, turn: &mut Turn<'_>) {
-        self.troubles.note(format!("no answer of {server} to DHCPREQUEST"));
-        self.search_again(Duration::ZERO, turn);
-    }
-
-    /// Takes a server's message; ignores those for other clients and those not expected.
-    pub fn on_message(&mut self, message: &Message, mut turn: Turn<'_>) -> Vec<Action> {
-        if self.is_for_us(message) {
-            self.take_message(message, &mut turn);
-        }
-        turn.actions
-    }
-
+    /// Takes a server's message to this client, if it is expected.
     fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
-        let kind = message.kind();
-        match self.phase.clone() {
-            Phase::Discovering if kind == Some(MessageType::Offer) => {
-                self.hear_offer(message, turn)
+        use MessageType::{Ack, Nak, Offer};
+        let Some(kind) = message.kind() else { return };
+        let address = message.yiaddr;
+        match (self.phase.clone(), kind) {
+            (Phase::Discovering, Offer) => match message.server() {
+                Some(server) => self.take_offer(address, server, turn),
+                None => {
+                    let note = format!("an offer of {address} does not say by which server");
+                    self.troubles.note(note);
+                }
+            },
+            (Phase::Requesting(request), Ack | Nak) => {
+                let server = request.intent.server;
+                if message.server() != Some(server) {
+                    return;
+                }
+                match kind {
+                    Nak => self.take_nak(message, server, turn),
+                    _ if request.granted.is_none() => self.take_ack(message, request, turn),
+                    _ => (),
+                }
             }
-            Phase::Requesting(request) if message.server() == Some(request.intent.server) => {
-                self.take_answer(message, request, turn)
-            }
-            Phase::Renewing | Phase::Rebinding => self.take_answer_to_renewal(message, turn),
+            (Phase::Renewing | Phase::Rebinding, Ack) => self.take_renewal(message, turn),
+            (Phase::Renewing | Phase::Rebinding, Nak) => self.take_refusal(message, turn),
             _ => (),
         }
     }
 
-    fn hear_offer(&mut self, offer: &Message, turn: &mut Turn<'_>) {
-        let address = offer.yiaddr;
-        match offer.server() {
-            Some(server) => self.take_offer(address, server, turn),
-            None => {
-                self.troubles.note(format!("an offer of {address} does not say by which server"))
-            }
-        }
-    }
-
-    /// Takes the answer of the server that the request was for.
-    fn take_answer(&mut self, message: &Message, request: Request, turn: &mut Turn<'_>) {
-        match message.kind() {
-            Some(MessageType::Ack) if request.granted.is_none() => {
-                self.take_ack(message, request, turn)
-            }
-            Some(MessageType::Nak) => self.take_nak(message, request.intent.server, turn),
-            _ => (),
-        }
-    }
-
-    fn take_answer_to_renewal(&mut self, message: &Message, turn: &mut Turn<'_>) {
-        match message.kind() {
-            Some(MessageType::Ack) => self.take_renewal(message, turn),
-            Some(MessageType::Nak) => self.take_refusal(message, turn),
-            _ => (),
-        }
-    }
-
-    /// Notes that `from` has sent an invalid message, for the error of a failed ADD.
-    pub fn on_malformed(&mut self, from: Ipv4Addr) {
-        self.troubles.note(format!("what {from} sends is not a DHCP message"));
-    }
-
-    /// Takes an ARP answer: `holder` has an address.
-    pub fn on_conflict(
-        &mut self,
-        address: Ipv4Addr,
-        holder: MacAddr,
-        mut turn: Turn<'_>,
-    ) -> Vec<Action> {
-        if let Some(intent) = self.contested(address, &holder) {
-            turn.actions.push(Action::Send(self.setup.decline(&intent)));
-            self.troubles
-                .note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
-            self.search_again(AFTER_DECLINE, &mut turn);
-        }
-        turn.actions
-    }
-
-    /// The intent of requesting the address, if it is being probed and `holder` is another host.
-    fn contested(&self, address: Ipv4Addr, holder: &MacAddr) -> Option<Intent> {
-        let Phase::Requesting(request) = &self.phase else { return None };
-        let is_probed = request.intent.address == address && request.probed_until != Moment::ZERO;
-        (is_probed && *holder != self.setup.mac).then_some(request.intent)
-    }
-
-    /// Ends the client. The returned message releases what it has or has requested.
-    pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
-        let owed = self.owed();
-        self.end();
-        Some(release_of(&owed?, &self.setup, random))
-    }
-
-    /// What there is to release.
-    fn owed(&self) -> Option<Intent> {
-        match (&self.phase, &self.lease) {
-            (Phase::Requesting(request), _) => Some(request.intent),
-            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
-                Some(Intent::of(lease))
-            }
-            _ => None,
+    /// Takes an ARP answer: another host has an address.
+    fn take_claim(&mut self, claim: &Claim, turn: &mut Turn<'_>) {
+        let Phase::Requesting(Request { intent, probed_until, .. }) = &self.phase else { return };
+        let Intent { address, server, .. } = intent;
+        let is_probed = *address == claim.address && *probed_until != Moment::ZERO;
+        if is_probed && claim.mac != self.setup.mac {
+            turn.actions.push(Action::Send(self.setup.decline(intent)));
+            let note = format!("{address}, which {server} offers, is in use by {}", claim.mac);
+            self.troubles.note(note);
+            self.search_again(AFTER_DECLINE, turn);
         }
     }
 
@@ -312,12 +193,95 @@ impl Client {
     fn is_for_us(&self, message: &Message) -> bool {
         let id = message.options.get(code::CLIENT_ID);
         message.op == Op::Reply
-            && message.xid == self.exchange.xid
+            && message.xid == self.xid
             && message.chaddr == self.setup.mac
             && id.is_none_or(|id| id == self.setup.client_id())
     }
+
+    /// Notes for the next message how long the search, or the renewal, has taken.
+    fn count_seconds(&mut self, now: Moment) {
+        let elapsed = now.saturating_sub(self.began).as_secs();
+        self.secs = u16::try_from(elapsed).unwrap_or(u16::MAX);
+    }
+
+    /// Listens for the time in which an answer is usual: the container must not hold open sockets
+    /// until the next message.
+    fn listen_briefly(&mut self, now: Moment) {
+        let patience = self.setup.patience.timeout.max(SHORTEST_WAIT);
+        self.listening = Some(self.next.min(now + patience));
+    }
 }
 
-fn seconds(duration: Duration) -> u16 {
-    u16::try_from(duration.as_secs()).unwrap_or(u16::MAX)
+impl client::Client for Client {
+    fn deadline(&self) -> Moment {
+        self.next.min(self.limit).min(self.listening.unwrap_or(NEVER))
+    }
+
+    fn needs_sockets(&self, now: Moment) -> bool {
+        self.listening.is_some_and(|until| now < until) || now >= self.deadline()
+    }
+
+    fn state(&self) -> State {
+        match self.phase {
+            Phase::Ended => State::Ended,
+            _ if self.lost => State::Expired,
+            Phase::Waiting => State::Waiting,
+            Phase::Discovering => State::Selecting,
+            Phase::Requesting(_) => State::Requesting,
+            Phase::Bound => State::Bound,
+            Phase::Renewing => State::Renewing,
+            Phase::Rebinding => State::Rebinding,
+        }
+    }
+
+    fn on_time(&mut self, mut turn: Turn<'_>) -> Vec<Action> {
+        self.listening = self.listening.filter(|until| turn.now < *until);
+        if turn.now >= self.limit {
+            self.give_up(&mut turn);
+        } else if turn.now >= self.next {
+            let turn = &mut turn;
+            match self.phase.clone() {
+                Phase::Ended => (),
+                Phase::Waiting => self.discover(turn),
+                Phase::Discovering => self.send_discover(turn),
+                Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, turn),
+                Phase::Requesting(request) if request.sent < REQUESTS => {
+                    self.send_request(request, turn)
+                }
+                Phase::Requesting(Request { intent: Intent { server, .. }, .. }) => {
+                    self.troubles.note(format!("no answer of {server} to DHCPREQUEST"));
+                    self.search_again(Duration::ZERO, turn);
+                }
+                Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(turn),
+            }
+        }
+        turn.actions
+    }
+
+    fn on_heard(&mut self, heard: Heard, mut turn: Turn<'_>) -> Vec<Action> {
+        match heard {
+            Heard::V4(message) if self.is_for_us(&message) => {
+                self.take_message(&message, &mut turn)
+            }
+            Heard::ClaimV4(claim) => self.take_claim(&claim, &mut turn),
+            // for the error of a failed ADD
+            Heard::Malformed(IpAddr::V4(from)) => {
+                self.troubles.note(format!("what {from} sends is not a DHCP message"))
+            }
+            _ => (),
+        }
+        turn.actions
+    }
+
+    fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
+        let owed = match (&self.phase, &self.lease) {
+            (Phase::Requesting(request), _) => Some(request.intent),
+            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
+                Some(Intent::of(lease))
+            }
+            _ => None,
+        };
+        self.end();
+        Some(self.setup.release(&owed?, random))
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::client::Outgoing;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
 use crate::plugins::ipam::dhcp::v4::options::{Options, code};
@@ -46,30 +47,6 @@ pub struct Patience {
     pub resend_timeout: Duration,
 }
 
-/// Where a message goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// Every host on the link, from the unspecified address.
-    Broadcast,
-    /// One server. If the link does not have `from`, as after a failed ADD, the packet has both IP
-    /// addresses and is broadcast on the link.
-    Server {
-        /// The leased address.
-        from: Ipv4Addr,
-        /// The server's address.
-        to: Ipv4Addr,
-    },
-}
-
-/// A message to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// The message.
-    pub message: Message,
-    /// Its destination.
-    pub to: Destination,
-}
-
 /// An address that is about to be requested. It must be released if the outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
@@ -84,66 +61,62 @@ pub struct Intent {
 impl Intent {
     /// The intent that led to a lease, which releases it.
     pub(super) fn of(lease: &Lease) -> Intent {
-        Intent { address: lease.address, server: lease.server, xid: lease.xid }
+        Intent { address: lease.net.addr(), server: lease.server, xid: lease.xid }
     }
-}
 
-/// What the messages of an exchange have in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Exchange {
-    /// The transaction id.
-    pub xid: u32,
-    /// Seconds since the search, or the renewal, began.
-    pub secs: u16,
-}
-
-/// The message that releases a requested address when the outcome is unknown.
-pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Outgoing {
-    setup.release(intent.address, intent.server, random.word())
+    /// Names the offer in a message about it.
+    fn write(&self, options: &mut Options) {
+        options.set(code::REQUESTED_ADDRESS, &self.address.octets());
+        options.set(code::SERVER_ID, &self.server.octets());
+    }
 }
 
 impl Setup {
     /// DHCPDISCOVER; asks for the address `wanted`, if any.
-    pub(super) fn discover(&self, exchange: Exchange, wanted: Option<Ipv4Addr>) -> Outgoing {
-        let mut message = self.message(MessageType::Discover, exchange);
+    pub(super) fn discover(&self, xid: u32, secs: u16, wanted: Option<Ipv4Addr>) -> Outgoing {
+        let mut message = self.message(MessageType::Discover, xid, secs);
         message.broadcast = self.broadcast;
         if let Some(wanted) = wanted {
             message.options.set(code::REQUESTED_ADDRESS, &wanted.octets());
         }
-        Outgoing { message, to: Destination::Broadcast }
+        Outgoing::V4 { message, server: None }
     }
 
     /// DHCPREQUEST for an offered address.
-    pub(super) fn request(&self, secs: u16, intent: &Intent) -> Outgoing {
-        let exchange = Exchange { xid: intent.xid, secs };
-        let mut message = self.message(MessageType::Request, exchange);
+    pub(super) fn request(&self, intent: &Intent, secs: u16) -> Outgoing {
+        let mut message = self.message(MessageType::Request, intent.xid, secs);
         message.broadcast = self.broadcast;
-        name_offer(&mut message.options, intent.address, intent.server);
-        Outgoing { message, to: Destination::Broadcast }
+        intent.write(&mut message.options);
+        Outgoing::V4 { message, server: None }
     }
 
-    /// DHCPREQUEST to extend a lease, to its server or to any.
-    pub(super) fn renew(&self, exchange: Exchange, lease: &Lease, of_any: bool) -> Outgoing {
-        let mut message = self.message(MessageType::Request, exchange);
-        message.ciaddr = lease.address;
+    /// DHCPREQUEST to extend the lease of an address, to its server or to any.
+    pub(super) fn renew(
+        &self,
+        xid: u32,
+        secs: u16,
+        address: Ipv4Addr,
+        server: Option<Ipv4Addr>,
+    ) -> Outgoing {
+        let mut message = self.message(MessageType::Request, xid, secs);
+        message.ciaddr = address;
         message.options.remove(code::REQUESTED_ADDRESS);
-        let server = Destination::Server { from: lease.address, to: lease.server };
-        Outgoing { message, to: if of_any { Destination::Broadcast } else { server } }
+        Outgoing::V4 { message, server }
     }
 
     /// DHCPDECLINE of an offered address that another host has.
     pub(super) fn decline(&self, intent: &Intent) -> Outgoing {
         let mut message = self.bare(MessageType::Decline, intent.xid);
-        name_offer(&mut message.options, intent.address, intent.server);
-        Outgoing { message, to: Destination::Broadcast }
+        intent.write(&mut message.options);
+        Outgoing::V4 { message, server: None }
     }
 
-    /// DHCPRELEASE of a lease.
-    pub(super) fn release(&self, address: Ipv4Addr, server: Ipv4Addr, xid: u32) -> Outgoing {
-        let mut message = self.bare(MessageType::Release, xid);
-        message.ciaddr = address;
-        message.options.set(code::SERVER_ID, &server.octets());
-        Outgoing { message, to: Destination::Server { from: address, to: server } }
+    /// DHCPRELEASE of an address that is leased, or was requested and may be granted by now.
+    pub fn release(&self, intent: &Intent, random: &mut Random) -> Outgoing {
+        let mut message = self.bare(MessageType::Release, random.word());
+        message.ciaddr = intent.address;
+        message.options.set(code::SERVER_ID, &intent.server.octets());
+        Outgoing::V4 { message, server: Some(intent.server) }
     }
 
     /// The value of option 61. The reference leaves the provided one out of RELEASE, so that the
@@ -154,22 +127,20 @@ impl Setup {
     }
 
     /// A message that requests something.
-    fn message(&self, kind: MessageType, exchange: Exchange) -> Message {
-        let mut message = self.bare(kind, exchange.xid);
-        message.secs = exchange.secs;
-        message.options.set(code::MAX_MESSAGE_SIZE, &MAX_MESSAGE_SIZE.to_be_bytes());
+    fn message(&self, kind: MessageType, xid: u32, secs: u16) -> Message {
+        let mut message = self.bare(kind, xid);
+        message.secs = secs;
+        let options = &mut message.options;
+        options.set(code::MAX_MESSAGE_SIZE, &MAX_MESSAGE_SIZE.to_be_bytes());
         if !self.request.is_empty() {
-            message.options.set(code::PARAMETER_REQUEST, &self.request);
+            options.set(code::PARAMETER_REQUEST, &self.request);
         }
-        self.add_provided(&mut message.options);
+        for (code, value) in &self.provide {
+            if !matches!(*code, code::MESSAGE_TYPE | code::SERVER_ID | code::OVERLOAD) {
+                options.set(*code, value);
+            }
+        }
         message
-    }
-
-    fn add_provided(&self, options: &mut Options) {
-        let is_ours = |code| matches!(code, code::MESSAGE_TYPE | code::SERVER_ID | code::OVERLOAD);
-        for (code, value) in self.provide.iter().filter(|(code, _)| !is_ours(*code)) {
-            options.set(*code, value);
-        }
     }
 
     /// A message that only identifies its sender.
@@ -178,9 +149,4 @@ impl Setup {
         message.options.set(code::CLIENT_ID, self.client_id());
         message
     }
-}
-
-fn name_offer(options: &mut Options, address: Ipv4Addr, server: Ipv4Addr) {
-    options.set(code::REQUESTED_ADDRESS, &address.octets());
-    options.set(code::SERVER_ID, &server.octets());
 }

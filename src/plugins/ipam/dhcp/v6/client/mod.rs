@@ -2,8 +2,6 @@
 //! and returns actions. Servers grant addresses and routers advertise the rest (RFC 4861, section
 //! 6.3): it asks both at once.
 
-mod advertisements;
-mod keep;
 mod phase;
 mod routers;
 mod search;
@@ -12,21 +10,20 @@ mod setup;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
-mod timer;
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use self::phase::{Exchange, Holding, Phase, Stage};
+use self::phase::{Holding, Phase, Stage, Timer};
 use self::routers::Routers;
 use self::setup::Content;
-pub use self::setup::{Intent, Mode, Setup, duid, release_of};
-use self::timer::Timing;
+pub use self::setup::{Intent, Mode, Setup, duid};
 use super::lease::Lease;
-use super::message::{Kind, Message};
-use super::router::Advertisement;
+use super::message::Kind;
 use crate::hex;
-use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
+use crate::plugins::ipam::dhcp::client::{
+    self, Action, Heard, Outgoing, Reason, State, Troubles, Turn,
+};
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
@@ -38,26 +35,13 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// message.
 const LISTENING: Duration = Duration::from_secs(5);
 
-/// What the caller must do now.
-pub type Action = client::Action<Outgoing, Ipv6Addr, Intent, Lease>;
-
-/// One call of the client.
-pub type Turn<'a> = client::Turn<'a, Action>;
-
-/// A multicast message on the link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outgoing {
-    /// A message to the servers.
-    Message(Message),
-    /// A solicitation to the routers.
-    Routers,
-}
-
 /// A DHCPv6 or SLAAC client on one link.
 #[derive(Clone, Debug)]
 pub struct Client {
     setup: Setup,
     phase: Phase,
+    /// The message of the phase, if it has one.
+    timer: Option<Timer>,
     holding: Holding,
     routers: Routers,
     /// The address to ask servers for.
@@ -72,18 +56,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`.
+    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`, until
+    /// `latest`, if not for a shorter time: it may have been queued for part of it.
     pub fn acquire(
         setup: Setup,
         wanted: Option<Ipv6Addr>,
+        latest: Moment,
         turn: Turn<'_>,
     ) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup);
         client.wanted = wanted;
-        client.limit = turn.now + client.setup.within;
+        client.limit = latest.min(turn.now + client.setup.within);
         client.routers.ask(turn.now);
         client.search(turn.now);
-        let actions = client.on_time(turn);
+        let actions = client::Client::on_time(&mut client, turn);
         (client, actions)
     }
 
@@ -91,11 +77,12 @@ impl Client {
     /// [`Client::on_time`] finds out what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup);
-        client.wanted = Some(lease.address);
-        client.holding = Holding::Lease(lease, Stage::Bound);
+        client.wanted = Some(lease.net.addr());
         if lost {
-            client.holding.lose();
+            client.holding = Holding::Lost(lease);
             client.search(now);
+        } else {
+            client.holding = Holding::Lease(lease, Stage::Bound);
         }
         client
     }
@@ -104,6 +91,7 @@ impl Client {
         Client {
             setup,
             phase: Phase::Quiet,
+            timer: None,
             holding: Holding::Nothing,
             routers: Routers::default(),
             wanted: None,
@@ -114,29 +102,108 @@ impl Client {
         }
     }
 
-    /// Ends the search for the first lease at `latest`, if not before: it may have been queued for
-    /// part of its time.
-    pub fn end_by(&mut self, latest: Moment) {
-        self.limit = self.limit.min(latest);
+    /// The container's lease, or the one it has lost.
+    pub fn lease(&self) -> Option<&Lease> {
+        match &self.holding {
+            Holding::Nothing => None,
+            Holding::Lease(lease, _) | Holding::Lost(lease) => Some(lease),
+        }
     }
 
-    /// When [`Client::on_time`] must be called, if nothing happens before.
-    pub fn deadline(&self) -> Moment {
-        let routers = self.routers.due(self.setup.mode);
-        let all = [self.holding.end_of_stage(), self.phase.due(), routers, self.listening];
+    /// Begins a phase whose message is first sent at `start`.
+    fn begin(&mut self, phase: Phase, kind: Kind, start: Moment) {
+        self.phase = phase;
+        self.timer = Some(Timer::of_kind(kind, self.sol_max_rt, start));
+    }
+
+    /// Begins a phase without a message.
+    fn fall_silent(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.timer = None;
+    }
+
+    /// Takes the next step of a phase whose message is due.
+    fn go_on(&mut self, turn: &mut Turn<'_>) {
+        let is_exhausted = self.timer.as_ref().is_some_and(Timer::is_exhausted);
+        match &self.phase {
+            // The time for all servers to answer is over.
+            Phase::Soliciting { best: Some((_, intent)) } => {
+                let intent = intent.clone();
+                self.request(intent, turn);
+            }
+            Phase::Declining { .. } if is_exhausted => self.search(turn.now),
+            Phase::Requesting { intent, .. } if is_exhausted => {
+                self.troubles.note(format!("no answer of {} to Request", name_of(&intent.server)));
+                self.start_over(turn.now);
+            }
+            _ => self.send(turn),
+        }
+    }
+
+    /// Starts over after a Request that failed.
+    fn start_over(&mut self, start: Moment) {
+        match self.holding {
+            Holding::Lease(_, stage) => self.begin(Phase::Extending, stage.kind(), start),
+            Holding::Nothing | Holding::Lost(_) => self.search(start),
+        }
+    }
+
+    /// Sends the message of the phase.
+    fn send(&mut self, turn: &mut Turn<'_>) {
+        let Some(timer) = &mut self.timer else { return };
+        timer.sends(turn.now, turn.random);
+        self.listening = Some(turn.now + LISTENING);
+        let (kind, server, address) = match (&self.phase, &self.holding) {
+            (Phase::Soliciting { .. }, _) => (Kind::Solicit, &[][..], self.wanted),
+            (Phase::Requesting { intent, .. }, _) => {
+                (Kind::Request, &intent.server[..], Some(intent.address))
+            }
+            (Phase::Declining { intent }, _) => {
+                (Kind::Decline, &intent.server[..], Some(intent.address))
+            }
+            (Phase::Extending, Holding::Lease(lease, stage)) => {
+                let is_for_any = *stage == Stage::Rebinding;
+                let server = if is_for_any { &[][..] } else { &lease.server };
+                (stage.kind(), server, Some(lease.net.addr()))
+            }
+            _ => return,
+        };
+        let content = Content { kind, server, address };
+        let message = self.setup.message(&content, timer.transaction, turn.now - timer.began);
+        turn.actions.push(Action::Send(Outgoing::V6(message)));
+    }
+}
+
+impl client::Client for Client {
+    fn deadline(&self) -> Moment {
+        let of_lease = match &self.holding {
+            Holding::Lease(lease, stage) => Some(stage.end(lease)),
+            Holding::Nothing | Holding::Lost(_) => None,
+        };
+        let of_phase = match &self.phase {
+            Phase::Settling { next, .. } => Some(*next),
+            _ => self.timer.as_ref().map(|timer| timer.due),
+        };
+        let of_routers = self.routers.asking.as_ref().map(|timer| match self.setup.mode {
+            Mode::Dhcp => timer.due.min(self.routers.until),
+            Mode::Slaac => timer.due,
+        });
+        let all = [of_lease, of_phase, of_routers, self.listening];
         all.into_iter().flatten().fold(self.limit, Moment::min)
     }
 
-    /// Whether an answer may arrive now, or something is due that may send. Until a container has
-    /// its first address, this is always so; later its sockets must not stay open for days.
-    pub fn needs_sockets(&self, now: Moment) -> bool {
-        let is_first = matches!(self.holding, Holding::Nothing) && self.state() != State::Ended;
+    /// Until a container has its first address, this is always so; later its sockets must not stay
+    /// open for days.
+    fn needs_sockets(&self, now: Moment) -> bool {
+        let is_first = matches!(self.holding, Holding::Nothing);
         let is_listening = self.listening.is_some_and(|until| now < until);
-        is_first || is_listening || self.phase.is_settling() || now >= self.deadline()
+        (is_first && !matches!(self.phase, Phase::Ended))
+            || is_listening
+            || self.phase.is_settling()
+            || now >= self.deadline()
     }
 
-    /// The client's state.
-    pub fn state(&self) -> State {
+    fn state(&self) -> State {
         match (&self.holding, &self.phase) {
             (_, Phase::Ended) => State::Ended,
             (Holding::Lost(_), _) => State::Expired,
@@ -150,143 +217,52 @@ impl Client {
         }
     }
 
-    /// The container's lease, or the one it has lost.
-    pub fn lease(&self) -> Option<&Lease> {
-        self.holding.lease()
-    }
-
-    /// Does what is due by now.
-    #[inline(never)] // all events share one copy
-    pub fn on_time(&mut self, mut turn: Turn<'_>) -> Vec<Action> {
+    fn on_time(&mut self, mut turn: Turn<'_>) -> Vec<Action> {
         self.listening = self.listening.filter(|until| turn.now < *until);
         self.settle(&mut turn);
         if turn.now >= self.limit {
             self.give_up(&mut turn);
         }
         self.keep(&mut turn);
-        while self.phase.exchange().is_some_and(|exchange| turn.now >= exchange.timer.due) {
+        while self.timer.as_ref().is_some_and(|timer| turn.now >= timer.due) {
             self.go_on(&mut turn);
         }
         self.go_on_with_routers(&mut turn);
         turn.actions
     }
 
-    /// Takes a server's message; ignores those for other clients and those not expected (RFC 8415,
-    /// section 16).
-    pub fn on_message(&mut self, message: &Message, mut turn: Turn<'_>) -> Vec<Action> {
-        self.take_message(message, &mut turn);
+    fn on_heard(&mut self, heard: Heard, mut turn: Turn<'_>) -> Vec<Action> {
+        match heard {
+            Heard::V6(message) => self.take_message(&message, &mut turn),
+            Heard::Router(told, own) => self.take_advertisement(told, own, &mut turn),
+            Heard::ClaimV6(address) => match &mut self.phase {
+                Phase::Requesting { probe: Some(probe), .. } | Phase::Settling { probe, .. }
+                    if probe.address == address =>
+                {
+                    probe.is_claimed = true;
+                }
+                _ => (),
+            },
+            _ => return vec![],
+        }
         self.on_time(turn)
     }
 
-    /// Takes a router's advertisement, if expected. An address made from its prefix has the second
-    /// half of the link-local address, as the kernel would choose it.
-    pub fn on_router(
-        &mut self,
-        told: Advertisement,
-        link_local: Ipv6Addr,
-        mut turn: Turn<'_>,
-    ) -> Vec<Action> {
-        self.take_advertisement(told, link_local, &mut turn);
-        self.on_time(turn)
-    }
-
-    /// Takes a neighbour's claim of an address.
-    pub fn on_conflict(&mut self, address: Ipv6Addr, turn: Turn<'_>) -> Vec<Action> {
-        self.phase.claim(address);
-        self.on_time(turn)
-    }
-
-    /// Ends the client. The returned message releases what it has or has requested.
-    pub fn release(&mut self, random: &mut Random) -> Option<Message> {
-        let owed = self.owed();
-        self.end();
-        let intent = owed.filter(|_| self.setup.mode == Mode::Dhcp)?;
-        Some(release_of(&intent, &self.setup, random))
-    }
-
-    /// What there is to release.
-    fn owed(&self) -> Option<Intent> {
-        match (&self.holding, &self.phase) {
+    fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
+        let owed = match (&self.holding, &self.phase) {
             (Holding::Lease(lease, _), _) | (_, Phase::Settling { lease, .. }) => {
                 Some(Intent::of(lease))
             }
             (_, Phase::Requesting { intent, .. }) => Some(intent.clone()),
             _ => None,
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = Phase::Ended;
+        };
+        self.fall_silent(Phase::Ended);
         self.holding = Holding::Nothing;
-        self.routers.stop();
+        self.routers.asking = None;
         self.limit = NEVER;
         self.listening = None;
-    }
-
-    fn exchange(&self, kind: Kind, start: Moment) -> Exchange {
-        Exchange::new(Timing::of_kind(kind, self.sol_max_rt), start)
-    }
-
-    /// Takes the next step of an exchange that is due.
-    fn go_on(&mut self, turn: &mut Turn<'_>) {
-        match &self.phase {
-            // The time for all servers to answer is over.
-            Phase::Soliciting { best: Some(offer), .. } => {
-                let intent = offer.intent.clone();
-                self.request(intent, turn);
-            }
-            Phase::Declining { exchange, .. } if exchange.timer.is_exhausted() => {
-                self.search(turn.now);
-            }
-            Phase::Requesting { exchange, intent, .. } if exchange.timer.is_exhausted() => {
-                self.troubles.note(format!("no answer of {} to Request", name_of(&intent.server)));
-                self.start_over(turn.now);
-            }
-            _ => self.send(turn),
-        }
-    }
-
-    /// Starts over after a Request that failed.
-    fn start_over(&mut self, start: Moment) {
-        match self.holding {
-            Holding::Lease(_, stage) => {
-                self.phase = Phase::Extending(self.exchange(stage.kind(), start));
-            }
-            Holding::Nothing | Holding::Lost(_) => self.search(start),
-        }
-    }
-
-    fn send(&mut self, turn: &mut Turn<'_>) {
-        let Some(exchange) = self.phase.exchange_mut() else { return };
-        exchange.sends(turn.now, turn.random);
-        let message = self.message(turn.now);
-        turn.actions.extend(message.map(Outgoing::Message).map(Action::Send));
-        self.listening = Some(turn.now + LISTENING);
-    }
-
-    /// The message of the exchange.
-    fn message(&self, now: Moment) -> Option<Message> {
-        let exchange = self.phase.exchange()?;
-        let content = self.content()?;
-        Some(self.setup.message(content, exchange.transaction, now - exchange.timer.began))
-    }
-
-    fn content(&self) -> Option<Content> {
-        match (&self.phase, &self.holding) {
-            (Phase::Soliciting { .. }, _) => Some(Content::to_all(Kind::Solicit, self.wanted)),
-            (Phase::Requesting { intent, .. }, _) => Some(Content::about(Kind::Request, intent)),
-            (Phase::Declining { intent, .. }, _) => Some(Content::about(Kind::Decline, intent)),
-            (Phase::Extending(_), Holding::Lease(lease, stage)) => Some(extension(lease, *stage)),
-            _ => None,
-        }
-    }
-}
-
-/// A message that asks to extend the lease.
-fn extension(lease: &Lease, stage: Stage) -> Content {
-    match stage.kind() {
-        Kind::Rebind => Content::to_all(Kind::Rebind, Some(lease.address)),
-        kind => Content::about(kind, &Intent::of(lease)),
+        let intent = owed.filter(|_| self.setup.mode == Mode::Dhcp)?;
+        Some(self.setup.release(&intent, random))
     }
 }
 

@@ -5,14 +5,11 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::setup::Intent;
-use super::timer::{Timer, Timing};
+use crate::plugins::ipam::dhcp::client::jittered;
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
-
-/// How long the owner of an address has to answer a probe.
-const PROBE: Duration = Duration::from_millis(50);
 
 /// What the container has.
 #[derive(Clone, Debug, Default)]
@@ -42,37 +39,19 @@ pub enum Stage {
 pub enum Phase {
     /// Nothing: the lease has time, or only routers are asked.
     Quiet,
-    /// Solicit: servers are asked for offers.
-    Soliciting { exchange: Exchange, best: Option<Offer> },
+    /// Solicit: servers are asked for offers. The best so far, with the preference of its server.
+    Soliciting { best: Option<(u8, Intent)> },
     /// Request of an offered address. The address is probed at the same time, unless the link has it.
-    Requesting { exchange: Exchange, intent: Intent, probe: Option<Probe> },
+    Requesting { intent: Intent, probe: Option<Probe> },
     /// Renew or Rebind, depending on the lease's [`Stage`].
-    Extending(Exchange),
+    Extending,
     /// The lease is granted, but not bound yet: it waits for routers and for the probe of its
     /// address, until `next` at first.
     Settling { lease: Lease, probe: Probe, next: Moment },
     /// Decline: the probe of a granted address was answered.
-    Declining { exchange: Exchange, intent: Intent },
+    Declining { intent: Intent },
     /// The client has given up, or has released its lease.
     Ended,
-}
-
-/// A message to servers and its retransmission.
-#[derive(Clone, Debug)]
-pub struct Exchange {
-    /// The id that answers repeat; chosen when the message is first sent.
-    pub transaction: u32,
-    /// When to send it.
-    pub timer: Timer,
-}
-
-/// An address that a server has advertised.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// The address and the server.
-    pub intent: Intent,
-    /// The server's preference.
-    pub preference: u8,
 }
 
 /// The probe of an address.
@@ -86,38 +65,33 @@ pub struct Probe {
     pub is_claimed: bool,
 }
 
-impl Holding {
-    /// The container's lease, or the one it has lost.
-    pub fn lease(&self) -> Option<&Lease> {
-        match self {
-            Holding::Nothing => None,
-            Holding::Lease(lease, _) | Holding::Lost(lease) => Some(lease),
-        }
-    }
-
-    /// When the lease leaves its stage.
-    pub fn end_of_stage(&self) -> Option<Moment> {
-        match self {
-            Holding::Lease(lease, stage) => Some(stage.end(lease)),
-            Holding::Nothing | Holding::Lost(_) => None,
-        }
-    }
-
-    /// Takes the address away.
-    pub fn lose(&mut self) {
-        *self = match std::mem::take(self) {
-            Holding::Lease(lease, _) => Holding::Lost(lease),
-            other => other,
-        };
-    }
+/// A message and its retransmission (RFC 8415, section 15; RFC 7559 for routers).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timer {
+    /// IRT: the wait for the first answer.
+    first: Duration,
+    /// MRT: the longest wait; 0 means no limit.
+    longest: Duration,
+    /// MRC: how often the message is sent; 0 means no limit.
+    count: u32,
+    /// The id that answers of servers repeat; chosen when the message is first sent.
+    pub transaction: u32,
+    /// When the message was first sent.
+    pub began: Moment,
+    /// The last wait.
+    wait: Duration,
+    /// When to send it next.
+    pub due: Moment,
+    /// How often it was sent.
+    pub sent: u32,
 }
 
 impl Stage {
     /// The stage that a lease has reached by `now`.
     pub fn of(lease: &Lease, now: Moment) -> Stage {
-        if now >= lease.t2 {
+        if now >= lease.times.t2 {
             Stage::Rebinding
-        } else if now >= lease.t1 {
+        } else if now >= lease.times.t1 {
             Stage::Renewing
         } else {
             Stage::Bound
@@ -131,85 +105,66 @@ impl Stage {
 
     /// When the lease leaves this stage.
     pub fn end(self, lease: &Lease) -> Moment {
-        match self {
-            Stage::Bound => lease.t1.min(lease.expires),
-            Stage::Renewing => lease.t2.min(lease.expires),
-            Stage::Rebinding => lease.expires,
-        }
+        let end = match self {
+            Stage::Bound => lease.times.t1,
+            Stage::Renewing => lease.times.t2,
+            Stage::Rebinding => lease.times.expires,
+        };
+        end.min(lease.times.expires)
     }
 }
 
 impl Phase {
-    /// The exchange with servers.
-    pub fn exchange(&self) -> Option<&Exchange> {
-        match self {
-            Phase::Soliciting { exchange, .. }
-            | Phase::Requesting { exchange, .. }
-            | Phase::Extending(exchange)
-            | Phase::Declining { exchange, .. } => Some(exchange),
-            Phase::Quiet | Phase::Settling { .. } | Phase::Ended => None,
-        }
-    }
-
-    /// See [`Phase::exchange`].
-    pub fn exchange_mut(&mut self) -> Option<&mut Exchange> {
-        match self {
-            Phase::Soliciting { exchange, .. }
-            | Phase::Requesting { exchange, .. }
-            | Phase::Extending(exchange)
-            | Phase::Declining { exchange, .. } => Some(exchange),
-            Phase::Quiet | Phase::Settling { .. } | Phase::Ended => None,
-        }
-    }
-
-    /// Notes that the owner of an address has answered its probe, if there is one.
-    pub fn claim(&mut self, address: Ipv6Addr) {
-        if let Some(probe) = self.probe_mut().filter(|probe| probe.address == address) {
-            probe.is_claimed = true;
-        }
-    }
-
-    /// The probe of the address that is requested or granted.
-    fn probe_mut(&mut self) -> Option<&mut Probe> {
-        match self {
-            Phase::Requesting { probe, .. } => probe.as_mut(),
-            Phase::Settling { probe, .. } => Some(probe),
-            _ => None,
-        }
-    }
-
-    /// When it goes on, unless a message arrives before.
-    pub fn due(&self) -> Option<Moment> {
-        match self {
-            Phase::Settling { next, .. } => Some(*next),
-            other => Some(other.exchange()?.timer.due),
-        }
-    }
-
     /// Whether a granted lease waits to be bound.
     pub fn is_settling(&self) -> bool {
         matches!(self, Phase::Settling { .. })
     }
 }
 
-impl Exchange {
-    /// An exchange with its first message at `start`.
-    pub fn new(timing: Timing, start: Moment) -> Exchange {
-        Exchange { transaction: 0, timer: Timer::new(timing, start) }
+impl Timer {
+    /// The timer of a DHCPv6 message that is first sent at `start` (RFC 8415, section 7.6). For
+    /// Solicit, servers set the longest wait.
+    pub fn of_kind(kind: Kind, sol_max_rt: Duration, start: Moment) -> Timer {
+        let (first, longest, count) = match kind {
+            Kind::Solicit => (1, sol_max_rt.as_secs(), 0),
+            Kind::Renew | Kind::Rebind => (10, 600, 0),
+            Kind::Request => (1, 30, 10),
+            Kind::Decline | Kind::Release => (1, 0, 4),
+            Kind::Advertise | Kind::Reply => (0, 0, 1), // only servers send these
+        };
+        Timer::new(first, longest, count, start)
     }
 
-    /// Notes that the message is sent now.
+    /// The timer of Router Solicitation.
+    pub fn of_routers(start: Moment) -> Timer {
+        Timer::new(4, 3600, 0, start)
+    }
+
+    fn new(first: u64, longest: u64, count: u32, start: Moment) -> Timer {
+        let [first, longest] = [first, longest].map(Duration::from_secs);
+        let wait = Duration::ZERO;
+        Timer { first, longest, count, transaction: 0, began: start, wait, due: start, sent: 0 }
+    }
+
+    /// Whether the message was sent as often as allowed.
+    pub fn is_exhausted(&self) -> bool {
+        self.count != 0 && self.sent >= self.count
+    }
+
+    /// Notes that the message is sent now. Each wait doubles, plus or minus a random tenth; the
+    /// first is never shortened, so that all servers have their second to answer.
     pub fn sends(&mut self, now: Moment, random: &mut Random) {
-        if self.timer.sent == 0 {
+        if self.sent == 0 {
             self.transaction = random.word() & 0xff_ffff;
+            self.began = now;
+            self.wait = self.first + random.below(self.first / 10);
+        } else {
+            self.wait = jittered(self.wait * 2, random);
         }
-        self.timer.sends(now, random);
-    }
-}
-
-impl Probe {
-    /// A probe that is sent now.
-    pub fn new(address: Ipv6Addr, now: Moment) -> Probe {
-        Probe { address, until: now + PROBE, is_claimed: false }
+        if !self.longest.is_zero() && self.wait > self.longest {
+            self.wait = jittered(self.longest, random);
+        }
+        self.sent += 1;
+        self.due = now + self.wait;
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512};
 
 use crate::hex;
+use crate::plugins::ipam::dhcp::client::Outgoing;
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
@@ -73,46 +74,36 @@ pub fn duid(key: &str) -> Vec<u8> {
 impl Intent {
     /// What releases or declines a lease.
     pub(super) fn of(lease: &Lease) -> Intent {
-        Intent { address: lease.address, server: lease.server.clone() }
+        Intent { address: lease.net.addr(), server: lease.server.clone() }
     }
-}
-
-/// The message that releases a requested address when the outcome is unknown.
-pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Message {
-    setup.message(Content::about(Kind::Release, intent), random.word(), Duration::ZERO)
-}
-
-/// Hundredths of a second, at most as many as an option can hold.
-fn hundredths(elapsed: Duration) -> u16 {
-    u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX)
 }
 
 /// What a message says.
-pub(super) struct Content {
-    kind: Kind,
+pub(super) struct Content<'a> {
+    pub kind: Kind,
     /// Empty means all servers.
-    server: Vec<u8>,
+    pub server: &'a [u8],
     /// None means any address.
-    address: Option<Ipv6Addr>,
-}
-
-impl Content {
-    /// A message to one server about its address.
-    pub(super) fn about(kind: Kind, intent: &Intent) -> Content {
-        Content { kind, server: intent.server.clone(), address: Some(intent.address) }
-    }
-
-    /// A message to all servers.
-    pub(super) fn to_all(kind: Kind, address: Option<Ipv6Addr>) -> Content {
-        Content { kind, server: vec![], address }
-    }
+    pub address: Option<Ipv6Addr>,
 }
 
 impl Setup {
     /// A message of an exchange that began `elapsed` ago.
-    pub(super) fn message(&self, content: Content, transaction: u32, elapsed: Duration) -> Message {
+    pub(super) fn message(
+        &self,
+        content: &Content<'_>,
+        transaction: u32,
+        elapsed: Duration,
+    ) -> Message {
+        let mut options = Options::default();
+        options.push(options::CLIENT_ID, self.duid.clone());
+        if !content.server.is_empty() {
+            options.push(options::SERVER_ID, content.server.to_vec());
+        }
+        let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
+        options.push(options::ELAPSED_TIME, hundredths.to_be_bytes().to_vec());
+        options.push(options::IA_NA, asking_for(IAID, content.address));
         let kind = content.kind;
-        let mut options = self.options(content, elapsed);
         if !matches!(kind, Kind::Release | Kind::Decline) {
             let wanted = [options::DNS_SERVERS, options::DOMAIN_LIST, options::SOL_MAX_RT];
             options.push(options::OPTION_REQUEST, wanted.map(u16::to_be_bytes).concat());
@@ -120,15 +111,11 @@ impl Setup {
         Message { kind, transaction: transaction & 0xff_ffff, options }
     }
 
-    /// The options of every message.
-    fn options(&self, content: Content, elapsed: Duration) -> Options {
-        let mut options = Options::default();
-        options.push(options::CLIENT_ID, self.duid.clone());
-        if !content.server.is_empty() {
-            options.push(options::SERVER_ID, content.server);
-        }
-        options.push(options::ELAPSED_TIME, hundredths(elapsed).to_be_bytes().to_vec());
-        options.push(options::IA_NA, asking_for(IAID, content.address));
-        options
+    /// The message that releases an address that is leased, or was requested and may be granted by
+    /// now.
+    pub fn release(&self, intent: &Intent, random: &mut Random) -> Outgoing {
+        let Intent { address, server } = intent;
+        let content = Content { kind: Kind::Release, server, address: Some(*address) };
+        Outgoing::V6(self.message(&content, random.word(), Duration::ZERO))
     }
 }

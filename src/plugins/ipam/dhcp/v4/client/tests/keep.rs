@@ -394,7 +394,7 @@ fn what_is_released_depends_on_what_was_asked_for() {
     story.until(1000.0);
     assert_eq!(release(&mut story), None, "it was lost");
     let intent = Intent { address: ADDRESS, server: SERVER, xid: 7 };
-    let outgoing = release_of(&intent, &setup(), &mut Random::counting());
+    let outgoing = setup().release(&intent, &mut Random::counting());
     assert_eq!(Some(line(&Action::Send(outgoing))), expected);
 }
 
@@ -404,9 +404,9 @@ fn leases_that_began_together_are_not_renewed_together() {
     let mut t1 = || {
         let mut story = Story::new(setup());
         story.offer();
-        let ack = story.reply(MessageType::Ack, ADDRESS);
-        story.client.on_message(&ack, Turn::new(story.now, &mut random));
-        story.client.lease().unwrap().t1.as_secs_f64()
+        let ack = Heard::V4(story.reply(MessageType::Ack, ADDRESS));
+        story.client.on_heard(ack, Turn::new(story.now, &mut random));
+        story.client.lease().unwrap().times.t1.as_secs_f64()
     };
     let all: Vec<f64> = std::iter::repeat_with(&mut t1).take(100).collect();
     assert!(all.iter().all(|t1| (484.0..=500.0).contains(t1)), "{all:?}");

@@ -10,6 +10,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::*;
+use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::client::{Client as _, Lease as AnyLease};
 use crate::plugins::ipam::dhcp::v4::options::Options;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -59,26 +61,29 @@ fn line_of(message: &Message) -> String {
     format!("{:?}{ciaddr}{requested}{server}", message.kind().unwrap())
 }
 
+fn line_of_lease(lease: &AnyLease) -> String {
+    let times = lease.times();
+    let [t1, t2, end] = [times.t1, times.t2, times.expires]
+        .map(|m| if m == NEVER { "never".to_owned() } else { seconds_of(m) });
+    format!("{} of {}, t1 {t1}, t2 {t2}, end {end}", lease.net(), lease.server())
+}
+
 fn line(action: &Action) -> String {
-    let times = |lease: &Lease| {
-        let [t1, t2, end] = [lease.t1, lease.t2, lease.expires]
-            .map(|m| if m == NEVER { "never".to_owned() } else { seconds_of(m) });
-        format!("{} of {}, t1 {t1}, t2 {t2}, end {end}", lease.net(), lease.server)
-    };
     match action {
-        Action::Send(outgoing) => match outgoing.to {
-            Destination::Broadcast => line_of(&outgoing.message),
-            Destination::Server { from, to } => {
-                format!("{} [{from} > {to}]", line_of(&outgoing.message))
-            }
-        },
+        Action::Send(Outgoing::V4 { message, server: None }) => line_of(message),
+        Action::Send(Outgoing::V4 { message, server: Some(server) }) => {
+            format!("{} [{} > {server}]", line_of(message), message.ciaddr)
+        }
         Action::Probe(address) => format!("probe {address}"),
-        Action::Intend(intent) => format!("intend {} of {}", intent.address, intent.server),
-        Action::Bound(lease) => format!("bound {}", times(lease)),
-        Action::Renewed(lease) => format!("renewed {}", times(lease)),
+        Action::Intend(client::Intent::V4(intent)) => {
+            format!("intend {} of {}", intent.address, intent.server)
+        }
+        Action::Bound(lease) => format!("bound {}", line_of_lease(lease)),
+        Action::Renewed(lease) => format!("renewed {}", line_of_lease(lease)),
         Action::Lost(reason) => format!("lost: {reason}"),
-        Action::Regained(lease) => format!("regained {}", times(lease)),
+        Action::Regained(lease) => format!("regained {}", line_of_lease(lease)),
         Action::GaveUp(why) => format!("gave up: {why}"),
+        Action::Send(_) | Action::Intend(_) => panic!("of IPv6: {action:?}"),
     }
 }
 
@@ -94,13 +99,14 @@ struct Story {
 
 impl Story {
     fn new(setup: Setup) -> Story {
-        Story::wanting(setup, None)
+        Story::wanting(setup, None, NEVER)
     }
 
-    fn wanting(setup: Setup, wanted: Option<Ipv4Addr>) -> Story {
+    fn wanting(setup: Setup, wanted: Option<Ipv4Addr>, latest: Moment) -> Story {
         let now = Duration::ZERO;
         let mut random = Random::counting();
-        let (client, actions) = Client::acquire(setup, wanted, Turn::new(now, &mut random));
+        let turn = Turn::new(now, &mut random);
+        let (client, actions) = Client::acquire(setup, wanted, latest, turn);
         let last = Message::of_client(MessageType::Discover, 0, &mac(9));
         let mut story = Story { client, now, random, last, lines: vec![] };
         story.tell(actions);
@@ -126,8 +132,8 @@ impl Story {
 
     fn tell(&mut self, actions: Vec<Action>) {
         for action in actions {
-            if let Action::Send(outgoing) = &action {
-                self.last = outgoing.message.clone();
+            if let Action::Send(Outgoing::V4 { message, .. }) = &action {
+                self.last = message.clone();
             }
             self.lines.push(format!("{} {}", seconds_of(self.now), line(&action)));
         }
@@ -146,8 +152,20 @@ impl Story {
     }
 
     fn hear(&mut self, message: &Message) {
-        let actions = self.client.on_message(message, Turn::new(self.now, &mut self.random));
+        self.take(Heard::V4(message.clone()));
+    }
+
+    fn take(&mut self, heard: Heard) {
+        let actions = self.client.on_heard(heard, Turn::new(self.now, &mut self.random));
         self.tell(actions);
+    }
+
+    /// The message that releases what the client has.
+    fn release(&mut self) -> Message {
+        match self.client.release(&mut self.random) {
+            Some(Outgoing::V4 { message, .. }) => message,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn offer(&mut self) {
@@ -162,10 +180,8 @@ impl Story {
         self.hear(&self.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED));
     }
 
-    fn conflict(&mut self, holder: MacAddr) {
-        let turn = Turn::new(self.now, &mut self.random);
-        let actions = self.client.on_conflict(ADDRESS, holder, turn);
-        self.tell(actions);
+    fn conflict(&mut self, mac: MacAddr) {
+        self.take(Heard::ClaimV4(Claim { address: ADDRESS, mac }));
     }
 
     /// Advances the clock to `seconds`, calling the client when it is due.

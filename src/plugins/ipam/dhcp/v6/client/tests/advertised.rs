@@ -18,10 +18,10 @@ fn an_address_is_made_of_a_routers_prefix() {
         );
     }
     let address = ip("2001:db8::858:aff:fe01:203");
-    assert_eq!(run.router(1.0, router(1)), [Action::Probe(address)]);
-    let [Action::Bound(lease)] = run.time(1.05) else { panic!("{:?}", run.actions) };
+    assert_eq!(run.router(1.0, router(1)), [Action::Probe(address.into())]);
+    let [Action::Bound(AnyLease::V6(lease))] = run.time(1.05) else { panic!("{:?}", run.actions) };
     assert_eq!(
-        (lease.net().to_string(), lease.router),
+        (lease.net.to_string(), lease.router),
         (format!("{address}/64"), Some(ip("fe80::1")))
     );
     assert_eq!(run.client.release(&mut Random::counting()), None, "nobody has granted it");
@@ -33,13 +33,15 @@ fn a_prefix_is_renewed_by_asking_the_routers() {
     run.router(1.0, router(1));
     run.time(1.05);
     let lease = run.client.lease().unwrap().clone();
-    assert_eq!((lease.t1, lease.expires), (seconds(31.0), seconds(121.0)));
+    assert_eq!((lease.times.t1, lease.times.expires), (seconds(31.0), seconds(121.0)));
     assert_eq!(run.time(31.0), [Action::Send(Outgoing::Routers)]);
     let foreign = Prefix { net: "2001:db9::/64".parse().unwrap(), ..router(1).prefixes[0] };
     assert_eq!(run.router(31.1, Advertisement { prefixes: vec![foreign], ..router(2) }), []);
-    let [Action::Renewed(lease)] = run.router(31.2, router(1)) else { panic!("{:?}", run.actions) };
+    let [Action::Renewed(AnyLease::V6(lease))] = run.router(31.2, router(1)) else {
+        panic!("{:?}", run.actions)
+    };
     let address = ip("2001:db8::858:aff:fe01:203");
-    assert_eq!((lease.expires, lease.address), (seconds(151.2), address));
+    assert_eq!((lease.times.expires, lease.net.addr()), (seconds(151.2), address));
     run.time(61.2);
     assert_eq!(run.client.state(), State::Renewing);
     run.time(79.2);
@@ -48,7 +50,7 @@ fn a_prefix_is_renewed_by_asking_the_routers() {
         panic!("{:?}", run.actions)
     };
     run.router(152.0, router(1));
-    assert_eq!(run.actions, [Action::Probe(address)]);
+    assert_eq!(run.actions, [Action::Probe(address.into())]);
     assert!(matches!(run.time(152.05), [Action::Regained(_)]));
 }
 
@@ -63,11 +65,11 @@ fn nobody_on_the_link_ends_a_prefix_within_two_hours() {
     run.time(0.05);
     run.time(10_000.0);
     run.router(10_000.0, of(5));
-    assert_eq!(run.client.lease().unwrap().expires, seconds(10_000.0 + 7200.0));
+    assert_eq!(run.client.lease().unwrap().times.expires, seconds(10_000.0 + 7200.0));
     run.time(10_003.0);
     run.router(10_003.0, of(5));
     assert_eq!(
-        run.client.lease().unwrap().expires,
+        run.client.lease().unwrap().times.expires,
         seconds(10_000.0 + 7200.0),
         "it is not made longer either"
     );

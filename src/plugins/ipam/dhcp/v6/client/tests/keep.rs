@@ -16,10 +16,11 @@ fn at_t1_the_server_is_asked_for_more_time_at_t2_any() {
         (Some(ip(ADDRESS)), Some(SERVER))
     );
     run.router(31.1, router(1));
-    let [Action::Renewed(lease)] = run.reply(31.2, SERVER, &Said::grants(GRANTED)) else {
+    let [Action::Renewed(AnyLease::V6(lease))] = run.reply(31.2, SERVER, &Said::grants(GRANTED))
+    else {
         panic!("{:?}", run.actions)
     };
-    assert_eq!(lease.expires, seconds(151.2));
+    assert_eq!(lease.times.expires, seconds(151.2));
     assert_eq!((run.client.state(), run.deadline()), (State::Bound, 61.2));
     assert!(!run.client.needs_sockets(seconds(32.0)));
 
@@ -31,7 +32,8 @@ fn at_t1_the_server_is_asked_for_more_time_at_t2_any() {
     assert_eq!((run.sent(), run.client.state()), (vec![Kind::Rebind], State::Rebinding));
     let rebind = run.messages()[0].clone();
     assert_eq!((asked(&rebind), rebind.options.get(options::SERVER_ID)), (Some(ip(ADDRESS)), None));
-    let [Action::Renewed(lease)] = run.reply(79.3, SECOND, &Said::grants(GRANTED)) else {
+    let [Action::Renewed(AnyLease::V6(lease))] = run.reply(79.3, SECOND, &Said::grants(GRANTED))
+    else {
         panic!("{:?}", run.actions)
     };
     assert_eq!(lease.server, SECOND, "renewals go to it from now on");
@@ -53,14 +55,17 @@ fn nothing_is_open_while_an_answer_is_no_longer_awaited() {
 fn a_renewal_does_not_wait_for_routers_and_reports_them_later() {
     let mut run = Run::bound();
     run.time(31.0);
-    let [Action::Renewed(lease)] = run.reply(31.1, SERVER, &Said::grants(GRANTED)) else {
+    let [Action::Renewed(AnyLease::V6(lease))] = run.reply(31.1, SERVER, &Said::grants(GRANTED))
+    else {
         panic!("{:?}", run.actions)
     };
-    assert_eq!((lease.router, lease.prefix_len), (Some(ip("fe80::1")), 64));
+    assert_eq!((lease.router, lease.net.prefix_len()), (Some(ip("fe80::1")), 64));
     assert!(run.client.needs_sockets(seconds(32.0)));
     assert_eq!(run.router(32.0, Advertisement { lifetime: 0, ..router(1) }), []);
-    let [Action::Renewed(lease)] = run.router(33.0, router(2)) else { panic!("{:?}", run.actions) };
-    assert_eq!((lease.router, lease.expires), (Some(ip("fe80::2")), seconds(151.1)));
+    let [Action::Renewed(AnyLease::V6(lease))] = run.router(33.0, router(2)) else {
+        panic!("{:?}", run.actions)
+    };
+    assert_eq!((lease.router, lease.times.expires), (Some(ip("fe80::2")), seconds(151.1)));
     assert_eq!(run.router(33.0, router(3)), [], "nobody asks any more");
 }
 
@@ -69,7 +74,7 @@ fn a_server_that_forgot_the_lease_gets_a_new_request() {
     let mut run = Run::bound();
     run.time(31.0);
     run.reply(31.1, SECOND, &Said::refuses(Status::NO_BINDING));
-    let [Action::Send(Outgoing::Message(request))] = &run.actions[..] else {
+    let [Action::Send(Outgoing::V6(request))] = &run.actions[..] else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((request.kind, asked(request)), (Kind::Request, Some(ip(ADDRESS))));
@@ -82,8 +87,7 @@ fn a_server_that_forgot_the_lease_gets_a_new_request() {
     run.time(31.0);
     run.reply(31.1, SERVER, &Said::refuses(Status::NO_BINDING));
     run.reply(31.2, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
-    let [Action::Send(Outgoing::Message(release)), Action::Lost(Reason::Refused)] =
-        &run.actions[..]
+    let [Action::Send(Outgoing::V6(release)), Action::Lost(Reason::Refused)] = &run.actions[..]
     else {
         panic!("{:?}", run.actions)
     };
@@ -133,7 +137,7 @@ fn an_expired_address_leaves_and_returns_when_offered_again() {
     for at in [31.0, 49.0, 120.9] {
         run.time(at);
     }
-    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::Message(solicit))] = run.time(121.0)
+    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::V6(solicit))] = run.time(121.0)
     else {
         panic!("{:?}", run.actions)
     };
@@ -151,10 +155,10 @@ fn an_expired_address_leaves_and_returns_when_offered_again() {
         panic!("{:?}", run.actions)
     };
     run.reply(121.3, SERVER, &Said::grants(GRANTED));
-    let [Action::Regained(lease)] = run.router(121.4, router(1)) else {
+    let [Action::Regained(AnyLease::V6(lease))] = run.router(121.4, router(1)) else {
         panic!("{:?}", run.actions)
     };
-    assert_eq!((lease.prefix_len, lease.expires), (64, seconds(241.3)));
+    assert_eq!((lease.net.prefix_len(), lease.times.expires), (64, seconds(241.3)));
     assert_eq!(run.client.state(), State::Bound);
 }
 
@@ -219,10 +223,10 @@ fn a_lease_without_end_is_never_renewed() {
 #[test]
 fn what_is_had_or_requested_is_released() {
     let released = |run: &Run| {
-        run.client
-            .clone()
-            .release(&mut Random::counting())
-            .map(|message| (message.kind, asked(&message)))
+        run.client.clone().release(&mut Random::counting()).map(|outgoing| match outgoing {
+            Outgoing::V6(message) => (message.kind, asked(&message)),
+            other => panic!("{other:?}"),
+        })
     };
     let given_back = Some((Kind::Release, Some(ip(ADDRESS))));
     let run = Run::acquire(Mode::Dhcp);
@@ -239,7 +243,9 @@ fn what_is_had_or_requested_is_released() {
     run.client.release(&mut Random::counting());
     assert_eq!((run.client.state(), released(&run)), (State::Ended, None));
     let intent = Intent { address: ip(ADDRESS), server: SERVER.to_vec() };
-    let message = release_of(&intent, &setup(Mode::Dhcp), &mut Random::counting());
+    let Outgoing::V6(message) = setup(Mode::Dhcp).release(&intent, &mut Random::counting()) else {
+        panic!("{intent:?}")
+    };
     assert_eq!(
         (message.kind, message.options.get(options::SERVER_ID)),
         (Kind::Release, Some(SERVER))

@@ -6,12 +6,12 @@ mod keep;
 mod search;
 
 use super::setup::IAID;
-use super::timer::Timer;
 use super::*;
+use crate::plugins::ipam::dhcp::client::{Client as _, Lease as AnyLease};
 use crate::plugins::ipam::dhcp::reader::Reader;
-use crate::plugins::ipam::dhcp::v6::message::Status;
+use crate::plugins::ipam::dhcp::v6::message::{Message, Status};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
-use crate::plugins::ipam::dhcp::v6::router::Prefix;
+use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
 
 const ADDRESS: &str = "2001:db8::10";
 const OTHER: &str = "2001:db8::11";
@@ -90,9 +90,13 @@ struct Run {
 
 impl Run {
     fn acquire(mode: Mode) -> Run {
+        Run::acquire_until(mode, NEVER)
+    }
+
+    fn acquire_until(mode: Mode, latest: Moment) -> Run {
         let mut random = Random::counting();
         let turn = Turn::new(START, &mut random);
-        let (client, actions) = Client::acquire(setup(mode), None, turn);
+        let (client, actions) = Client::acquire(setup(mode), None, latest, turn);
         Run { client, random, actions }
     }
 
@@ -116,10 +120,14 @@ impl Run {
         &self.actions
     }
 
-    fn message(&mut self, at: f64, message: &Message) -> &[Action] {
+    fn hear(&mut self, at: f64, heard: Heard) -> &[Action] {
         let turn = Turn::new(seconds(at), &mut self.random);
-        self.actions = self.client.on_message(message, turn);
+        self.actions = self.client.on_heard(heard, turn);
         &self.actions
+    }
+
+    fn message(&mut self, at: f64, message: &Message) -> &[Action] {
+        self.hear(at, Heard::V6(message.clone()))
     }
 
     fn advertise(&mut self, at: f64, server: &[u8], said: &Said<'_>) -> &[Action] {
@@ -133,19 +141,15 @@ impl Run {
     }
 
     fn router(&mut self, at: f64, told: Advertisement) -> &[Action] {
-        let turn = Turn::new(seconds(at), &mut self.random);
-        self.actions = self.client.on_router(told, ip("fe80::858:aff:fe01:203"), turn);
-        &self.actions
+        self.hear(at, Heard::Router(told, ip("fe80::858:aff:fe01:203")))
     }
 
     fn conflict(&mut self, at: f64, address: &str) -> &[Action] {
-        let turn = Turn::new(seconds(at), &mut self.random);
-        self.actions = self.client.on_conflict(ip(address), turn);
-        &self.actions
+        self.hear(at, Heard::ClaimV6(ip(address)))
     }
 
     fn transaction(&self) -> u32 {
-        self.client.phase.exchange().unwrap().transaction
+        self.client.timer.as_ref().unwrap().transaction
     }
 
     fn deadline(&self) -> f64 {
@@ -161,7 +165,7 @@ impl Run {
         self.actions
             .iter()
             .filter_map(|a| {
-                if let Action::Send(Outgoing::Message(message)) = a { Some(message) } else { None }
+                if let Action::Send(Outgoing::V6(message)) = a { Some(message) } else { None }
             })
             .collect()
     }

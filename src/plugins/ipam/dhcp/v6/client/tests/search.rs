@@ -6,8 +6,7 @@ use super::*;
 fn a_lease_combines_the_answers_of_servers_and_routers() {
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.client.state(), State::Selecting);
-    let [Action::Send(Outgoing::Message(solicit)), Action::Send(Outgoing::Routers)] =
-        &run.actions[..]
+    let [Action::Send(Outgoing::V6(solicit)), Action::Send(Outgoing::Routers)] = &run.actions[..]
     else {
         panic!("{:?}", run.actions)
     };
@@ -23,15 +22,18 @@ fn a_lease_combines_the_answers_of_servers_and_routers() {
     );
     assert_eq!(run.deadline(), 1.0);
     run.time(1.0);
-    let [Action::Intend(intent), Action::Probe(probed), Action::Send(Outgoing::Message(request))] =
-        &run.actions[..]
+    let [
+        Action::Intend(client::Intent::V6(intent)),
+        Action::Probe(probed),
+        Action::Send(Outgoing::V6(request)),
+    ] = &run.actions[..]
     else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((intent.address, &intent.server[..]), (ip(ADDRESS), SERVER));
     assert_eq!(
         (*probed, request.kind, asked(request)),
-        (ip(ADDRESS), Kind::Request, Some(ip(ADDRESS)))
+        (ip(ADDRESS).into(), Kind::Request, Some(ip(ADDRESS)))
     );
     assert_eq!(request.options.get(options::SERVER_ID), Some(SERVER));
     assert_eq!(run.client.state(), State::Requesting);
@@ -47,7 +49,7 @@ fn a_lease_combines_the_answers_of_servers_and_routers() {
     assert!(run.client.needs_sockets(seconds(1.02)));
     assert_eq!(run.router(1.02, router(1)), []);
     assert_eq!(run.deadline(), 1.05);
-    let [Action::Bound(lease)] = run.time(1.05) else { panic!("{:?}", run.actions) };
+    let [Action::Bound(AnyLease::V6(lease))] = run.time(1.05) else { panic!("{:?}", run.actions) };
     let result = lease.result(0);
     assert_eq!(result.ips[0].address.to_string(), "2001:db8::10/64");
     assert_eq!(result.routes[0].gw, Some("fe80::1".parse().unwrap()));
@@ -146,7 +148,7 @@ fn each_kind_is_repeated_as_the_rfc_has_it() {
     assert_eq!(run.client.state(), State::Selecting);
 
     let mut random = Random::new();
-    let mut timer = Timer::new(Timing::of_kind(Kind::Solicit, Duration::from_secs(100)), START);
+    let mut timer = Timer::of_kind(Kind::Solicit, Duration::from_secs(100), START);
     let mut last = START;
     for _ in 0..20 {
         timer.sends(last, &mut random);
@@ -201,8 +203,7 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
                server 0003000102 offers 2001:db8::10, which is not usable";
     assert_eq!(run.actions, [Action::GaveUp(why.into())]);
 
-    let mut run = Run::acquire(Mode::Dhcp);
-    run.client.end_by(seconds(30.0));
+    let mut run = Run::acquire_until(Mode::Dhcp, seconds(30.0));
     assert_eq!(
         run.time(30.0),
         [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]
@@ -258,8 +259,8 @@ fn a_network_without_routers_gives_an_address_after_a_while() {
     assert_eq!(run.reply(0.2, SERVER, &Said::grants(GRANTED)), []);
     assert_eq!(run.deadline(), 4.0);
     assert_eq!(run.time(4.0), [Action::Send(Outgoing::Routers)]);
-    let [Action::Bound(lease)] = run.time(5.0) else { panic!("{:?}", run.actions) };
-    assert_eq!((lease.net().to_string().as_str(), lease.router), ("2001:db8::10/128", None));
+    let [Action::Bound(AnyLease::V6(lease))] = run.time(5.0) else { panic!("{:?}", run.actions) };
+    assert_eq!((lease.net.to_string().as_str(), lease.router), ("2001:db8::10/128", None));
     assert!(!run.client.needs_sockets(seconds(9.0)));
 }
 
@@ -270,8 +271,8 @@ fn router_of_lifetime_zero_gives_prefixes_without_being_awaited() {
     run.router(0.2, Advertisement { lifetime: 0, ..router(1) });
     run.reply(0.3, SERVER, &Said::grants(GRANTED));
     run.time(4.0);
-    let [Action::Bound(lease)] = run.time(5.0) else { panic!("{:?}", run.actions) };
-    assert_eq!((lease.net().to_string().as_str(), lease.router), ("2001:db8::10/64", None));
+    let [Action::Bound(AnyLease::V6(lease))] = run.time(5.0) else { panic!("{:?}", run.actions) };
+    assert_eq!((lease.net.to_string().as_str(), lease.router), ("2001:db8::10/64", None));
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
     run.time(1.2);
     assert_eq!(run.sent(), [Kind::Solicit]);
     run.advertise(1.3, SERVER, &Said::taken_at_once(&[(OTHER, 60, 120)]));
-    assert_eq!(run.actions[1], Action::Probe(ip(OTHER)));
+    assert_eq!(run.actions[1], Action::Probe(ip(OTHER).into()));
     run.reply(1.31, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
     assert!(matches!(run.time(1.35), [Action::Bound(_)]));
 }
@@ -326,10 +327,10 @@ fn an_address_not_advertised_is_probed_once_granted() {
     run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     assert_eq!(
         run.reply(1.0, SERVER, &Said::grants(&[(OTHER, 60, 120)])),
-        [Action::Probe(ip(OTHER))]
+        [Action::Probe(ip(OTHER).into())]
     );
-    let [Action::Bound(lease)] = run.time(1.05) else { panic!("{:?}", run.actions) };
-    assert_eq!(lease.address, ip(OTHER));
+    let [Action::Bound(AnyLease::V6(lease))] = run.time(1.05) else { panic!("{:?}", run.actions) };
+    assert_eq!(lease.net.addr(), ip(OTHER));
 }
 
 #[test]
