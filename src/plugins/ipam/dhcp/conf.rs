@@ -1,6 +1,6 @@
 //! The configuration of `dhcp`: its keys as written, and what they resolve to.
 
-use std::fmt;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -126,39 +126,25 @@ struct Request {
 
 /// The leases to acquire; `None` is IPv4.
 fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
-    let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
-    let leases: Vec<Option<Mode>> = v4.into_iter().chain(ipam.mode()?.map(Some)).collect();
-    if leases.is_empty() {
-        return Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"));
+    let mut leases = vec![];
+    if ipam.dhcpv4.unwrap_or(true) {
+        leases.push(None);
+    }
+    match (ipam.dhcpv6, ipam.slaac) {
+        (true, true) => return Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6")),
+        (true, false) => leases.push(Some(Mode::Dhcp)),
+        (false, true) => leases.push(Some(Mode::Slaac)),
+        (false, false) if leases.is_empty() => {
+            return Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"));
+        }
+        (false, false) => (),
     }
     Ok(leases)
-}
-
-impl Ipam {
-    /// The source of the IPv6 lease, if there is to be one.
-    fn mode(&self) -> Result<Option<Mode>> {
-        match (self.dhcpv6, self.slaac) {
-            (true, true) => Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6")),
-            (true, false) => Ok(Some(Mode::Dhcp)),
-            (false, true) => Ok(Some(Mode::Slaac)),
-            (false, false) => Ok(None),
-        }
-    }
 }
 
 /// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
 /// the other keys contain.
 pub fn socket_path(config: &Config) -> Result<PathBuf> {
-    let path = written_socket_path(config)?;
-    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
-    if path.is_absolute() {
-        return Ok(path.to_owned());
-    }
-    Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
-        .expecting("an absolute path"))
-}
-
-fn written_socket_path(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Document {
@@ -169,16 +155,39 @@ fn written_socket_path(config: &Config) -> Result<String> {
     struct Ipam {
         daemon_socket_path: String,
     }
-    Ok(config.decode::<Document>()?.ipam.daemon_socket_path)
+    let path = config.decode::<Document>()?.ipam.daemon_socket_path;
+    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
+        .expecting("an absolute path"))
 }
 
 /// The options to send to the server. The last of several values for one option wins.
 fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     let mut options: Vec<(u8, Vec<u8>)> = vec![];
-    for (i, provide) in list.iter().enumerate() {
+    for (i, Provide { option, value, from_arg }) in list.iter().enumerate() {
         let at = format!("ipam.provide[{i}]");
-        let code = provide.code(&at)?;
-        if let Some(value) = provide.value(args, &at)? {
+        let code = option_code(option, &at)?;
+        if NOT_FOR_USERS.contains(&code) {
+            let problem = format_args!("{code} is the client's own to send");
+            return Err(Error::config(format_args!("{at}.option"), problem));
+        }
+        // Lenient like the reference: text that is not a pair and other plugins' keys are skipped.
+        let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
+        let of_args = pairs.rfind(|(key, _)| key == from_arg && !key.is_empty());
+        let of_args = of_args.map(|(_, value)| value);
+        let written = Some(value.as_str()).filter(|value| !value.is_empty());
+        for (value, key) in [(written, "value"), (of_args, "fromArg")] {
+            if let Some(value) = value.filter(|value| value.len() > VALUE_MAX) {
+                let problem = format!("{} bytes are too long", value.len());
+                return Err(Error::config(format_args!("{at}.{key}"), problem)
+                    .expecting(format_args!("at most {VALUE_MAX}"))
+                    .saying(format!("value too long for option {option:?}")));
+            }
+        }
+        if let Some(value) = of_args.or(written) {
             options.retain(|(other, _)| *other != code);
             options.push((code, value.as_bytes().to_vec()));
         }
@@ -186,95 +195,36 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     Ok(options)
 }
 
-impl Provide {
-    fn code(&self, at: &str) -> Result<u8> {
-        let code = option_code(&self.option, at)?;
-        if NOT_FOR_USERS.contains(&code) { Err(not_for_users(code, at)) } else { Ok(code) }
-    }
-
-    /// The value: of CNI_ARGS, or as written.
-    fn value<'a>(&'a self, args: &'a str, at: &str) -> Result<Option<&'a str>> {
-        let of_args = value_in_args(args, &self.from_arg);
-        self.require_room(self.written(), format_args!("{at}.value"))?;
-        self.require_room(of_args, format_args!("{at}.fromArg"))?;
-        Ok(of_args.or(self.written()))
-    }
-
-    fn written(&self) -> Option<&str> {
-        Some(self.value.as_str()).filter(|value| !value.is_empty())
-    }
-
-    /// Refuses a value that does not fit in an option. `path` is where it is from.
-    fn require_room(&self, value: Option<&str>, path: fmt::Arguments<'_>) -> Result<()> {
-        let Some(value) = value.filter(|value| value.len() > VALUE_MAX) else { return Ok(()) };
-        let problem = format!("{} bytes are too long", value.len());
-        let sentence = format!("value too long for option {:?}", self.option);
-        let expected = format_args!("at most {VALUE_MAX}");
-        Err(Error::config(path, problem).expecting(expected).saying(sentence))
-    }
-}
-
-/// The value of `key` in CNI_ARGS. Lenient like the reference: text that is not a pair and other
-/// plugins' keys are skipped.
-fn value_in_args<'a>(args: &'a str, key: &str) -> Option<&'a str> {
-    let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
-    pairs.rfind(|(k, _)| *k == key && !key.is_empty()).map(|(_, value)| value)
-}
-
 /// The options to request from the server, each once.
 fn requested(list: &[Request]) -> Result<Vec<u8>> {
-    let mut codes = listed(list)?;
+    let mut codes = vec![];
+    for (i, Request { option, .. }) in list.iter().enumerate() {
+        if !option.is_empty() {
+            codes.push(option_code(option, &format!("ipam.request[{i}]"))?);
+        }
+    }
     if !list.iter().any(|request| request.skip_default) {
         codes.extend(ALWAYS_REQUESTED);
     }
     if codes.is_empty() {
         codes.extend(LEAST_REQUESTED);
     }
-    Ok(without_repeats(&codes))
-}
-
-/// The options in the list. An entry without one only carries its `skipDefault`.
-fn listed(list: &[Request]) -> Result<Vec<u8>> {
-    let mut codes = vec![];
-    for (i, request) in list.iter().enumerate().filter(|(_, request)| !request.option.is_empty()) {
-        codes.push(option_code(&request.option, &format!("ipam.request[{i}]"))?);
-    }
+    let mut seen = HashSet::new();
+    codes.retain(|code| seen.insert(*code));
     Ok(codes)
 }
 
-fn without_repeats(codes: &[u8]) -> Vec<u8> {
-    let mut once = vec![];
-    for code in codes {
-        if !once.contains(code) {
-            once.push(*code);
-        }
-    }
-    once
-}
-
+/// The code of an option that is given by its name or number.
 fn option_code(text: &str, at: &str) -> Result<u8> {
-    code_of_name(text).or_else(|| code_of_number(text)).ok_or_else(|| no_option(text, at))
-}
-
-fn code_of_name(text: &str) -> Option<u8> {
-    OPTION_NAMES.iter().find(|(name, _)| *name == text).map(|(_, code)| *code)
-}
-
-fn code_of_number(text: &str) -> Option<u8> {
+    let named = OPTION_NAMES.iter().find(|(name, _)| *name == text).map(|(_, code)| *code);
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number)
-}
-
-fn not_for_users(code: u8, at: &str) -> Error {
-    let problem = format_args!("{code} is the client's own to send");
-    Error::config(format_args!("{at}.option"), problem)
-}
-
-fn no_option(text: &str, at: &str) -> Error {
-    let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
-    Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
-        .expecting(format_args!("a number from 0 to 255, or one of {names}"))
-        .saying(format_args!("Can not parse option {text:?}"))
+    let code = named.or_else(|| text.parse().ok().filter(|_| is_number));
+    code.ok_or_else(|| {
+        let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
+        Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
+            .expecting(format_args!("a number from 0 to 255, or one of {names}"))
+            .saying(format_args!("Can not parse option {text:?}"))
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `cni-multi dhcp …`: runs the DHCP daemon, and queries its leases and metrics.
 
-use std::path::PathBuf;
-
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::conf::DEFAULT_SOCKET;
@@ -62,112 +60,77 @@ const COLUMNS: [(&str, &str); 7] = [
 
 /// Builds the command line.
 fn command() -> Command {
-    Command::new(NAME)
-        .about("Keep the leases of containers, and look at them")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(daemon_command())
-        .subcommand(leases_command())
-        .subcommand(release_command())
-        .subcommand(metrics_command())
-}
-
-fn daemon_command() -> Command {
-    Command::new(DAEMON)
-        .about("Run the daemon that the dhcp plugin asks")
-        .disable_help_flag(true)
-        .arg(flags())
-}
-
-fn flags() -> Arg {
-    Arg::new("flags")
+    let flags = Arg::new("flags")
         .value_name("FLAGS")
         .action(ArgAction::Append)
         .trailing_var_arg(true)
         .allow_hyphen_values(true)
-        .help("Those of the reference's daemon; -help lists them")
-}
-
-fn leases_command() -> Command {
-    Command::new("leases").about("The leases of the daemon").arg(socket()).arg(output())
-}
-
-fn output() -> Arg {
-    Arg::new("output")
+        .help("Those of the reference's daemon; -help lists them");
+    let output = Arg::new("output")
         .short('o')
         .long("output")
         .value_name("FORMAT")
         .value_parser(["table", "json"])
-        .help("table, or json [table]")
-}
-
-fn release_command() -> Command {
+        .help("table, or json [table]");
     let key = Arg::new("key")
         .value_name("KEY")
         .required(true)
         .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
-    Command::new("release")
-        .about("Give a lease back and take the address off the interface")
-        .arg(key)
-        .arg(socket())
-}
-
-fn metrics_command() -> Command {
-    Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket())
-}
-
-fn socket() -> Arg {
-    Arg::new("socketpath")
+    let socket = Arg::new("socketpath")
         .long("socketpath")
         .value_name("PATH")
         .default_value(DEFAULT_SOCKET)
-        .help("Where the daemon listens")
+        .help("Where the daemon listens");
+    let daemon = Command::new(DAEMON)
+        .about("Run the daemon that the dhcp plugin asks")
+        .disable_help_flag(true)
+        .arg(flags);
+    let leases = Command::new("leases").about("The leases of the daemon").arg(&socket).arg(output);
+    let release = Command::new("release")
+        .about("Give a lease back and take the address off the interface")
+        .arg(key)
+        .arg(&socket);
+    let metrics =
+        Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(&socket);
+    Command::new(NAME)
+        .about("Keep the leases of containers, and look at them")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([daemon, leases, release, metrics])
 }
 
 /// Runs a subcommand and returns the exit status.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    match matches.subcommand() {
-        Some((DAEMON, matches)) => run_daemon(&flags_of(matches), env, io),
-        Some((verb, matches)) => report(operate(verb, matches), io),
-        None => 2, // clap requires one
-    }
-}
-
-fn flags_of(matches: &ArgMatches) -> Vec<String> {
-    matches.get_many("flags").into_iter().flatten().cloned().collect()
-}
-
-/// Prints what a subcommand returns.
-fn report(done: Result<String>, io: &mut Streams<'_>) -> u8 {
+    let done = match matches.subcommand() {
+        Some((DAEMON, matches)) => {
+            let flags: Vec<String> =
+                matches.get_many("flags").into_iter().flatten().cloned().collect();
+            return run_daemon(&flags, env, io);
+        }
+        Some((verb, matches)) => operate(verb, matches),
+        None => return 2, // clap requires one
+    };
     let printed = done.and_then(|text| terminal::print(io.stdout, &text));
     let Err(error) = printed else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
     1
 }
 
+/// What a subcommand prints.
 fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
-    let socket = PathBuf::from(text(matches, "socketpath"));
-    let peer = Peer { socket, deadline: Deadline::default() };
+    let text = |name| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+    let peer = Peer { socket: text("socketpath").into(), deadline: Deadline::default() };
     match verb {
-        "leases" => leases(&peer, text(matches, "output") == "json"),
-        "release" => release(&peer, text(matches, "key")),
+        "leases" => {
+            let leases: Value = peer.ask(&Request::Leases)?;
+            Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json"))
+        }
+        "release" => {
+            peer.ask::<()>(&Request::Release(text("key").to_owned()))?;
+            Ok(String::new())
+        }
         _ => peer.ask(&Request::Metrics),
     }
-}
-
-/// The value of an argument of the subcommand; empty if it is not given.
-fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
-}
-
-fn leases(peer: &Peer, is_json: bool) -> Result<String> {
-    let leases: Value = peer.ask(&Request::Leases)?;
-    Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, is_json))
-}
-
-fn release(peer: &Peer, key: &str) -> Result<String> {
-    peer.ask::<()>(&Request::Release(key.to_owned()))?;
-    Ok(String::new())
 }
 
 /// Runs the daemon, with flags as Go's flag package reads them.
@@ -179,15 +142,11 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
             return refused.status();
         }
     };
-    log_panics();
+    // No runtime reads an error object from the daemon, so a panic goes to the log.
+    std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
     let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
     warn(visible(&error.to_string()));
     1
-}
-
-/// No runtime reads an error object from the daemon, so a panic goes to the log.
-fn log_panics() {
-    std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
 }
 
 #[cfg(test)]

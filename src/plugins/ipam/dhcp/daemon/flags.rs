@@ -61,44 +61,69 @@ pub enum Refused {
 
 /// The longest search for a lease: an ADD waits for it.
 const LONGEST_SEARCH: Duration = Duration::from_secs(30 * 60);
+/// The shortest search: with 0, a client would give up before its first message.
+const SHORTEST_SEARCH: Duration = Duration::from_millis(1);
 
 impl Flags {
     /// Parses `-x v`, `--x v`, `-x=v` and `--x=v`; a boolean flag may stand alone. As in Go,
     /// arguments after `--` or after the first word that is not a flag are ignored.
     pub fn parse(args: &[String]) -> Result<Flags, Refused> {
+        let mistake = |text: String| Err(Refused::Mistake(text));
         let mut flags = Flags::default();
         let mut args = args.iter();
         while let Some(arg) = args.next()
-            && let Some(word) = flag_word(arg)
+            && let Some(word) = arg.strip_prefix("--").or(arg.strip_prefix('-'))
+            && !word.is_empty()
         {
-            let flag = Flag::parse(word, arg)?;
-            let value = flag.value(&mut args)?;
-            flags.set(flag.name, value).map_err(|why| flag.invalid(value, why))?;
+            let (name, given) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word, None),
+            };
+            if name.is_empty() || name.starts_with('-') {
+                return mistake(format!("bad flag syntax: {arg}"));
+            }
+            if ["h", "help"].contains(&name) {
+                return Err(Refused::Help);
+            }
+            let Some((_, kind, _)) = FLAGS.iter().find(|known| known.0 == name) else {
+                return mistake(format!("flag provided but not defined: -{name}"));
+            };
+            let next = if kind.is_empty() { Some("true") } else { None };
+            let Some(value) = given.or(next).or_else(|| args.next().map(String::as_str)) else {
+                return mistake(format!("flag needs an argument: -{name}"));
+            };
+            if let Err(why) = flags.set(name, value) {
+                return mistake(format!("invalid value {value:?} for flag -{name}: {why}"));
+            }
         }
         Ok(flags)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        let time = || duration(value).ok_or("expected a duration such as 10s or 3m28s");
         match name {
-            "broadcast" => self.broadcast = truth(value).ok_or("expected true or false")?,
+            "broadcast" => {
+                // as in Go's strconv.ParseBool
+                self.broadcast = match value {
+                    "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                    "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+                    _ => return Err("expected true or false"),
+                }
+            }
             "hostprefix" => value.clone_into(&mut self.hostprefix),
             "pidfile" => self.pidfile = PathBuf::from(value),
             "socketpath" => self.socketpath = PathBuf::from(value),
             "resendtimeout" => {
-                let longest = |time: &Duration| *time <= LONGEST_SEARCH;
-                let time = Some(time_of(value)?).filter(longest);
-                self.resendtimeout = time.ok_or("expected a duration of at most 30m")?;
+                let time = time()?;
+                if time > LONGEST_SEARCH {
+                    return Err("expected a duration of at most 30m");
+                }
+                self.resendtimeout = time.max(SHORTEST_SEARCH);
             }
-            _ => *self.time(name) = time_of(value)?,
+            "timeout" => self.timeout = time()?,
+            _ => self.resendmax = time()?,
         }
         Ok(())
-    }
-
-    fn time(&mut self, name: &str) -> &mut Duration {
-        match name {
-            "timeout" => &mut self.timeout,
-            _ => &mut self.resendmax,
-        }
     }
 }
 
@@ -117,61 +142,6 @@ impl Refused {
     }
 }
 
-/// A flag as written.
-struct Flag<'a> {
-    name: &'a str,
-    /// What follows `=`.
-    given: Option<&'a str>,
-    /// The kind of its value; empty for a boolean.
-    kind: &'static str,
-}
-
-impl<'a> Flag<'a> {
-    /// Parses the argument `arg`, which is `word` behind its dashes.
-    fn parse(word: &'a str, arg: &str) -> Result<Flag<'a>, Refused> {
-        let mut parts = word.splitn(2, '=');
-        let name = parts.next().unwrap_or_default();
-        if name.is_empty() || name.starts_with('-') {
-            return Err(Refused::Mistake(format!("bad flag syntax: {arg}")));
-        }
-        if ["h", "help"].contains(&name) {
-            return Err(Refused::Help);
-        }
-        Ok(Flag { name, given: parts.next(), kind: kind_of(name)? })
-    }
-
-    /// The value; that of a flag without `=` is the next argument.
-    fn value(&self, args: &mut std::slice::Iter<'a, String>) -> Result<&'a str, Refused> {
-        match self.given {
-            Some(value) => Ok(value),
-            None if self.kind.is_empty() => Ok("true"),
-            None => args.next().map(String::as_str).ok_or_else(|| self.needs_argument()),
-        }
-    }
-
-    fn needs_argument(&self) -> Refused {
-        Refused::Mistake(format!("flag needs an argument: -{}", self.name))
-    }
-
-    fn invalid(&self, value: &str, why: &str) -> Refused {
-        let name = self.name;
-        Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"))
-    }
-}
-
-/// What follows the dashes of an argument, if it is a flag.
-fn flag_word(arg: &str) -> Option<&str> {
-    arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty())
-}
-
-/// The kind of a flag's value.
-fn kind_of(name: &str) -> Result<&'static str, Refused> {
-    match FLAGS.iter().find(|known| known.0 == name) {
-        Some(known) => Ok(known.1),
-        None => Err(Refused::Mistake(format!("flag provided but not defined: -{name}"))),
-    }
-}
-
 /// The usage text, printed if the command line is invalid.
 pub fn usage() -> String {
     let mut text = "Usage of dhcp daemon:\n".to_owned();
@@ -180,15 +150,6 @@ pub fn usage() -> String {
         text.push_str(&format!("  -{name}{blank}{kind}\n    \t{about}\n"));
     }
     text
-}
-
-/// Parses a boolean like Go's `strconv.ParseBool`.
-fn truth(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// The units of durations, in seconds.
@@ -202,10 +163,6 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600.0),
 ];
 
-fn time_of(value: &str) -> Result<Duration, &'static str> {
-    duration(value).ok_or("expected a duration such as 10s or 3m28s")
-}
-
 /// Parses a duration like Go's `time.ParseDuration`, without negative ones: `1h2m3.5s`, `300ms`,
 /// `0`.
 fn duration(text: &str) -> Option<Duration> {
@@ -213,34 +170,19 @@ fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    let time = Duration::try_from_secs_f64(seconds(text)?).ok()?;
-    // Go's durations are nanoseconds in 63 bits.
-    (!text.is_empty() && time.as_nanos() <= i64::MAX as u128).then_some(time)
-}
-
-/// The sum of numbers with units.
-fn seconds(text: &str) -> Option<f64> {
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
     let mut rest = text;
     let mut seconds = 0.0;
     while !rest.is_empty() {
-        let number = rest.find(is_of_unit)?;
-        let end = rest[number..].find(is_of_number).map_or(rest.len(), |at| number + at);
-        seconds += rest[..number].parse::<f64>().ok()? * unit(&rest[number..end])?;
-        rest = &rest[end..];
+        let (number, more) = rest.split_at(rest.find(|c| !is_of_number(c))?);
+        let (unit, more) = more.split_at(more.find(is_of_number).unwrap_or(more.len()));
+        let (_, factor) = UNITS.iter().find(|known| known.0 == unit)?;
+        seconds += number.parse::<f64>().ok()? * factor;
+        rest = more;
     }
-    Some(seconds)
-}
-
-fn unit(text: &str) -> Option<f64> {
-    UNITS.iter().find(|unit| unit.0 == text).map(|unit| unit.1)
-}
-
-fn is_of_number(c: char) -> bool {
-    c.is_ascii_digit() || c == '.'
-}
-
-fn is_of_unit(c: char) -> bool {
-    !is_of_number(c)
+    let time = Duration::try_from_secs_f64(seconds).ok()?;
+    // Go's durations are nanoseconds in 63 bits.
+    (!text.is_empty() && time.as_nanos() <= i64::MAX as u128).then_some(time)
 }
 
 #[cfg(test)]

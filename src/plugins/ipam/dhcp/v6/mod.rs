@@ -6,7 +6,7 @@ pub mod client;
 pub mod lease;
 pub mod message;
 pub mod options;
+pub mod router;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod packets;
-pub mod router;
+mod tests;

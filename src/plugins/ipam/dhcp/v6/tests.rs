@@ -1,4 +1,4 @@
-//! Packets for tests.
+//! Packets for the tests of messages and advertisements.
 
 /// Decodes hex digits; ignores any other characters.
 pub fn bytes(hex: &str) -> Vec<u8> {
