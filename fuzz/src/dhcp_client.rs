@@ -9,7 +9,7 @@ use cni_multi::net::mac::MacAddr;
 use cni_multi::net::packet_socket::Claim;
 use cni_multi::sys::random::Random;
 use cni_multi::plugins::ipam::dhcp::client::{Action, Client as _, Heard, Outgoing, State, Turn};
-use cni_multi::plugins::ipam::dhcp::v4::client::{Client, Patience, Setup};
+use cni_multi::plugins::ipam::dhcp::v4::client::{Client, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 
 /// How many steps a client may take at one moment.
@@ -80,9 +80,17 @@ fn mac() -> MacAddr {
 
 fn setup() -> Setup {
     let [timeout, resend_max, resend_timeout] = [10, 62, 208].map(Duration::from_secs);
-    let patience = Patience { timeout, resend_max, resend_timeout };
-    let request = vec![3, 1];
-    Setup { mac: mac(), client_id: vec![0], broadcast: false, probe: true, provide: vec![], request, patience }
+    Setup {
+        mac: mac(),
+        client_id: vec![0],
+        broadcast: false,
+        probe: true,
+        provide: vec![],
+        request: vec![3, 1],
+        timeout,
+        resend_max,
+        resend_timeout,
+    }
 }
 
 /// Runs the target on one input.

@@ -9,6 +9,7 @@ use crate::cni::conf::Config;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::dhcp::v6::client::Mode;
+use crate::plugins::ipam::dhcp::wire::Terms;
 
 /// The daemon's default socket.
 pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
@@ -46,18 +47,9 @@ const VALUE_MAX: usize = 255;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// The options to send to the server, as code and value.
+    /// The leases to acquire, at least one.
     #[serde(skip)]
-    pub provide: Vec<(u8, Vec<u8>)>,
-    /// The options to request from the server, the most wanted first.
-    #[serde(skip)]
-    pub request: Vec<u8>,
-    /// The metric of every route of the result; 0 if unset.
-    #[serde(skip)]
-    pub priority: i64,
-    /// The leases to acquire, at least one: `None` is IPv4, a [`Mode`] is IPv6 and its source.
-    #[serde(skip)]
-    pub leases: Vec<Option<Mode>>,
+    pub leases: Vec<Terms>,
 }
 
 impl PluginConf for Conf {
@@ -82,10 +74,15 @@ impl PluginConf for Conf {
         let document: Document = cx.config.decode()?;
         let ipam =
             document.ipam.ok_or_else(|| Error::missing("ipam", "an object with type dhcp"))?;
-        self.provide = provided(&ipam.provide, cx.args)?;
-        self.request = requested(&ipam.request)?;
-        self.priority = ipam.priority;
-        self.leases = leases(&ipam)?;
+        let provide = provided(&ipam.provide, cx.args)?;
+        let request = requested(&ipam.request)?;
+        let terms = |v6| Terms {
+            provide: provide.clone(),
+            request: request.clone(),
+            priority: ipam.priority,
+            v6,
+        };
+        self.leases = sources(&ipam)?.into_iter().map(terms).collect();
         Ok(())
     }
 }
@@ -124,22 +121,22 @@ struct Request {
     skip_default: bool,
 }
 
-/// The leases to acquire; `None` is IPv4.
-fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
-    let mut leases = vec![];
+/// The source of each lease; `None` is IPv4.
+fn sources(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
+    let mut sources = vec![];
     if ipam.dhcpv4.unwrap_or(true) {
-        leases.push(None);
+        sources.push(None);
     }
     match (ipam.dhcpv6, ipam.slaac) {
         (true, true) => return Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6")),
-        (true, false) => leases.push(Some(Mode::Dhcp)),
-        (false, true) => leases.push(Some(Mode::Slaac)),
-        (false, false) if leases.is_empty() => {
+        (true, false) => sources.push(Some(Mode::Dhcp)),
+        (false, true) => sources.push(Some(Mode::Slaac)),
+        (false, false) if sources.is_empty() => {
             return Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"));
         }
         (false, false) => (),
     }
-    Ok(leases)
+    Ok(sources)
 }
 
 /// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
@@ -244,7 +241,7 @@ mod tests {
     }
 
     fn requests(list: &str) -> Vec<u8> {
-        decoded(&format!(r#"{{"request":{list}}}"#), "").unwrap().request
+        decoded(&format!(r#"{{"request":{list}}}"#), "").unwrap().leases.remove(0).request
     }
 
     #[test]
@@ -256,13 +253,16 @@ mod tests {
         );
         assert_eq!(requests(r#"[{"skipDefault":true},{"option":"121"}]"#), [121]);
         assert_eq!(requests(r#"[{"skipDefault":true}]"#), [1, 3, 15, 6]);
+        let named = r#"[{"option":"domain-name-servers"},{"option":"domain-name"},{"option":"interface-mtu"},
+            {"option":"static-routes"},{"option":"domain-search"},{"option":"classless-static-routes"}]"#;
+        assert_eq!(requests(named), [6, 15, 26, 33, 119, 121, 3, 1]);
     }
 
     #[test]
     fn a_value_of_cni_args_comes_before_the_one_that_is_written() {
         let ipam = r#"{"provide":[{"option":"host-name","value":"a","fromArg":"NAME"},{"option":"60","value":"v"},
             {"option":"77","fromArg":"none"}]}"#;
-        let provided = |args: &str| decoded(ipam, args).unwrap().provide;
+        let provided = |args: &str| decoded(ipam, args).unwrap().leases.remove(0).provide;
         let option = |code: u8, value: &str| (code, value.as_bytes().to_vec());
         assert_eq!(provided(""), [option(12, "a"), option(60, "v")]);
         assert_eq!(provided("x;NAME=b=c;=;"), [option(12, "b=c"), option(60, "v")]);
@@ -294,6 +294,16 @@ mod tests {
                 "ipam.provide[0].value: 256 bytes are too long, expected at most 255",
             ),
             (r#"{"priority":"high"}"#.to_owned(), "ipam.priority: expected an integer"),
+            (
+                r#"{"provide":[{"option":"12","value":5}]}"#.to_owned(),
+                "ipam.provide[0].value: expected a string",
+            ),
+            (r#"{"request":{"option":"3"}}"#.to_owned(), "ipam.request: expected a list"),
+            (
+                r#"{"request":[{"option":"3"},{"option":"-1"}]}"#.to_owned(),
+                "ipam.request[1].option: \"-1\" is not an option",
+            ),
+            (r#"{"daemonSocketPath":7}"#.to_owned(), "ipam.daemonSocketPath: expected a string"),
             (
                 r#"{"dhcpv6":true,"slaac":true}"#.to_owned(),
                 "ipam.slaac and ipam.dhcpv6 are mutually exclusive",
@@ -330,7 +340,8 @@ mod tests {
             (r#"{"dhcpv4":false,"slaac":true}"#, vec![Some(Mode::Slaac)]),
         ];
         for (ipam, leases) in cases {
-            assert_eq!(decoded(ipam, "").unwrap().leases, leases, "{ipam}");
+            let found = decoded(ipam, "").unwrap().leases;
+            assert_eq!(found.iter().map(|terms| terms.v6).collect::<Vec<_>>(), leases, "{ipam}");
         }
     }
 

@@ -57,7 +57,7 @@ impl LeaseStore for Leases {
         let network = cx.config.name.as_str();
         let family = if held.address.is_ipv6() { "/6" } else { "" };
         let key = format!("{}/{network}/{}{family}", held.container_id, held.ifname);
-        Peer::of(cx)?.ask::<()>(&Request::Release(key)).map(|()| true)
+        Peer::of(cx)?.ask::<()>(&Request::Release { key }).map(|()| true)
     }
 
     fn importer(&self) -> Option<&dyn LeaseImporter> {

@@ -22,7 +22,7 @@ use nix::errno::Errno;
 
 use self::conf::Conf;
 pub use self::conf::DEFAULT_SOCKET;
-use self::wire::{Described, Peer, Request, Terms, Wish, family_of};
+use self::wire::{Described, Peer, Request, Terms, Wish};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
@@ -85,8 +85,8 @@ impl Plugin for Dhcp {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = cx.config.prev_result()?.unwrap_or_default();
         let daemon = Peer::of(cx)?;
-        conf.leases.iter().try_for_each(|v6| {
-            let request = Request::Check { key: at.key.clone(), family: family_of(*v6) };
+        conf.leases.iter().try_for_each(|terms| {
+            let request = Request::Check { key: at.key.clone(), family: terms.family() };
             verify(&daemon.ask(&request)?, &result)
         })
     }
@@ -122,7 +122,7 @@ fn any_peer(cx: &Context<'_>) -> Peer {
 /// Sets the interface up and waits for its carrier.
 fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     let ifname = at.ifname();
-    if conf.leases.iter().any(Option::is_some) {
+    if conf.leases.iter().any(|terms| terms.v6.is_some()) {
         at.run(|| {
             // Router advertisements are left to the daemon: the kernel would add addresses and
             // routes that are not in the result. Without IPv6 there is no such sysctl; the next
@@ -217,15 +217,10 @@ fn secluded(cx: &Context<'_>, at: &Attachment) -> Result<Option<String>> {
 /// The requests for the leases of the configuration.
 fn wishes(conf: &Conf, at: &Attachment) -> Result<Vec<Request>> {
     let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
-    let wish = |v6: &Option<_>| Wish {
+    let wish = |terms: &Terms| Wish {
         key: at.key.clone(),
         netns: netns.to_string_lossy().into_owned(),
-        terms: Terms {
-            provide: conf.provide.clone(),
-            request: conf.request.clone(),
-            priority: conf.priority,
-            v6: *v6,
-        },
+        terms: terms.clone(),
     };
     Ok(conf.leases.iter().map(wish).map(Request::Add).collect())
 }

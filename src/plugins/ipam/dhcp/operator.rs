@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::conf::DEFAULT_SOCKET;
 use super::daemon;
-use super::daemon::flags::Flags;
+use super::daemon::flags::{Flags, Refused, usage};
 use super::wire::{Peer, Request};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -126,7 +126,7 @@ fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
             Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json"))
         }
         "release" => {
-            peer.ask::<()>(&Request::Release(text("key").to_owned()))?;
+            peer.ask::<()>(&Request::Release { key: text("key").to_owned() })?;
             Ok(String::new())
         }
         _ => peer.ask(&Request::Metrics),
@@ -138,8 +138,13 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,
         Err(refused) => {
-            let _ = write!(io.stderr, "{}", refused.text()); // the status reports it too
-            return refused.status();
+            // as in the reference: the usage, and 2 for an invalid command line
+            let (mistake, status) = match refused {
+                Refused::Help => (String::new(), 0),
+                Refused::Mistake(mistake) => (mistake + "\n", 2),
+            };
+            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
+            return status;
         }
     };
     // No runtime reads an error object from the daemon, so a panic goes to the log.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
@@ -75,7 +75,10 @@ pub enum Request {
     /// List all leases; answered by a list of [`Described`].
     Leases,
     /// Release one lease and take its address off the interface; the key is one from `Leases`.
-    Release(#[serde(serialize_with = "by_key")] String),
+    Release {
+        /// The lease's name.
+        key: String,
+    },
     /// Counters, in the Prometheus text format.
     Metrics,
 }
@@ -149,11 +152,6 @@ impl Described {
     }
 }
 
-/// Serialises a lease's key as `{"key":…}`.
-fn by_key<S: Serializer>(key: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map([("key", key)])
-}
-
 /// Serialises options for a server as pairs of a code and octets in hex.
 mod options {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -203,7 +201,7 @@ impl Request {
             }
             "status" => Request::Status,
             "leases" => Request::Leases,
-            "release" => Request::Release(required(line, "key")?),
+            "release" => Request::Release { key: required(line, "key")? },
             "metrics" => Request::Metrics,
             _ => {
                 let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
@@ -228,15 +226,10 @@ fn required<T: DeserializeOwned>(line: &Value, key: &'static str) -> Result<T> {
     given.ok_or_else(|| Mistake::of(Problem::Missing).at(key).into())
 }
 
-/// The family of a lease from this source; `None` is IPv4.
-pub fn family_of(v6: Option<Mode>) -> Family {
-    if v6.is_some() { Family::V6 } else { Family::V4 }
-}
-
 impl Terms {
     /// The family of the address.
     pub fn family(&self) -> Family {
-        family_of(self.v6)
+        if self.v6.is_some() { Family::V6 } else { Family::V4 }
     }
 }
 
@@ -330,7 +323,7 @@ mod tests {
             },
             Request::Status,
             Request::Leases,
-            Request::Release("one/net/eth0".to_owned()),
+            Request::Release { key: "one/net/eth0".to_owned() },
             Request::Metrics,
         ];
         for request in requests {
@@ -421,7 +414,7 @@ mod tests {
             (r#"{"protocol":1,"op":"status"}"#, Request::Status),
             (
                 r#"{"key":"one/net/eth0","protocol":1,"op":"release"}"#,
-                Request::Release("one/net/eth0".to_owned()),
+                Request::Release { key: "one/net/eth0".to_owned() },
             ),
         ];
         for (line, request) in cases {

@@ -127,21 +127,6 @@ impl Flags {
     }
 }
 
-impl Refused {
-    /// What is printed in place of a start.
-    pub fn text(&self) -> String {
-        match self {
-            Refused::Help => usage(),
-            Refused::Mistake(mistake) => format!("{mistake}\n{}", usage()),
-        }
-    }
-
-    /// The exit status: as in the reference, 2 for an invalid command line.
-    pub fn status(&self) -> u8 {
-        if *self == Refused::Help { 0 } else { 2 }
-    }
-}
-
 /// The usage text, printed if the command line is invalid.
 pub fn usage() -> String {
     let mut text = "Usage of dhcp daemon:\n".to_owned();

@@ -119,11 +119,14 @@ impl Service for Daemon {
     }
 
     fn next_timer(&self) -> Option<Moment> {
-        self.table.next()
+        self.table.next().map(|(due, _)| *due)
     }
 
     fn timer(&mut self, now: Moment) {
-        while let Some(name) = self.table.due(now) {
+        while let Some((due, name)) = self.table.next()
+            && *due <= now
+        {
+            let name = name.clone();
             self.on_time(&name, now);
         }
         self.next_turns();

@@ -67,11 +67,9 @@ fn setup_v4(record: &Record, flags: &Flags) -> v4::client::Setup {
         probe: record.place.probe,
         provide: record.terms.provide.clone(),
         request: record.terms.request.clone(),
-        patience: v4::client::Patience {
-            timeout: flags.timeout,
-            resend_max: flags.resendmax,
-            resend_timeout: flags.resendtimeout,
-        },
+        timeout: flags.timeout,
+        resend_max: flags.resendmax,
+        resend_timeout: flags.resendtimeout,
     }
 }
 

@@ -65,7 +65,7 @@ impl Daemon {
                 let leases = self.table.iter().map(|(name, entry)| described(name, entry, now));
                 DAEMON.answer_line(&Ok(leases.collect::<Vec<_>>()))
             }
-            Ok(Request::Release(name)) => DAEMON.answer_line(&self.release(&name)),
+            Ok(Request::Release { key }) => DAEMON.answer_line(&self.release(&key)),
             Ok(Request::Metrics) => DAEMON.answer_line(&Ok(self.metrics.text(&self.table))),
             Err(error) => error_text(&error),
         };

@@ -158,14 +158,9 @@ impl Table {
         wanted.map(|entry| entry.name.clone()).collect()
     }
 
-    /// When the next lease is due.
-    pub fn next(&self) -> Option<Moment> {
-        self.timers.first().map(|(due, _)| *due)
-    }
-
-    /// The next lease that is due by `now`.
-    pub fn due(&self, now: Moment) -> Option<Name> {
-        self.timers.first().filter(|(due, _)| *due <= now).map(|(_, name)| name.clone())
+    /// The lease that is due next, and when.
+    pub fn next(&self) -> Option<&(Moment, Name)> {
+        self.timers.first()
     }
 
     /// The number of open exchanges.

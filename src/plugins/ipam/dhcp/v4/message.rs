@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::options::{Malformed, Options, code};
+use super::options::{Options, code};
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
@@ -111,19 +111,19 @@ impl Message {
 
     /// Parses the payload of a datagram. The options must have an END, also those in overloaded
     /// fields.
-    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-        const SHORT: Malformed = Malformed("it is shorter than 240 octets");
+    pub fn decode(bytes: &[u8]) -> Result<Message, &'static str> {
+        const SHORT: &str = "it is shorter than 240 octets";
         let (fixed, after_cookie) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
         let op = match fixed[0] {
             1 => Op::Request,
             2 => Op::Reply,
-            _ => return Err(Malformed("its op is neither request nor reply")),
+            _ => return Err("its op is neither request nor reply"),
         };
         if fixed[FILE.end..] != COOKIE {
-            return Err(Malformed("it has no magic cookie"));
+            return Err("it has no magic cookie");
         }
         if usize::from(fixed[2]) > CHADDR {
-            return Err(Malformed("its hardware address is longer than 16 octets"));
+            return Err("its hardware address is longer than 16 octets");
         }
         let mut options = Options::default();
         options.read(after_cookie)?;

@@ -1,7 +1,6 @@
 //! The options of a message (RFC 2132): their codes, values and encoding.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Ipv4Addr;
 
 use serde::de::Error as _;
@@ -69,16 +68,6 @@ pub mod code {
 /// 3396).
 const PIECE: usize = 255;
 
-/// Why bytes are not a valid message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
 /// Options, each code once, sorted by code. Serialised as their octets in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(BTreeMap<u8, Vec<u8>>);
@@ -134,17 +123,17 @@ impl Options {
 
     /// Adds the options of a field, which must have an END. The value of a repeated option is
     /// appended (RFC 3396).
-    pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn read(&mut self, field: &[u8]) -> Result<(), &'static str> {
         let mut field = Reader::new(field);
         loop {
-            let code = match field.u8().ok_or(Malformed("its options have no end"))? {
+            let code = match field.u8().ok_or("its options have no end")? {
                 code::END => return Ok(()),
                 code::PAD => continue,
                 code => code,
             };
             let length = field.u8().map(usize::from);
             let value = length.and_then(|length| field.take(length));
-            let value = value.ok_or(Malformed("an option is cut off"))?;
+            let value = value.ok_or("an option is cut off")?;
             self.0.entry(code).or_default().extend(value);
         }
     }

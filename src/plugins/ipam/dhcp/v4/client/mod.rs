@@ -1,7 +1,6 @@
 //! The client of RFC 2131, section 4.4: a state machine that takes the time and the received
-//! messages, and returns actions.
+//! messages, and returns actions. [`search`] acquires a lease; what keeps it (section 4.4.5) is here.
 
-mod keep;
 mod search;
 mod setup;
 #[cfg(test)]
@@ -10,7 +9,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-pub use self::setup::{Intent, Patience, Setup};
+pub use self::setup::{Intent, Setup};
 use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
 use super::options::code;
@@ -27,6 +26,13 @@ const REQUESTS: u32 = 3;
 const AFTER_DECLINE: Duration = Duration::from_secs(10);
 /// The shortest wait for any answer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+
+/// The shortest time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+/// The number of pauses in a short lease.
+const RENEWAL_PAUSES: u32 = 16;
+/// The shortest time between two renewals of any lease.
+const SHORTEST_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The phase of a client.
 #[derive(Clone, Debug)]
@@ -97,7 +103,7 @@ impl Client {
     ) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup, turn.now);
         client.wanted = wanted;
-        client.limit = latest.min(turn.now + client.setup.patience.resend_timeout);
+        client.limit = latest.min(turn.now + client.setup.resend_timeout);
         client.discover(&mut turn);
         (client, turn.actions)
     }
@@ -138,6 +144,74 @@ impl Client {
     /// The container's lease, or the one it has lost.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
+    }
+
+    /// Does what the times of the lease require by now: asks its server to extend it; from T2 on,
+    /// any server.
+    fn keep(&mut self, turn: &mut Turn<'_>) {
+        let Some(Lease { net, server, times, .. }) = self.lease.clone() else { return };
+        if turn.now >= times.expires {
+            return self.lose(Reason::Expired, turn);
+        }
+        if turn.now < times.t1 {
+            self.next = times.t1;
+            return;
+        }
+        if matches!(self.phase, Phase::Bound) {
+            self.began = turn.now;
+        }
+        let of_any = turn.now >= times.t2;
+        self.phase = if of_any { Phase::Rebinding } else { Phase::Renewing };
+        // Ask again after half of the time that is left.
+        let end = if of_any { times.expires } else { times.t2.min(times.expires) };
+        let of_short = times.expires.saturating_sub(times.acquired) / RENEWAL_PAUSES;
+        let pause = of_short.max(SHORTEST_RENEWAL_PAUSE).min(RENEWAL_PAUSE);
+        self.next = end.min(turn.now + ((end - turn.now) / 2).max(pause));
+        self.listen_briefly(turn.now);
+        // A new xid for each request, so that an answer identifies its request; the lease's time
+        // runs from that request.
+        self.xid = turn.random.word();
+        self.asked = turn.now;
+        self.count_seconds(turn.now);
+        let server = Some(server).filter(|_| !of_any);
+        let renew = self.setup.renew(self.xid, self.secs, net.addr(), server);
+        turn.actions.push(Action::Send(renew));
+    }
+
+    /// Takes a server's extension of the lease. Another server may grant it, and then gets the next
+    /// renewal.
+    fn take_renewal(&mut self, ack: &Message, turn: &mut Turn<'_>) {
+        let Some(before) = self.lease.as_ref().filter(|lease| lease.net.addr() == ack.yiaddr)
+        else {
+            return;
+        };
+        let server = ack.server().unwrap_or(before.server);
+        if let Some(lease) = Lease::of_ack(ack, server, self.asked, Some(before)) {
+            self.bind(lease, turn);
+        }
+    }
+
+    /// Takes a server's refusal to extend the lease: of its own server; from T2 on, of any. Often
+    /// the server has only lost the lease and offers the same address again: then the container
+    /// notices nothing.
+    fn take_refusal(&mut self, nak: &Message, turn: &mut Turn<'_>) {
+        let (Some(server), Some(lease)) = (nak.server(), &self.lease) else { return };
+        if matches!(self.phase, Phase::Rebinding) || lease.server == server {
+            self.began = turn.now;
+            self.limit = lease.times.expires;
+            self.refusals = 1;
+            self.discover(turn);
+        }
+    }
+
+    /// Gives the address up, so that it leaves the link, and tries at once to get it again: a
+    /// server that probes an address before it offers it found it in use while it was on the link.
+    fn lose(&mut self, reason: Reason, turn: &mut Turn<'_>) {
+        self.lost = true;
+        self.limit = NEVER;
+        self.began = turn.now;
+        turn.actions.push(Action::Lost(reason));
+        self.discover(turn);
     }
 
     /// Takes a server's message to this client, if it is expected.
@@ -207,7 +281,7 @@ impl Client {
     /// Listens for the time in which an answer is usual: the container must not hold open sockets
     /// until the next message.
     fn listen_briefly(&mut self, now: Moment) {
-        let patience = self.setup.patience.timeout.max(SHORTEST_WAIT);
+        let patience = self.setup.timeout.max(SHORTEST_WAIT);
         self.listening = Some(self.next.min(now + patience));
     }
 }

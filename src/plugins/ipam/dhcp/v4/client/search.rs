@@ -20,7 +20,7 @@ impl Client {
     pub(super) fn discover(&mut self, turn: &mut Turn<'_>) {
         self.phase = Phase::Discovering;
         self.xid = turn.random.word();
-        self.wait = self.setup.patience.timeout;
+        self.wait = self.setup.timeout;
         self.other = None;
         self.send_discover(turn);
     }
@@ -28,7 +28,7 @@ impl Client {
     pub(super) fn send_discover(&mut self, turn: &mut Turn<'_>) {
         self.count_seconds(turn.now);
         if self.lost {
-            self.wait = self.setup.patience.resend_max;
+            self.wait = self.setup.resend_max;
         }
         self.wait_for_answer(turn);
         if self.lease.is_some() {
@@ -42,7 +42,7 @@ impl Client {
     fn wait_for_answer(&mut self, turn: &mut Turn<'_>) {
         self.next = turn.now + jittered(self.wait.max(SHORTEST_WAIT), turn.random);
         self.listening = Some(self.next);
-        self.wait = (self.wait * 2).min(self.setup.patience.resend_max);
+        self.wait = (self.wait * 2).min(self.setup.resend_max);
     }
 
     /// Takes the first offer. If the container has an address, takes only an offer of that address.
@@ -74,7 +74,7 @@ impl Client {
         if self.lease.is_none() {
             turn.actions.push(Action::Intend(client::Intent::V4(intent))); // a lease that exists is already in the journal
         }
-        self.wait = self.setup.patience.timeout;
+        self.wait = self.setup.timeout;
         self.asked = turn.now;
         self.send_request(Request { intent, sent: 0, probed_until, granted: None }, turn);
     }
@@ -143,14 +143,14 @@ impl Client {
             others => AFTER_NAK * 2_u32.saturating_pow((others - 1).min(16)),
         };
         self.refusals += 1;
-        self.search_again(pause.min(self.setup.patience.resend_max), turn);
+        self.search_again(pause.min(self.setup.resend_max), turn);
     }
 
     /// Looks for servers after a pause; after the longest one once the lease is lost, since there
     /// is no hurry.
     pub(super) fn search_again(&mut self, pause: Duration, turn: &mut Turn<'_>) {
         self.wanted = self.wanted.filter(|_| self.lease.is_some()); // a wish without a lease may be what the server refuses
-        let pause = if self.lost { self.setup.patience.resend_max } else { pause };
+        let pause = if self.lost { self.setup.resend_max } else { pause };
         if pause.is_zero() {
             return self.discover(turn);
         }
@@ -168,7 +168,7 @@ impl Client {
         }
         // The DHCPACK may be lost or still to come, so release what was requested.
         turn.actions.extend(self.release(turn.random).map(Action::Send));
-        let within = self.setup.patience.resend_timeout.as_secs();
+        let within = self.setup.resend_timeout.as_secs();
         let troubles = self.troubles.or("no answer to DHCPDISCOVER");
         let why = format!("no more tries within {within}s: {troubles}");
         turn.actions.push(Action::GaveUp(why));

@@ -32,13 +32,6 @@ pub struct Setup {
     pub provide: Vec<(u8, Vec<u8>)>,
     /// Options to request from the server.
     pub request: Vec<u8>,
-    /// How long to try.
-    pub patience: Patience,
-}
-
-/// How long a client waits for answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
     /// The wait for the first answer; each further wait doubles.
     pub timeout: Duration,
     /// The longest of these waits.

@@ -31,11 +31,9 @@ fn setup() -> Setup {
         probe: false,
         provide: vec![],
         request: vec![code::ROUTERS, code::SUBNET_MASK],
-        patience: Patience {
-            timeout: Duration::from_secs(10),
-            resend_max: Duration::from_secs(62),
-            resend_timeout: Duration::from_secs(208),
-        },
+        timeout: Duration::from_secs(10),
+        resend_max: Duration::from_secs(62),
+        resend_timeout: Duration::from_secs(208),
     }
 }
 

@@ -461,12 +461,9 @@ fn waits_are_a_tenth_more_or_less() {
 #[test]
 fn a_strange_patience_ends_as_well() {
     for (timeout, resend_max) in [(0, 0), (10, 0), (0, 62)] {
-        let patience = Patience {
-            timeout: Duration::from_secs(timeout),
-            resend_max: Duration::from_secs(resend_max),
-            resend_timeout: Duration::from_secs(20),
-        };
-        let mut story = Story::new(Setup { patience, ..setup() });
+        let [timeout, resend_max, resend_timeout] =
+            [timeout, resend_max, 20].map(Duration::from_secs);
+        let mut story = Story::new(Setup { timeout, resend_max, resend_timeout, ..setup() });
         story.until(30.0);
         assert!(story.lines.pop().unwrap().starts_with("20 gave up: "));
         assert!(story.lines.len() <= 230, "{}", story.lines.len());
