@@ -16,7 +16,6 @@ use crate::support::networks::dhcp::conf;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-mod address_in_use;
 mod commands;
 mod confinement;
 mod daemon;
@@ -65,6 +64,29 @@ fn only_lease(server: &Server) -> String {
 fn network(lab: &Lab) -> Scripted {
     lab.lan(Kind::Macvlan);
     Scripted::start(lab, json!({}))
+}
+
+/// Runs the case of our plugin on a network for macvlan, with a scripted server and a daemon.
+fn on_a_lan(script: Value, case: impl Fn(&Lab, &Scripted, &mut Daemon)) {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, script.clone());
+        case(lab, &server, &mut Daemon::start(lab));
+    });
+}
+
+/// Runs the case of each plugin there.
+fn on_each_lan(script: Value, case: impl Fn(&Lab, &Scripted, &mut Daemon)) {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, script.clone());
+        case(lab, &server, &mut Daemon::start(lab));
+    });
+}
+
+/// Leases that are renewed every second.
+fn short() -> Value {
+    json!({"lease": 8, "t1": 1, "t2": 6})
 }
 
 /// The plugin alone, with a link that stays when no main plugin deletes it.
@@ -147,10 +169,7 @@ fn two_containers_on_ipvlan_have_addresses_of_their_own() {
 
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({"address": "10.60.0.50"}));
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({"address": "10.60.0.50"}), |lab, _, _| {
         for version in EVERY_VERSION {
             let conf =
                 with(&conf(), json!({"cniVersion": version, "name": version.unwrap_or("none")}));
@@ -183,9 +202,7 @@ fn every_version_gets_a_result_of_its_shape() {
 /// The specification of IPAM plugins: the result of the plugin alone has no interfaces.
 #[test]
 fn the_plugin_alone_answers_with_addresses_and_routes() {
-    for_each_peer("dhcp", |lab| {
-        let _server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({}), |lab, _, _| {
         let container = lab.container();
         let attachment = plugged(lab, &container);
         let expected = json!({
@@ -205,9 +222,7 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
 
 #[test]
 fn add_for_a_lease_that_is_there_gives_the_same_address() {
-    for_each_peer("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({}), |lab, server, _| {
         let attachment = plugged(lab, &lab.container());
         let first = attachment.add();
         assert_eq!(attachment.add(), first);
@@ -245,47 +260,4 @@ fn each_interface_has_a_lease_of_its_own() {
         third.del();
         server.assert_has_no_lease();
     });
-}
-
-/// Whole networks through `cni-multi net`.
-#[test]
-fn net_add_check_and_del_of_each_kind() {
-    for kind in [Kind::Bridge, Kind::Macvlan, Kind::Ipvlan] {
-        for program in BOTH {
-            for_ours("dhcp", |lab| net_add_check_and_del(lab, kind, program));
-        }
-    }
-}
-
-fn net_add_check_and_del(lab: &Lab, kind: Kind, program: Program) {
-    if !program.is_there() {
-        return;
-    }
-    if !kind.is_in(lab) {
-        return skip("ipvlan");
-    }
-    lab.lan(kind);
-    let server = Server::start(lab, program, 50, 59);
-    let _daemon = Daemon::start(lab);
-    let plugin = with(&kind.conf(), json!({"cniVersion": null, "name": null}));
-    let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": [plugin]});
-    let container = lab.container();
-    let name = container.netns.rsplit('/').next().unwrap();
-    let net = |what: &str| {
-        lab.host.try_sh(&format!(
-            "mkdir -p /run/net.d; echo '{list}' >/run/net.d/net1.conflist; NETCONFPATH=/run/net.d CNI_PATH={} {} net {what} net1 {name}",
-            Peer::Ours.dir().display(),
-            crate::support::call::binary().display(),
-        ))
-    };
-    let added = net("add");
-    assert!(added.status.success(), "{kind:?} {program:?}: {added:?}");
-    let result: Value = serde_json::from_slice(&added.stdout).unwrap();
-    assert_eq!(only_lease(&server), ips(&result)[0]);
-    assert_pings(&container, SERVER);
-    for what in ["check", "del"] {
-        let done = net(what);
-        assert!(done.status.success(), "{what}: {done:?}");
-    }
-    server.assert_has_no_lease();
 }

@@ -2,19 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::{on_a_lan, short};
 use crate::support::attachment::for_ours;
-use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
-use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
+use crate::support::dhcp::scripted::{RELEASE, REQUEST};
+use crate::support::dhcp::{SOCKET, wait_until};
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::{conf, journal};
-
-fn on_the_lan(case: impl Fn(&Lab, &Scripted, &mut Daemon)) {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"lease": 600}));
-        case(lab, &server, &mut Daemon::start(lab));
-    });
-}
 
 fn succeed(lab: &Lab, args: &[&str]) -> String {
     let outcome = lab.dhcp(args);
@@ -24,7 +17,7 @@ fn succeed(lab: &Lab, args: &[&str]) -> String {
 
 #[test]
 fn leases_are_listed() {
-    on_the_lan(|lab, _, _| {
+    on_a_lan(json!({"lease": 600}), |lab, _, _| {
         let listed =
             || -> Value { serde_json::from_str(&succeed(lab, &["leases", "-o", "json"])).unwrap() };
         assert_eq!(listed(), json!([]));
@@ -51,7 +44,7 @@ fn leases_are_listed() {
 
 #[test]
 fn a_lease_is_released_by_its_key() {
-    on_the_lan(|lab, server, _| {
+    on_a_lan(json!({"lease": 600}), |lab, server, _| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         let result = attachment.add();
@@ -75,7 +68,7 @@ fn metric(text: &str, name: &str) -> Option<f64> {
 
 #[test]
 fn metrics_count() {
-    on_the_lan(|lab, server, _| {
+    on_a_lan(json!({"lease": 600}), |lab, server, _| {
         let attachment = lab.attach(&lab.container(), &conf());
         attachment.add();
         server.change(json!({"before": ["garbage", "short"]}));
@@ -130,10 +123,7 @@ fn the_daemon_starts_by_either_name() {
 /// One line for each transition, in a format that programs can parse.
 #[test]
 fn each_transition_is_a_line_of_the_log() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}));
-        let daemon = Daemon::start(lab);
+    on_a_lan(short(), |lab, server, daemon| {
         let attachment = lab.attach(&lab.container(), &conf());
         attachment.add();
         server.wait_for(REQUEST, 2, 5);

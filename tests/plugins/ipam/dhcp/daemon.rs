@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::network;
+use super::{network, on_a_lan, plugged};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::dhcp::scripted::REQUEST;
 use crate::support::dhcp::{Daemon, JOURNAL, SOCKET};
@@ -16,6 +16,10 @@ use crate::support::networks::dhcp::conf;
 
 fn mode(lab: &Lab, path: &str) -> u32 {
     lab.path(path).metadata().unwrap().permissions().mode() & 0o7777
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// Runs a daemon that exits by itself; returns its status and its log.
@@ -28,22 +32,15 @@ fn refused(lab: &Lab, flags: &[&str]) -> (i32, String) {
 // --- socket and files ---
 
 #[test]
-fn the_socket_is_root_s_only() {
+fn socket_and_files_of_leases_are_root_s_only() {
     for_ours("dhcp", |lab| {
         lab.host.sh("rmdir /run/cni");
+        let _server = network(lab);
         let _daemon = Daemon::start(lab);
         assert!(lab.path(SOCKET).metadata().unwrap().file_type().is_socket());
         assert_eq!(mode(lab, SOCKET), 0o600);
         assert_eq!(mode(lab, "/run/cni"), 0o700);
         assert_eq!(mode(lab, JOURNAL) & 0o077, 0);
-    });
-}
-
-#[test]
-fn files_of_leases_are_root_s_only() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let _daemon = Daemon::start(lab);
         lab.attach(&lab.container(), &conf()).add();
         let modes = lab.host.sh(&format!("find {JOURNAL} -type f -printf '%m\\n' | sort -u"));
         assert_eq!(modes, "600\n");
@@ -52,9 +49,7 @@ fn files_of_leases_are_root_s_only() {
 
 #[test]
 fn a_socket_without_a_listener_is_replaced() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         daemon.kill();
         assert!(lab.path(SOCKET).exists());
         daemon.start_again();
@@ -133,31 +128,16 @@ fn the_pidfile_s_path_is_absolute() {
 fn flags_are_written_as_go_has_them() {
     for_each_peer("dhcp", |lab| {
         for flags in [
-            &["-socketpath", "/run/a.sock"][..],
-            &["--socketpath", "/run/a.sock"],
-            &["-socketpath=/run/a.sock"],
-            &[
-                "--socketpath=/run/a.sock",
-                "-broadcast",
-                "-timeout=1m2s",
-                "--resendmax",
-                "1h",
-                "-resendtimeout",
-                "208s",
-            ],
-            &[
-                "-broadcast=false",
-                "-socketpath",
-                "/run/a.sock",
-                "-timeout",
-                "1.5s",
-                "-resendmax=100ms",
-            ],
-            &["-broadcast=1", "-socketpath", "/run/a.sock", "--"],
+            "-socketpath /run/a.sock",
+            "--socketpath /run/a.sock",
+            "-socketpath=/run/a.sock",
+            "--socketpath=/run/a.sock -broadcast -timeout=1m2s --resendmax 1h -resendtimeout 208s",
+            "-broadcast=false -socketpath /run/a.sock -timeout 1.5s -resendmax=100ms",
+            "-broadcast=1 -socketpath /run/a.sock --",
         ] {
-            let mut daemon = Daemon::with_flags(lab, flags);
-            assert!(lab.path("/run/a.sock").exists(), "{flags:?}");
-            assert_eq!(daemon.end_by("TERM"), 0, "{flags:?}");
+            let mut daemon = Daemon::with_flags(lab, &words(flags));
+            assert!(lab.path("/run/a.sock").exists(), "{flags}");
+            assert_eq!(daemon.end_by("TERM"), 0, "{flags}");
         }
     });
 }
@@ -165,25 +145,14 @@ fn flags_are_written_as_go_has_them() {
 #[test]
 fn bad_flags_are_reported_with_the_usage() {
     for_each_peer("dhcp", |lab| {
-        for flags in [
-            &["-nonsense"][..],
-            &["-timeout", "soon"],
-            &["-timeout", "10"],
-            &["-socketpath"],
-            &["-broadcast=maybe"],
-        ] {
-            let (status, log) = refused(lab, flags);
-            assert_eq!(status, 2, "{flags:?}: {log}");
-            for flag in [
-                "-pidfile",
-                "-hostprefix",
-                "-socketpath",
-                "-broadcast",
-                "-timeout",
-                "-resendmax",
-                "-resendtimeout",
-            ] {
-                assert!(log.contains(flag), "{flags:?}: no {flag} in {log}");
+        for flags in
+            ["-nonsense", "-timeout soon", "-timeout 10", "-socketpath", "-broadcast=maybe"]
+        {
+            let (status, log) = refused(lab, &words(flags));
+            assert_eq!(status, 2, "{flags}: {log}");
+            let all = "pidfile hostprefix socketpath broadcast timeout resendmax resendtimeout";
+            for flag in words(all) {
+                assert!(log.contains(&format!("-{flag}")), "{flags}: no {flag} in {log}");
             }
         }
     });
@@ -200,20 +169,11 @@ fn the_host_may_be_below_a_prefix() {
         let mut daemon =
             Daemon::with_flags(lab, &["-hostprefix", "/run/host", "-pidfile", "/run/dhcp.pid"]);
         assert!(lab.path("/run/dhcp.pid").exists());
-        lab.host.sh(&format!(
-            "ip link add link lan name eth0 netns {} type macvlan",
-            name(&container.netns)
-        ));
-        let attachment =
-            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment = plugged(lab, &container);
         attachment.add();
         attachment.del();
         assert_eq!(daemon.end_by("TERM"), 0);
     });
-}
-
-fn name(netns: &str) -> &str {
-    netns.rsplit('/').next().unwrap()
 }
 
 // --- systemd ---
@@ -344,9 +304,7 @@ fn add_and_del(attachment: &Attachment) {
 
 #[test]
 fn other_protocols_get_an_answer_that_names_the_service() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         let answer: Value =
             serde_json::from_str(&say(lab, b"{\"protocol\":99,\"op\":\"status\"}\n")).unwrap();
         assert!(answer["error"]["msg"].as_str().unwrap().contains("99"), "{answer}");
@@ -379,9 +337,7 @@ fn say_and_hang_up(lab: &Lab, line: &[u8]) -> std::io::Result<()> {
 /// Clients connect, send the start of a request and then stay silent.
 #[test]
 fn silent_clients_do_not_delay_others() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, _| {
         let mut silent: Vec<UnixStream> =
             (0..100).map(|_| UnixStream::connect(lab.path(SOCKET)).unwrap()).collect();
         silent.iter_mut().for_each(|stream| stream.write_all(b"{\"protocol\":1,").unwrap());

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{network, plugged, with_each_server};
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use super::{on_a_lan, on_each_lan, plugged, with_each_server};
+use crate::support::attachment::{for_ours, ips, with};
 use crate::support::call::Outcome;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, hex, option, wait_for_release};
 use crate::support::dhcp::{Daemon, Kind, SOCKET};
@@ -13,9 +13,7 @@ use crate::support::snapshot::Watch;
 
 #[test]
 fn del_again_and_del_of_what_never_was() {
-    for_each_peer("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({}), |lab, server, _| {
         let attachment = lab.attach(&lab.container(), &conf());
         attachment.add();
         for _ in 0..3 {
@@ -47,9 +45,7 @@ fn three_dels_at_once_and_one_more() {
 
 #[test]
 fn the_lease_of_another_attachment_stays() {
-    for_each_peer("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({}), |lab, server, _| {
         let attachment = lab.attach(&lab.container(), &conf());
         let result = attachment.add();
         let alone = attachment.clone().conf(json!({"type": "dhcp", "master": null}));
@@ -64,9 +60,7 @@ fn the_lease_of_another_attachment_stays() {
 /// The daemon may be down for an upgrade; DEL of a container does not wait for it.
 #[test]
 fn del_needs_no_daemon() {
-    for_ours("dhcp", |lab| {
-        let server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, server, daemon| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         attachment.add();
@@ -92,9 +86,7 @@ fn del_needs_no_daemon() {
 
 #[test]
 fn del_without_daemon_and_namespace_forgets_the_lease() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         attachment.add();
@@ -119,9 +111,7 @@ fn del_where_there_never_was_a_daemon_leaves_no_directory() {
 
 #[test]
 fn del_takes_any_configuration_that_says_where_the_daemon_is() {
-    for_ours("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, server, _| {
         let attachment = plugged(lab, &lab.container());
         attachment.add();
         attachment
@@ -138,9 +128,7 @@ fn del_takes_any_configuration_that_says_where_the_daemon_is() {
 /// The reference's GC has no effect.
 #[test]
 fn gc_releases_what_is_not_listed() {
-    for_ours("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, server, _| {
         let containers = [lab.container(), lab.container(), lab.container()];
         let [keep, stale, other] = containers.each_ref().map(|c| plugged(lab, c));
         let other = other.conf(json!({"name": "net2"}));
@@ -163,9 +151,7 @@ fn gc_releases_what_is_not_listed() {
 
 #[test]
 fn gc_without_a_list_releases_nothing() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, _| {
         let attachment = plugged(lab, &lab.container());
         let result = attachment.add();
         attachment.call("GC", None).run().ok();
@@ -178,9 +164,7 @@ fn gc_without_a_list_releases_nothing() {
 /// The reference's CHECK requests a lease from the network if it does not know one.
 #[test]
 fn check_never_acquires() {
-    for_ours("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, server, _| {
         let attachment = plugged(lab, &lab.container());
         let result = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.60.0.50/24"}]});
         attachment.check(&result).err();
@@ -190,9 +174,7 @@ fn check_never_acquires() {
 
 #[test]
 fn check_finds_what_has_changed() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         let container = lab.container();
         let attachment = plugged(lab, &container);
         let result = attachment.add();

@@ -1,4 +1,5 @@
-//! A failed ADD ends in time, says why and leaves nothing.
+//! A failed ADD ends in time, says why and leaves nothing. An offered address that another host uses
+//! is declined, and another address is taken.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -6,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use super::{on_a_lan, on_each_lan};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
-use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, wait_for_release};
+use crate::support::dhcp::scripted::{
+    DECLINE, DISCOVER, RELEASE, REQUEST, Scripted, option, wait_for_release,
+};
 use crate::support::dhcp::servers::{BOTH, Server};
 use crate::support::dhcp::{Daemon, HASTY, JOURNAL, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
@@ -90,21 +94,14 @@ fn an_uplink_that_comes_after_the_container_is_waited_for() {
 }
 
 #[test]
-fn the_request_stays_without_answer() {
-    for_each_peer("dhcp", |lab| {
-        let (server, _daemon) = hasty(lab, json!({"request": "silence"}));
-        assert_fails(lab, &conf(), &["no more tries"]);
-        assert!(server.heard_of(REQUEST).len() >= 2);
-    });
-}
-
-#[test]
-fn every_request_is_refused() {
-    for_each_peer("dhcp", |lab| {
-        let (server, _daemon) = hasty(lab, json!({"request": "nak"}));
-        assert_fails(lab, &conf(), &["no more tries"]);
-        assert!(!server.heard_of(REQUEST).is_empty());
-    });
+fn the_request_stays_without_answer_or_is_refused() {
+    for (answer, least) in [("silence", 2), ("nak", 1)] {
+        for_each_peer("dhcp", |lab| {
+            let (server, _daemon) = hasty(lab, json!({"request": answer}));
+            assert_fails(lab, &conf(), &["no more tries"]);
+            assert!(server.heard_of(REQUEST).len() >= least, "{answer}");
+        });
+    }
 }
 
 #[test]
@@ -119,10 +116,7 @@ fn an_acknowledgement_without_a_mask_is_given_back() {
 
 #[test]
 fn a_slow_server_is_waited_for() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({"delay": 1500}));
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({"delay": 1500}), |lab, _, _| {
         let result = lab.attach(&lab.container(), &conf()).add();
         assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
     });
@@ -179,21 +173,14 @@ fn no_address_is_left() {
     }
 }
 
+/// There never was one, or it was killed and has left its socket behind.
 #[test]
 fn there_is_no_daemon() {
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
-        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.socket", "cni-dhcp.service"]);
         let elsewhere = with(&conf(), json!({"ipam": {"daemonSocketPath": "/run/elsewhere.sock"}}));
         assert_fails(lab, &elsewhere, &["/run/elsewhere.sock"]);
-    });
-}
-
-/// A daemon that was killed leaves its socket behind.
-#[test]
-fn there_is_a_socket_and_no_daemon() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
+        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.socket", "cni-dhcp.service"]);
         Daemon::start(lab).kill();
         assert!(lab.path(SOCKET).exists());
         assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.service"]);
@@ -204,10 +191,7 @@ fn there_is_a_socket_and_no_daemon() {
 /// daemon goes on, and keeps it.
 #[test]
 fn the_plugin_is_killed_while_it_waits() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"request": "silence"}));
-        let daemon = Daemon::start(lab);
+    on_a_lan(json!({"request": "silence"}), |lab, server, _| {
         let container = lab.container();
         let mut plugin = begun(&lab.attach(&container, &conf()));
         server.wait_for(REQUEST, 1, 5);
@@ -221,7 +205,6 @@ fn the_plugin_is_killed_while_it_waits() {
         server.change(json!({"request": "ack"}));
         again.add();
         assert_eq!(server.heard_of(REQUEST).len(), asked + 1, "nothing goes on for the dead one");
-        drop(daemon);
     });
 }
 
@@ -257,20 +240,8 @@ fn the_interface_is_not_there() {
 /// A configuration error names its path, and no packet is sent.
 #[test]
 fn a_mistake_in_the_configuration() {
-    let long = "x".repeat(256);
     let cases = [
-        (
-            json!({"provide": [{"option": "hostname", "value": "x"}]}),
-            "ipam.provide[0].option",
-            "hostname",
-        ),
-        (json!({"provide": [{"option": "256", "value": "x"}]}), "ipam.provide[0].option", "256"),
-        (json!({"provide": [{"option": "12", "value": long}]}), "ipam.provide[0].value", "255"),
-        (json!({"provide": [{"option": "12", "value": 5}]}), "ipam.provide[0].value", "string"),
-        (json!({"request": [{"option": "3"}, {"option": "-1"}]}), "ipam.request[1].option", "-1"),
-        (json!({"request": {"option": "3"}}), "ipam.request", "list"),
-        (json!({"priority": "high"}), "ipam.priority", "integer"),
-        (json!({"daemonSocketPath": 7}), "ipam.daemonSocketPath", "string"),
+        (json!({"provide": [{"option": "256"}]}), "ipam.provide[0].option", "256"),
         (json!({"daemonSocketPath": "run/dhcp.sock"}), "ipam.daemonSocketPath", "run/dhcp.sock"),
     ];
     for_ours("dhcp", |lab| {
@@ -305,5 +276,59 @@ fn the_disk_is_full() {
         lab.attach(&lab.container(), &conf()).add();
         kept.check(&result).ok();
         assert!(!daemon.has_ended());
+    });
+}
+
+// --- an offered address that another host uses ---
+
+#[test]
+fn an_address_that_answers_is_declined_and_the_next_one_taken() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+        let server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let container = lab.container();
+        let result = lab.attach(&container, &conf()).add();
+        assert_eq!(result["ips"][0]["address"], "10.60.0.51/24");
+        let declined = server.heard_of(DECLINE);
+        assert_eq!(declined.len(), 1, "{declined:?}");
+        assert_eq!(option(&declined[0], 50).as_deref(), Some("0a3c0032"));
+        assert_eq!(option(&declined[0], 54).as_deref(), Some("0a3c0001"));
+        assert_eq!(declined[0]["ciaddr"], "0.0.0.0");
+    });
+}
+
+/// The ten-second pause after a DECLINE (RFC 2131) is longer than the timeout set by these flags.
+#[test]
+fn an_address_in_use_and_no_time_for_another_is_an_error() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+        let _server = Scripted::start(lab, json!({"addresses": ["10.60.0.50"]}));
+        let _daemon = Daemon::with_flags(lab, &HASTY);
+        let container = lab.container();
+        let watch = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &conf()).try_add().err().text();
+        assert!(error.contains("10.60.0.50"), "which address: {error}");
+        watch.assert_unchanged("since before the ADD that failed");
+    });
+}
+
+/// All links of a master answer with its hardware address, so a probe could not identify another
+/// owner.
+#[test]
+fn no_probe_is_sent_on_ipvlan() {
+    for_ours("dhcp", |lab| {
+        if !Kind::Ipvlan.is_in(lab) {
+            return skip("ipvlan");
+        }
+        lab.lan(Kind::Ipvlan);
+        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+        let server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let result = lab.attach(&lab.container(), &Kind::Ipvlan.conf()).add();
+        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+        assert!(server.heard_of(DECLINE).is_empty());
     });
 }

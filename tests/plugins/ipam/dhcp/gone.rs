@@ -2,19 +2,13 @@
 
 use serde_json::json;
 
-use super::network;
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use super::{on_a_lan, on_each_lan, short};
+use crate::support::attachment::{for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, Kind, wait_until};
-use crate::support::netns::{Container, Lab};
+use crate::support::netns::Container;
 use crate::support::networks::dhcp::{conf, journal};
-
-/// Leases that the daemon looks at every second.
-fn short(lab: &Lab) -> Scripted {
-    lab.lan(Kind::Macvlan);
-    Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}))
-}
 
 /// A reference from the daemon would keep the namespace and its links alive. The host's end of a
 /// veth pair is deleted with the other end.
@@ -22,7 +16,7 @@ fn short(lab: &Lab) -> Scripted {
 fn the_namespace_of_a_container_ends_with_it() {
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Bridge);
-        let server = Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}));
+        let server = Scripted::start(lab, short());
         let daemon = Daemon::start(lab);
         let container = lab.container();
         let attachment = lab.attach(&container, &Kind::Bridge.conf());
@@ -40,9 +34,7 @@ fn the_namespace_of_a_container_ends_with_it() {
 
 #[test]
 fn del_of_a_container_that_is_gone_succeeds() {
-    for_each_peer("dhcp", |lab| {
-        let _server = short(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(short(), |lab, _, _| {
         let ways = [Container::vanish, Container::go_stale];
         // The reference's macvlan fails if the path is a plain file.
         for go in &ways[..if lab.peer == Peer::Ours { 2 } else { 1 }] {
@@ -62,9 +54,7 @@ fn del_of_a_container_that_is_gone_succeeds() {
 /// If the link is deleted or its name belongs to another link, the lease ends.
 #[test]
 fn a_lease_ends_with_its_link() {
-    for_ours("dhcp", |lab| {
-        let server = short(lab);
-        let daemon = Daemon::start(lab);
+    on_a_lan(short(), |lab, server, daemon| {
         for what in
             ["ip link del eth0", "ip link del eth0; ip link add eth0 up type veth peer name other"]
         {
@@ -85,9 +75,7 @@ fn a_lease_ends_with_its_link() {
 /// A new namespace at the same path belongs to another container.
 #[test]
 fn a_new_namespace_at_the_old_path_is_left_alone() {
-    for_ours("dhcp", |lab| {
-        let server = short(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(short(), |lab, server, _| {
         let container = lab.container();
         lab.attach(&container, &conf()).add();
         let path = &container.netns;
@@ -108,9 +96,7 @@ fn a_new_namespace_at_the_old_path_is_left_alone() {
 /// A lease survives a link that is set down and a server that cannot be reached.
 #[test]
 fn a_link_that_is_down_for_a_while_keeps_its_lease() {
-    for_ours("dhcp", |lab| {
-        let server = short(lab);
-        let _daemon = Daemon::start(lab);
+    on_a_lan(short(), |lab, server, _| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         let result = attachment.add();
@@ -128,9 +114,7 @@ fn a_link_that_is_down_for_a_while_keeps_its_lease() {
 /// resume.
 #[test]
 fn containers_that_ended_without_the_daemon_are_forgotten() {
-    for_ours("dhcp", |lab| {
-        let _server = short(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(short(), |lab, _, daemon| {
         let (gone, stays) = (lab.container(), lab.container());
         lab.attach(&gone, &conf()).add();
         let attachment = lab.attach(&stays, &conf());
@@ -145,9 +129,7 @@ fn containers_that_ended_without_the_daemon_are_forgotten() {
 
 #[test]
 fn descriptors_and_threads_belong_to_no_lease() {
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         let threads = || std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
         let container = lab.container();
         // The first call makes the daemon open everything it keeps open.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::network;
+use super::{network, on_a_lan};
 use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
 use crate::support::call::{Peer, binary, farm};
 use crate::support::dhcp::Daemon;
@@ -42,9 +42,7 @@ fn our_plugin_and_the_reference_s_daemon() {
 #[test]
 fn the_reference_s_plugin_and_our_daemon() {
     let Some(reference) = Peer::reference() else { return not_compared("dhcp") };
-    for_ours("dhcp", |lab| {
-        let _server = network(lab);
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({}), |lab, _, daemon| {
         let attachment = lab.attach(&lab.container(), &conf()).by(&reference);
         let text = attachment.try_add().err().text();
         assert!(text.contains("cni-multi"), "{text}");

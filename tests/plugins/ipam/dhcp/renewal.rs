@@ -6,21 +6,16 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::failed_add::begun;
-use super::{only_lease, plugged, with_each_server};
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use super::{on_a_lan, only_lease, plugged, short, with_each_server};
+use crate::support::attachment::{for_each_peer, for_ours, ips};
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, option};
-use crate::support::dhcp::servers::{Program, Server};
+use crate::support::dhcp::servers::Server;
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, Process, SERVER, wait_until};
 use crate::support::kernel;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::dhcp::{conf, journal};
 use crate::support::scratch::Scratch;
 use crate::support::traffic::assert_pings;
-
-/// Leases that are renewed every second.
-fn short() -> Value {
-    json!({"lease": 8, "t1": 1, "t2": 6})
-}
 
 /// Waits until the server extends the lease. The timeout covers a lost renewal, which is retried at
 /// T2. A missing lease is ignored: the server's file is empty for a moment while it is rewritten.
@@ -125,6 +120,11 @@ fn lease(lab: &Lab, script: Value) -> Leased<'_> {
     Leased { server, daemon, container, attachment, result, monitor, _scratch: scratch }
 }
 
+/// Runs the case with a lease of our plugin.
+fn with_lease(script: Value, case: impl Fn(&Lab, &mut Leased<'_>)) {
+    for_ours("dhcp", |lab| case(lab, &mut lease(lab, script.clone())));
+}
+
 impl Leased<'_> {
     fn has_address(&self) -> bool {
         self.container.addresses("eth0") == ["10.60.0.50/24"]
@@ -142,8 +142,7 @@ impl Leased<'_> {
 /// A renewal that was due while the daemon was down is made when the daemon starts.
 #[test]
 fn a_renewal_due_while_the_daemon_was_down_is_made_at_once() {
-    for_ours("dhcp", |lab| {
-        let mut leased = lease(lab, json!({"lease": 20, "t1": 1, "t2": 15}));
+    with_lease(json!({"lease": 20, "t1": 1, "t2": 15}), |_, leased| {
         leased.daemon.kill();
         let before = leased.server.heard_of(REQUEST).len();
         // Wait past T1 of the lease.
@@ -158,8 +157,7 @@ fn a_renewal_due_while_the_daemon_was_down_is_made_at_once() {
 /// again.
 #[test]
 fn a_lease_that_expired_while_the_daemon_was_down_is_over() {
-    for_ours("dhcp", |lab| {
-        let mut leased = lease(lab, json!({"lease": 2, "t1": 1, "t2": 1}));
+    with_lease(json!({"lease": 2, "t1": 1, "t2": 1}), |_, leased| {
         leased.daemon.kill();
         leased
             .server
@@ -212,8 +210,7 @@ fn another_server_takes_the_lease_over() {
 /// DISCOVER.
 #[test]
 fn a_refused_renewal_and_the_same_address_again() {
-    for_ours("dhcp", |lab| {
-        let leased = lease(lab, short());
+    with_lease(short(), |_, leased| {
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));
         let asked = leased.server.wait_for(DISCOVER, before + 1, 10);
@@ -232,8 +229,7 @@ fn a_refused_renewal_and_the_same_address_again() {
 /// The result of ADD names the address, so the container cannot use another one.
 #[test]
 fn a_refused_renewal_and_only_another_address() {
-    for_ours("dhcp", |lab| {
-        let leased = lease(lab, short());
+    with_lease(short(), |lab, leased| {
         leased
             .server
             .change(json!({"renew": "nak", "rebind": "nak", "addresses": ["10.60.0.99"], "address": "10.60.0.99"}));
@@ -271,38 +267,10 @@ fn an_expired_lease_takes_its_address_along_and_may_come_back() {
     });
 }
 
-#[test]
-fn a_lease_without_end_is_never_renewed() {
-    for_ours("dhcp", |lab| {
-        let leased = lease(lab, json!({"lease": u32::MAX, "t1": 1, "t2": 2}));
-        std::thread::sleep(std::time::Duration::from_millis(2500)); // no renewal is expected
-        assert_eq!(leased.server.heard_of(REQUEST).len(), 1);
-        leased.assert_undisturbed();
-    });
-}
-
-/// RFC 2131, 4.4.5: T1 defaults to half of the lease and T2 to seven eighths. The reference uses
-/// such times as they are, and renews constantly or too late.
-#[test]
-fn times_that_make_no_sense_are_the_usual_ones() {
-    for times in
-        [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": null, "t2": 100})]
-    {
-        for_ours("dhcp", |lab| {
-            let leased = lease(lab, with(&json!({"lease": 4}), times.clone()));
-            let requests = leased.server.wait_for(REQUEST, 2, 4);
-            let pause = requests[1]["at"].as_u64().unwrap() - requests[0]["at"].as_u64().unwrap();
-            assert!((1500..3500).contains(&pause), "{times}: renewed after {pause} ms");
-            leased.assert_undisturbed();
-        });
-    }
-}
-
 /// The number of retransmissions to a server that does not answer is limited.
 #[test]
 fn a_server_that_is_away_is_not_flooded() {
-    for_ours("dhcp", |lab| {
-        let leased = lease(lab, json!({"lease": 16, "t1": 1, "t2": 14}));
+    with_lease(json!({"lease": 16, "t1": 1, "t2": 14}), |_, leased| {
         leased.server.change(json!({"renew": "silence", "rebind": "silence"}));
         let before = leased.server.heard_of(REQUEST).len();
         // Count the requests of six seconds.
@@ -320,8 +288,7 @@ fn a_server_that_is_away_is_not_flooded() {
 /// After a reboot the containers of the journal no longer exist.
 #[test]
 fn leases_from_before_a_reboot_are_void() {
-    for_ours("dhcp", |lab| {
-        let mut leased = lease(lab, json!({}));
+    with_lease(json!({}), |lab, leased| {
         leased.daemon.kill();
         assert_eq!(journal(lab).len(), 1);
         lab.host.sh(
@@ -336,8 +303,7 @@ fn leases_from_before_a_reboot_are_void() {
 /// Foreign files in the journal do not stop the daemon, and readable leases are resumed.
 #[test]
 fn torn_and_foreign_files_of_the_journal_are_passed_over() {
-    for_ours("dhcp", |lab| {
-        let mut leased = lease(lab, short());
+    with_lease(short(), |lab, leased| {
         let torn = lab.attach(&lab.container(), &conf());
         let second = torn.add();
         leased.daemon.kill();
@@ -365,10 +331,7 @@ fn torn_and_foreign_files_of_the_journal_are_passed_over() {
 /// it.
 #[test]
 fn a_crash_while_a_lease_is_requested_gives_it_back() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"request": "silence"}));
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({"request": "silence"}), |lab, server, daemon| {
         // A main plugin would call DEL after the failure.
         let attachment = plugged(lab, &lab.container());
         let mut plugin = begun(&attachment);
@@ -391,10 +354,7 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
 /// lease.
 #[test]
 fn a_plugin_gives_back_its_lease_when_its_daemon_dies() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"request": "silence"}));
-        let mut daemon = Daemon::start(lab);
+    on_a_lan(json!({"request": "silence"}), |lab, server, daemon| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         std::thread::scope(|scope| {
@@ -405,36 +365,6 @@ fn a_plugin_gives_back_its_lease_when_its_daemon_dies() {
         });
         assert_eq!(server.wait_for(RELEASE, 1, 5)[0]["ciaddr"], "10.60.0.50");
         assert_eq!(journal(lab), [""; 0]);
-    });
-}
-
-/// If the daemon is killed at any time, the server has no lease after DEL.
-#[test]
-fn killed_at_any_moment_nothing_is_lost() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Server::start(lab, Program::Dnsmasq, 50, 59);
-        let mut daemon = Daemon::start(lab);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf());
-        let mut succeeded = 0;
-        for moment in 0..12 {
-            std::thread::scope(|scope| {
-                let adding = scope.spawn(|| attachment.try_add());
-                // The daemon crashes at another time in each round.
-                std::thread::sleep(std::time::Duration::from_millis(moment * 6));
-                daemon.crash_and_start_again();
-                let added = adding.join().unwrap();
-                if added.status == 0 {
-                    succeeded += 1;
-                    attachment.check(&added.ok()).ok();
-                }
-            });
-            attachment.del();
-            server.assert_has_no_lease();
-            assert_eq!(journal(lab), [""; 0], "killed after {} ms", moment * 6);
-        }
-        eprintln!("{succeeded} of 12 were there before the crash");
     });
 }
 

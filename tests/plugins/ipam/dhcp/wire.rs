@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::network;
+use super::{on_each_lan, short};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{
@@ -95,9 +95,7 @@ fn the_packets_are_those_of_the_reference() {
 /// A client ID has at most 255 bytes including the type byte. Ours ends in a hash if it is cut.
 #[test]
 fn a_long_client_id_is_cut() {
-    for_each_peer("dhcp", |lab| {
-        let server = network(lab);
-        let _daemon = Daemon::start(lab);
+    on_each_lan(json!({}), |lab, server, _| {
         let id = "a".repeat(250);
         let attachment = lab.attach(&lab.container(), &conf()).id(&id);
         attachment.add();
@@ -119,6 +117,7 @@ fn provided_options_are_sent() {
             {"option": "user-class", "fromArg": "CLASS"},
             {"option": "250", "value": "configured", "fromArg": "K8S_POD_NAME"},
             {"option": "251", "fromArg": "NOT_THERE"},
+            {"option": "dhcp-client-identifier", "value": "\u{1}mine"},
         ]});
         let heard = conversation(
             lab,
@@ -128,21 +127,12 @@ fn provided_options_are_sent() {
             Some("IgnoreUnknown=1;K8S_POD_NAME=web-0;CLASS=gold"),
         );
         for packet in &heard[..2] {
-            for (code, value) in [(12, "web"), (60, "cni"), (77, "gold"), (250, "web-0")] {
+            let expected =
+                [(12, "web"), (60, "cni"), (61, "\u{1}mine"), (77, "gold"), (250, "web-0")];
+            for (code, value) in expected {
                 assert_eq!(option(packet, code), Some(hex(value.as_bytes())), "option {code}");
             }
             assert_eq!(option(packet, 251), None, "nobody has said what to send");
-        }
-    });
-}
-
-#[test]
-fn a_provided_client_id_is_sent_as_it_is() {
-    for_each_peer("dhcp", |lab| {
-        let ipam = json!({"provide": [{"option": "dhcp-client-identifier", "value": "\u{1}mine"}]});
-        let heard = conversation(lab, &[], Kind::Macvlan, ipam, None);
-        for packet in &heard[..2] {
-            assert_eq!(option(packet, 61), Some(hex(b"\x01mine")));
         }
     });
 }
@@ -165,56 +155,26 @@ fn requested_options_come_before_the_defaults() {
     }
 }
 
-/// These names are ours; the reference accepts only their numbers.
+/// The reference has the flag but has ignored it since 1.6.0. All links of an ipvlan master share
+/// its hardware address, so a unicast answer does not find a link that has no address yet.
 #[test]
-fn options_of_name_service_mtu_and_routes_have_names() {
-    let names = [
-        ("domain-name-servers", 6),
-        ("domain-name", 15),
-        ("interface-mtu", 26),
-        ("static-routes", 33),
-        ("domain-search", 119),
-        ("classless-static-routes", 121),
-    ];
-    for_ours("dhcp", |lab| {
-        let request: Vec<Value> = names.iter().map(|(name, _)| json!({"option": name})).collect();
-        let heard = conversation(lab, &[], Kind::Macvlan, json!({"request": request}), None);
-        let expected: Vec<u8> = names.iter().map(|(_, code)| *code).chain([3, 1]).collect();
-        assert_eq!(option(&heard[0], 55), Some(hex(&expected)));
-    });
-}
-
-/// The reference has the flag but has ignored it since 1.6.0.
-#[test]
-fn answers_are_asked_for_by_broadcast_where_the_flag_says_so() {
-    for_ours("dhcp", |lab| {
-        let heard = conversation(lab, &["-broadcast"], Kind::Macvlan, json!({}), None);
-        assert_eq!(heard[0]["flags"], 0x8000);
-        assert_eq!(heard[1]["flags"], 0x8000);
-    });
-}
-
-/// All links of a master share its hardware address, so a unicast answer does not find a link that
-/// has no address yet.
-#[test]
-fn answers_are_asked_for_by_broadcast_on_ipvlan() {
-    for_ours("dhcp", |lab| {
-        if !Kind::Ipvlan.is_in(lab) {
-            return crate::support::attachment::skip("ipvlan");
-        }
-        let heard = conversation(lab, &[], Kind::Ipvlan, json!({}), None);
-        assert_eq!(heard[0]["flags"], 0x8000);
-        assert_eq!(heard[1]["flags"], 0x8000);
-    });
+fn answers_are_asked_for_by_broadcast_by_the_flag_and_on_ipvlan() {
+    for (kind, flags) in [(Kind::Macvlan, &["-broadcast"][..]), (Kind::Ipvlan, &[])] {
+        for_ours("dhcp", |lab| {
+            if !kind.is_in(lab) {
+                return crate::support::attachment::skip("ipvlan");
+            }
+            let heard = conversation(lab, flags, kind, json!({}), None);
+            assert_eq!(heard[0]["flags"], 0x8000);
+            assert_eq!(heard[1]["flags"], 0x8000);
+        });
+    }
 }
 
 /// Malformed answers arrive before the valid one.
 #[test]
 fn nonsense_is_ignored() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"before": NONSENSE}));
-        let mut daemon = Daemon::start(lab);
+    on_each_lan(json!({"before": NONSENSE}), |lab, server, daemon| {
         let result = lab.attach(&lab.container(), &conf()).add();
         assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
         assert_eq!(server.heard_of(REQUEST).len(), 1);
@@ -225,19 +185,53 @@ fn nonsense_is_ignored() {
 // --- results ---
 
 #[test]
-fn routes_of_option_121_replace_the_router() {
+fn routes_are_those_of_the_options() {
+    let gateway = json!([{"address": "10.60.0.50/24", "gateway": SERVER, "interface": 0}]);
+    let cases = [
+        (
+            // Option 121 has 192.0.2.0/25 via .9 and the default route via .8. It overrides the
+            // router .1 of option 3 and the route of option 33.
+            json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"}),
+            json!({}),
+            &gateway,
+            json!([
+                {"dst": "192.0.2.0/25", "gw": "10.60.0.9"}, {"dst": "0.0.0.0/0", "gw": "10.60.0.8"}
+            ]),
+        ),
+        (
+            // Option 33 has no masks: the mask follows from the address class (RFC 2132).
+            json!({"33": "0a0000000a3c0007c00002000a3c0008"}),
+            json!({}),
+            &gateway,
+            json!([
+                {"dst": "10.0.0.0/8", "gw": "10.60.0.7"},
+                {"dst": "192.0.2.0/24", "gw": "10.60.0.8"},
+                {"dst": "0.0.0.0/0", "gw": SERVER},
+            ]),
+        ),
+        (
+            json!({"3": null}),
+            json!({}),
+            &json!([{"address": "10.60.0.50/24", "interface": 0}]),
+            Value::Null,
+        ),
+        (
+            json!({"33": "c00002000a3c0008"}),
+            json!({"priority": 77}),
+            &gateway,
+            json!([
+                {"dst": "192.0.2.0/24", "gw": "10.60.0.8", "priority": 77},
+                {"dst": "0.0.0.0/0", "gw": SERVER, "priority": 77},
+            ]),
+        ),
+    ];
     for_each_peer("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
-        // Option 121 has 192.0.2.0/25 via .9 and the default route via .8. It overrides the router
-        // .1 of option 3 and the route of option 33.
-        let options = json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"});
-        let result = result_of(lab, json!({}), options);
-        assert_eq!(
-            result["routes"],
-            json!([{"dst": "192.0.2.0/25", "gw": "10.60.0.9"}, {"dst": "0.0.0.0/0", "gw": "10.60.0.8"}])
-        );
-        assert_eq!(result["ips"][0]["gateway"], SERVER);
+        for (options, ipam, ips, routes) in &cases {
+            let result = result_of(lab, ipam.clone(), options.clone());
+            assert_eq!((&result["ips"], &result["routes"]), (*ips, routes), "{options}");
+        }
     });
 }
 
@@ -255,48 +249,6 @@ fn a_route_without_a_router_is_of_the_link() {
             "{}",
             container.sh("ip route")
         );
-    });
-}
-
-#[test]
-fn routes_of_option_33_come_before_that_of_the_router() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _daemon = Daemon::start(lab);
-        let result = result_of(lab, json!({}), json!({"33": "0a0000000a3c0007c00002000a3c0008"}));
-        // Option 33 has no masks: the mask follows from the address class (RFC 2132).
-        assert_eq!(
-            result["routes"],
-            json!([
-                {"dst": "10.0.0.0/8", "gw": "10.60.0.7"},
-                {"dst": "192.0.2.0/24", "gw": "10.60.0.8"},
-                {"dst": "0.0.0.0/0", "gw": SERVER},
-            ])
-        );
-    });
-}
-
-#[test]
-fn without_a_router_there_is_no_default_route() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _daemon = Daemon::start(lab);
-        let result = result_of(lab, json!({}), json!({"3": null}));
-        assert_eq!(result["ips"], json!([{"address": "10.60.0.50/24", "interface": 0}]));
-        assert_eq!(result["routes"], Value::Null);
-    });
-}
-
-#[test]
-fn the_priority_is_that_of_every_route() {
-    for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _daemon = Daemon::start(lab);
-        let options = json!({"33": "c00002000a3c0008"});
-        let result = result_of(lab, json!({"priority": 77}), options);
-        let priorities: Vec<&Value> =
-            result["routes"].as_array().unwrap().iter().map(|r| &r["priority"]).collect();
-        assert_eq!(priorities, [77, 77]);
     });
 }
 
@@ -323,61 +275,11 @@ fn name_service_and_mtu_are_in_the_result() {
     });
 }
 
-/// An invalid option is ignored, and the others are used.
-#[test]
-fn options_that_make_no_sense_are_left_out() {
-    let cases = [
-        ("a router of three bytes", json!({"3": "0a3c00"}), json!({"routes": null, "dns": null})),
-        (
-            "a route that is cut",
-            json!({"121": "18c000"}),
-            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
-        ),
-        (
-            "a prefix of 33",
-            json!({"121": "21c00002000a3c0009"}),
-            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
-        ),
-        (
-            "an MTU of one byte",
-            json!({"26": "05"}),
-            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
-        ),
-        (
-            "an MTU that cannot be",
-            json!({"26": "0001"}),
-            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
-        ),
-        ("half a name server", json!({"6": "0a3c"}), json!({"dns": null})),
-        ("names that point at themselves", json!({"119": "c000"}), json!({"dns": null})),
-    ];
-    for_ours_on_the_lan(|lab| {
-        for (what, options, expected) in &cases {
-            let result = result_of(lab, json!({}), options.clone());
-            for (key, value) in expected.as_object().unwrap() {
-                let got = if result[key] == json!({}) { &Value::Null } else { &result[key] };
-                assert_eq!(got, value, "{what}: {key}");
-            }
-        }
-    });
-}
-
-/// RFC 3396: a value that is too long for one option is split over several.
-#[test]
-fn an_option_in_parts_is_one() {
-    for_ours_on_the_lan(|lab| {
-        let routes: Vec<u8> = (0..40).flat_map(|n| [24, 192, 0, n, 10, 60, 0, 9]).collect();
-        let result = result_of(lab, json!({}), json!({"121": hex(&routes)}));
-        assert_eq!(result["routes"].as_array().unwrap().len(), 40);
-        assert_eq!(result["routes"][39]["dst"], "192.0.39.0/24");
-    });
-}
-
 /// RFC 2131, table 5. The reference broadcasts the request.
 #[test]
 fn a_renewal_is_a_request_without_the_options_of_a_first_one() {
     for_ours_on_the_lan(|lab| {
-        let server = Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}));
+        let server = Scripted::start(lab, short());
         lab.attach(&lab.container(), &conf()).add();
         let renewal = &server.wait_for(REQUEST, 2, 10)[1];
         assert_eq!((&renewal["to"], &renewal["from"]), (&json!("unicast"), &json!("10.60.0.50")));
