@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::cni::conf::Config;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
+use crate::plugins::ipam::dhcp::v4::client::Provided;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 use crate::plugins::ipam::dhcp::wire::Terms;
 
@@ -162,8 +163,8 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
 }
 
 /// The options to send to the server. The last of several values for one option wins.
-fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
-    let mut options: Vec<(u8, Vec<u8>)> = vec![];
+fn provided(list: &[Provide], args: &str) -> Result<Vec<Provided>> {
+    let mut options: Vec<Provided> = vec![];
     for (i, Provide { option, value, from_arg }) in list.iter().enumerate() {
         let at = format!("ipam.provide[{i}]");
         let code = option_code(option, &at)?;
@@ -185,8 +186,8 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
             }
         }
         if let Some(value) = of_args.or(written) {
-            options.retain(|(other, _)| *other != code);
-            options.push((code, value.as_bytes().to_vec()));
+            options.retain(|other| other.0 != code);
+            options.push(Provided(code, value.into()));
         }
     }
     Ok(options)
@@ -263,7 +264,7 @@ mod tests {
         let ipam = r#"{"provide":[{"option":"host-name","value":"a","fromArg":"NAME"},{"option":"60","value":"v"},
             {"option":"77","fromArg":"none"}]}"#;
         let provided = |args: &str| decoded(ipam, args).unwrap().leases.remove(0).provide;
-        let option = |code: u8, value: &str| (code, value.as_bytes().to_vec());
+        let option = |code: u8, value: &str| Provided(code, value.into());
         assert_eq!(provided(""), [option(12, "a"), option(60, "v")]);
         assert_eq!(provided("x;NAME=b=c;=;"), [option(12, "b=c"), option(60, "v")]);
         assert_eq!(provided("NAME=b;NAME="), [option(12, ""), option(60, "v")]);

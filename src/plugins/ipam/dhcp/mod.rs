@@ -11,6 +11,9 @@ pub mod daemon;
 mod leases;
 mod operator;
 mod reader;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 pub mod v4;
 pub mod v6;
 pub mod wire;

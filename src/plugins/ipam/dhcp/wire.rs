@@ -17,6 +17,7 @@ use crate::error::{Code, Error, Expected, Mistake, Problem, Result};
 use crate::family::Family;
 use crate::plugin::Context;
 use crate::plugins::ipam::dhcp::conf::socket_path;
+use crate::plugins::ipam::dhcp::v4::client::Provided;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 use crate::service::Identity;
 use crate::service::wire::Asked;
@@ -100,8 +101,8 @@ pub struct Wish {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The options to send to the server.
-    #[serde(default, with = "options")]
-    pub provide: Vec<(u8, Vec<u8>)>,
+    #[serde(default)]
+    pub provide: Vec<Provided>,
     /// The options to request from the server.
     #[serde(default)]
     pub request: Vec<u8>,
@@ -149,30 +150,6 @@ impl Described {
     /// The address with its prefix length.
     pub fn net(&self) -> Option<IpNet> {
         self.address.as_deref()?.parse().ok()
-    }
-}
-
-/// Serialises options for a server as pairs of a code and octets in hex.
-mod options {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::hex;
-
-    #[derive(Serialize, Deserialize)]
-    struct Pair(u8, #[serde(with = "hex")] Vec<u8>);
-
-    pub fn serialize<S: Serializer>(
-        options: &[(u8, Vec<u8>)],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(options.iter().map(|(code, value)| Pair(*code, value.clone())))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<(u8, Vec<u8>)>, D::Error> {
-        let pairs = Vec::<Pair>::deserialize(deserializer)?;
-        Ok(pairs.into_iter().map(|Pair(code, value)| (code, value)).collect())
     }
 }
 
@@ -297,7 +274,7 @@ mod tests {
     fn requests_come_back_as_they_were() {
         let v6 = |mode| Terms { v6: Some(mode), ..Terms::default() };
         let terms = Terms {
-            provide: vec![(12, b"a\xff".to_vec()), (60, vec![])],
+            provide: vec![Provided(12, b"a\xff".to_vec()), Provided(60, vec![])],
             request: vec![3, 121],
             priority: -7,
             v6: None,
@@ -397,7 +374,7 @@ mod tests {
     #[test]
     fn lines_have_these_members() {
         let add = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","provide":[[12,"61ff"]],"request":[3],"priority":-7,"v6":"slaac","protocol":1,"op":"add"}"#;
-        let provide = vec![(12, b"a\xff".to_vec())];
+        let provide = vec![Provided(12, b"a\xff".to_vec())];
         let v6 = Some(Mode::Slaac);
         let terms = Terms { provide, request: vec![3], priority: -7, v6 };
         let wish = Wish { key: key(), netns: "/run/netns/x".to_owned(), terms };

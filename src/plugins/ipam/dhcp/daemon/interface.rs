@@ -61,15 +61,6 @@ impl From<Error> for Absent {
     }
 }
 
-impl From<Absent> for Error {
-    fn from(absent: Absent) -> Error {
-        match absent {
-            Absent::Gone(why) => Error::new(Code::UNKNOWN_CONTAINER, why),
-            Absent::Failed(error) => error,
-        }
-    }
-}
-
 /// An interface during a visit.
 pub struct Visited<'a> {
     /// A netlink socket in its namespace.

@@ -87,6 +87,7 @@ pub fn forget_all_torn(journal: &Journal, network: &NetworkName, valid: &[Names]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::plugins::ipam::dhcp::v4::client::Provided;
     use crate::plugins::ipam::dhcp::v6::client::Mode;
     use crate::plugins::ipam::dhcp::wire::DAEMON;
     use crate::scratch::Scratch;
@@ -101,7 +102,7 @@ mod tests {
             key: Key::parse("net", id, "eth0").unwrap(),
             place: serde_json::from_str(place).unwrap(),
             terms: Terms {
-                provide: vec![(12, b"web".to_vec())],
+                provide: vec![Provided(12, b"web".to_vec())],
                 request: vec![3, 1],
                 priority: 5,
                 v6: None,

@@ -72,7 +72,10 @@ impl Daemon {
         }
         match entry.open() {
             Ok(()) => self.begin(entry, now),
-            Err(absent) => self.forget(entry, End::Failed(absent.into())),
+            Err(Absent::Gone(why)) => {
+                self.forget(entry, End::Failed(Error::new(Code::UNKNOWN_CONTAINER, why)))
+            }
+            Err(Absent::Failed(error)) => self.forget(entry, End::Failed(error)),
         }
     }
 

@@ -7,6 +7,3 @@ pub mod lease;
 pub mod message;
 pub mod options;
 pub mod router;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;

@@ -9,7 +9,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-pub use self::setup::{Intent, Setup};
+pub use self::setup::{Intent, Provided, Setup};
 use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
 use super::options::code;

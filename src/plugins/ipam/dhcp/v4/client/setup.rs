@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hex;
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::client::Outgoing;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
@@ -29,7 +30,7 @@ pub struct Setup {
     pub probe: bool,
     /// Options to send to the server in place of the client's own, except those that define the
     /// message.
-    pub provide: Vec<(u8, Vec<u8>)>,
+    pub provide: Vec<Provided>,
     /// Options to request from the server.
     pub request: Vec<u8>,
     /// The wait for the first answer; each further wait doubles.
@@ -39,6 +40,10 @@ pub struct Setup {
     /// The total time to acquire a lease.
     pub resend_timeout: Duration,
 }
+
+/// An option to send to the server: its code and its value, which is serialised in hex.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provided(pub u8, #[serde(with = "hex")] pub Vec<u8>);
 
 /// An address that is about to be requested. It must be released if the outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,8 +120,8 @@ impl Setup {
     /// The value of option 61. The reference leaves the provided one out of RELEASE, so that the
     /// server does not find the lease.
     pub(super) fn client_id(&self) -> &[u8] {
-        let provided = self.provide.iter().rfind(|(code, _)| *code == code::CLIENT_ID);
-        provided.map_or(&self.client_id, |(_, value)| value)
+        let provided = self.provide.iter().rfind(|provided| provided.0 == code::CLIENT_ID);
+        provided.map_or(&self.client_id, |provided| &provided.1)
     }
 
     /// A message that requests something.
@@ -128,7 +133,7 @@ impl Setup {
         if !self.request.is_empty() {
             options.set(code::PARAMETER_REQUEST, &self.request);
         }
-        for (code, value) in &self.provide {
+        for Provided(code, value) in &self.provide {
             if !matches!(*code, code::MESSAGE_TYPE | code::SERVER_ID | code::OVERLOAD) {
                 options.set(*code, value);
             }

@@ -10,15 +10,9 @@ fn a_lease_is_renewed_again_and_again_with_no_socket_between() {
         story.until(t1 - 0.001);
         assert!(!story.client.needs_sockets(story.now));
         story.until(t1);
-        assert_eq!(
-            (story.client.state(), story.client.needs_sockets(story.now)),
-            (State::Renewing, true)
-        );
+        story.assert_state(State::Renewing, true);
         story.ack();
-        assert_eq!(
-            (story.client.state(), story.client.needs_sockets(story.now)),
-            (State::Bound, false)
-        );
+        story.assert_state(State::Bound, false);
     }
     story.check(&[
         "500 Request ci 10.0.0.5 [10.0.0.5 > 10.0.0.1]",

@@ -199,6 +199,12 @@ impl Story {
     }
 
     #[track_caller]
+    fn assert_state(&self, state: State, needs_sockets: bool) {
+        let found = (self.client.state(), self.client.needs_sockets(self.now));
+        assert_eq!(found, (state, needs_sockets));
+    }
+
+    #[track_caller]
     fn check(&mut self, expected: &[&str]) {
         let found = std::mem::take(&mut self.lines);
         assert_eq!(found.join("\n"), expected.join("\n"));

@@ -6,20 +6,11 @@ use crate::plugins::ipam::dhcp::client::jittered;
 #[test]
 fn an_address_is_discovered_offered_requested_and_acknowledged() {
     let mut story = Story::new(setup());
-    assert_eq!(
-        (story.client.state(), story.client.needs_sockets(story.now)),
-        (State::Selecting, true)
-    );
+    story.assert_state(State::Selecting, true);
     story.offer();
-    assert_eq!(
-        (story.client.state(), story.client.needs_sockets(story.now)),
-        (State::Requesting, true)
-    );
+    story.assert_state(State::Requesting, true);
     story.ack();
-    assert_eq!(
-        (story.client.state(), story.client.needs_sockets(story.now)),
-        (State::Bound, false)
-    );
+    story.assert_state(State::Bound, false);
     story.check(&[
         "0 Discover",
         "0 intend 10.0.0.5 of 10.0.0.1",
@@ -77,7 +68,7 @@ fn provided_options_are_sent_and_keep_the_message_type() {
         (60, "class"),
         (61, "id"),
     ];
-    let provide = provide.map(|(code, value)| (code, value.as_bytes().to_vec())).to_vec();
+    let provide = provide.map(|(code, value)| Provided(code, value.into())).to_vec();
     let mut story = Story::new(Setup { provide, request: vec![], broadcast: true, ..setup() });
     let texts = |message: &Message| {
         let options = message.options.iter().filter(|(code, _)| *code != code::MESSAGE_TYPE);
@@ -359,10 +350,7 @@ fn an_address_is_probed_and_bound_when_nobody_answers() {
     let mut story = Story::new(probing());
     story.offer();
     story.ack();
-    assert_eq!(
-        (story.client.state(), story.client.needs_sockets(story.now)),
-        (State::Requesting, true)
-    );
+    story.assert_state(State::Requesting, true);
     story.ack(); // a second one changes nothing
     story.until(0.05);
     story.check(&[
@@ -392,10 +380,7 @@ fn an_address_that_somebody_has_is_declined() {
         story.conflict(mac(1)); // our own address
         story.check(&[]);
         story.conflict(mac(7));
-        assert_eq!(
-            (story.client.state(), story.client.needs_sockets(story.now)),
-            (State::Waiting, false)
-        );
+        story.assert_state(State::Waiting, false);
         story.ack();
         story.until(11.0);
         story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS));

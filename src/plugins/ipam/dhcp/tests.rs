@@ -1,4 +1,4 @@
-//! Packets for the tests of messages and advertisements.
+//! Packets for the tests of messages and advertisements of both families.
 
 /// Decodes hex digits; ignores any other characters.
 pub fn bytes(hex: &str) -> Vec<u8> {
