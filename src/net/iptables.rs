@@ -90,6 +90,11 @@ impl Saved {
         self.chains.get(name).map(Vec::as_slice)
     }
 
+    /// The rules of a chain, if it exists.
+    pub fn rules_in(&self, chain: &str) -> &[String] {
+        self.chain(chain).unwrap_or_default()
+    }
+
     /// The chains by name, each with its rules.
     pub fn chains(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.chains.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
@@ -169,6 +174,12 @@ impl Programs {
     /// The programs that the host calls iptables (or ip6tables), for the family of this address.
     pub fn for_address(&self, ip: IpAddr) -> Iptables<'_> {
         self.of(Family::of(ip), Variant::Default)
+    }
+
+    /// Requires that they can list a table. Only IPv4 is tried: a host with one family does not need
+    /// the other's program.
+    pub fn require_table(&self, table: &str) -> Result<()> {
+        self.of(Family::V4, Variant::Default).save(table).map(drop)
     }
 
     fn of(&self, family: Family, variant: Variant) -> Iptables<'_> {
@@ -330,21 +341,6 @@ impl Iptables<'_> {
     /// Whether these programs are for the family of this address.
     pub fn is_for(&self, ip: IpAddr) -> bool {
         self.family == Family::of(ip)
-    }
-
-    /// The rules of a chain as `-A …` lines; None if the chain does not exist.
-    pub fn chain(&self, table: &str, chain: &str) -> Result<Option<Vec<String>>> {
-        let seconds = self.programs.seconds();
-        let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
-        match output.status.code() {
-            Some(0) => {
-                let listing = String::from_utf8_lossy(&output.stdout);
-                let rules = listing.lines().filter(|line| line.starts_with("-A "));
-                Ok(Some(rules.map(str::to_owned).collect()))
-            }
-            Some(1) => Ok(None),
-            _ => Err(self.failed("list chain", chain, &output)),
-        }
     }
 
     /// Applies the lines of `iptables-restore` that `plan` returns, all or none. A lock keeps other

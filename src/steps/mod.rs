@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod allocation;
 pub mod assigned;
 pub mod backend;
+pub mod cni_chains;
 pub mod container_link;
 pub mod delegation;
 pub mod dns;

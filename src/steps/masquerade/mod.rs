@@ -27,6 +27,7 @@ use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::backend::Backend;
+use crate::steps::cni_chains::NAT;
 use crate::steps::veth;
 
 /// For `deserialize_with`: the value of `ipMasqBackend`.
@@ -63,7 +64,7 @@ fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
 /// STATUS: fails with code 50 if the backend cannot work.
 pub fn status(handles: &Handles, configured: Option<Backend>) -> Result<()> {
     let ready = resolve(handles, configured).and_then(|backend| match backend {
-        Backend::Iptables => iptables::require(handles),
+        Backend::Iptables => handles.iptables().require_table(NAT),
         Backend::Nftables => nft::require(handles),
     });
     ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))

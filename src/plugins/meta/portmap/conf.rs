@@ -108,12 +108,38 @@ impl PluginConf for Conf {
     ];
 
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        self.validate_mark()?;
-        self.validate_chain()?;
-        self.validate_conditions()?;
-        self.validate_backend()?;
+        let chain = &self.external_set_mark_chain;
+        if let Some(bit) = self.mark_masq_bit {
+            if !(0..=31).contains(&bit) {
+                return Err(Error::out_of_range("markMasqBit", bit, 0..=31)
+                    .saying("MasqMarkBit must be between 0 and 31"));
+            }
+            if !chain.is_empty() {
+                return Err(Error::exclusive("markMasqBit", "externalSetMarkChain")
+                    .saying("Cannot specify externalSetMarkChain and markMasqBit"));
+            }
+        }
+        // The chain's name and the conditions become words in a line of a program's input.
+        let is_of_chain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        if chain.len() > CHAIN_MAX || chain.starts_with('-') || !chain.chars().all(is_of_chain) {
+            let problem = format_args!("{chain:?} is not a chain name");
+            return Err(Error::config("externalSetMarkChain", problem)
+                .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")));
+        }
+        for (path, words, _) in self.conditions_by_key() {
+            validate_words(path, words)?;
+        }
+        // Without a backend, keys of iptables select it.
+        let of_iptables = self.keys_of_iptables();
+        if self.backend.map_or(of_iptables.is_empty(), |backend| backend == Backend::Nftables) {
+            require_none("nftables", "iptables", &of_iptables)?;
+        } else {
+            require_none("iptables", "nftables", &self.keys_of_nftables())?;
+        }
         if self.is_for_nftables() {
-            self.conditions = self.parse_conditions()?;
+            let [v4, v6] = self.conditions_by_key();
+            let parse = |(path, words, family)| Condition::parse(path, words, family);
+            self.conditions = [parse(v4)?, parse(v6)?];
         }
         self.mappings =
             Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
@@ -122,64 +148,12 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
-    /// Returns the additional conditions for packets of one family.
-    pub fn conditions_of(&self, family: Family) -> &[String] {
-        match family {
-            Family::V4 => &self.conditions_v4,
-            Family::V6 => &self.conditions_v6,
-        }
-    }
-
-    fn parse_conditions(&self) -> Result<[Vec<Condition>; 2]> {
-        Ok([
-            Condition::parse("conditionsV4", &self.conditions_v4, Family::V4)?,
-            Condition::parse("conditionsV6", &self.conditions_v6, Family::V6)?,
-        ])
-    }
-
-    /// Validates the bit of the mark, which an external chain excludes.
-    fn validate_mark(&self) -> Result<()> {
-        let Some(bit) = self.mark_masq_bit else { return Ok(()) };
-        if !(0..=31).contains(&bit) {
-            return Err(Error::out_of_range("markMasqBit", bit, 0..=31)
-                .saying("MasqMarkBit must be between 0 and 31"));
-        }
-        if !self.external_set_mark_chain.is_empty() {
-            return Err(Error::exclusive("markMasqBit", "externalSetMarkChain")
-                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
-        }
-        Ok(())
-    }
-
-    /// Validates the chain name, which becomes a word in a program's input.
-    fn validate_chain(&self) -> Result<()> {
-        let chain = &self.external_set_mark_chain;
-        let is_word = chain.len() <= CHAIN_MAX
-            && !chain.starts_with('-')
-            && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
-        if is_word {
-            return Ok(());
-        }
-        let problem = format_args!("{chain:?} is not a chain name");
-        Err(Error::config("externalSetMarkChain", problem)
-            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
-    }
-
-    /// Validates the conditions. They become words in a line of a program's input, or are parsed by
-    /// us.
-    fn validate_conditions(&self) -> Result<()> {
-        validate_words("conditionsV4", &self.conditions_v4)?;
-        validate_words("conditionsV6", &self.conditions_v6)
-    }
-
-    fn validate_backend(&self) -> Result<()> {
-        // Without a backend, keys of iptables select it.
-        let by_keys = self.keys_of_iptables().is_empty();
-        if self.backend.map_or(by_keys, |backend| backend == Backend::Nftables) {
-            require_none("nftables", "iptables", &self.keys_of_iptables())
-        } else {
-            require_none("iptables", "nftables", &self.keys_of_nftables())
-        }
+    /// Returns the conditions of each family with their key.
+    fn conditions_by_key(&self) -> [(&'static str, &[String], Family); 2] {
+        [
+            ("conditionsV4", &self.conditions_v4, Family::V4),
+            ("conditionsV6", &self.conditions_v6, Family::V6),
+        ]
     }
 
     fn keys_of_iptables(&self) -> Vec<&'static str> {
@@ -192,15 +166,13 @@ impl Conf {
     }
 
     fn keys_of_nftables(&self) -> Vec<&'static str> {
-        self.keys_of_conditions(is_of_nftables)
+        self.keys_of_conditions(|words| !words.is_empty() && !is_of_iptables(words))
     }
 
     /// Returns the keys of the conditions that `is_asked` is true for.
     fn keys_of_conditions(&self, is_asked: fn(&[String]) -> bool) -> Vec<&'static str> {
-        let mut keys = vec![];
-        keys.extend(is_asked(&self.conditions_v4).then_some("conditionsV4"));
-        keys.extend(is_asked(&self.conditions_v6).then_some("conditionsV6"));
-        keys
+        let conditions = self.conditions_by_key().into_iter();
+        conditions.filter(|(_, words, _)| is_asked(words)).map(|(key, ..)| key).collect()
     }
 
     /// Whether the keys permit nftables.
@@ -253,28 +225,16 @@ fn require_none(backend: &str, other: &str, keys: &[&str]) -> Result<()> {
 
 /// Whether iptables would take the word for an option that is not a match.
 fn is_order(word: &str) -> bool {
-    match (word.strip_prefix("--"), word.strip_prefix('-')) {
-        (Some(long), _) => is_long_order(long),
-        (None, Some(short)) => !is_short_match(short),
-        (None, None) => false,
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        return name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name));
     }
-}
-
-fn is_long_order(option: &str) -> bool {
-    let name = option.split('=').next().unwrap_or_default();
-    name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name))
-}
-
-fn is_short_match(option: &str) -> bool {
-    option.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c))
+    let is_match = |c: char| SHORT_MATCHES.contains(c) || c.is_ascii_digit();
+    word.strip_prefix('-').is_some_and(|short| !short.starts_with(is_match))
 }
 
 /// Whether the conditions are for iptables. The reference decides so too: options begin with a
 /// dash.
 fn is_of_iptables(conditions: &[String]) -> bool {
     conditions.first().is_some_and(|first| first.starts_with('-') || first.starts_with('!'))
-}
-
-fn is_of_nftables(conditions: &[String]) -> bool {
-    !conditions.is_empty() && !is_of_iptables(conditions)
 }

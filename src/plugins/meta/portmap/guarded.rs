@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::localnet::{Localnet, OURS, element, end, is_off, is_on, key_of, of_link};
-use super::nft::LAYOUT;
 use super::publication::Publication;
+use super::table::LAYOUT;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};

@@ -10,47 +10,33 @@
 //! ```
 //! A change is planned from `iptables-save` and applied by one `iptables-restore` per family.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashSet;
-use std::net::IpAddr;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::conf::Conf;
 use super::mapping::{Forward, Released};
 use super::publication::{Held, Publication};
 use super::rules::{
-    DN, DNAT, Entry, POSTROUTING, chain, chain_in, chain_of, container_of, entries, first_taken,
-    holder, is_of, old_chain, own_rules, released_from, removal, rules_in, shared,
+    CHAINS, DNAT, Entry, OLD_CHAINS, POSTROUTING, entries, first_taken, holder, is_of, own_rules,
+    released_from, shared,
 };
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::cni::valid::{Holder, Stale};
+use crate::cni::valid::Holder;
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
-use crate::net::iptables::{Iptables, Saved};
+use crate::net::iptables::Saved;
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
+use crate::steps::cni_chains::{NAT, chain_away, container_of, entrances_away, programs_with};
 use crate::sys::process::another_runs;
 
-const NAT: &str = "nat";
 /// The number of jumps to that chain, from PREROUTING and OUTPUT. They stay when the last port is
 /// closed.
 const JUMPS: u32 = 2;
 /// The maximum number of ports of a container, which the programs process in a second or two: with
 /// so many rules they read all of them for each change.
 const MOST: usize = 4000;
-
-/// Requires the external chain, which another program must have created.
-fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
-    let chain = &conf.external_set_mark_chain;
-    if !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
-        return Ok(());
-    }
-    let problem = format_args!("{chain:?} is not a chain of table nat");
-    Err(Error::config("externalSetMarkChain", problem)
-        .expecting("one that is there")
-        .with_details("remove the key, or start kube-proxy, which makes KUBE-MARK-MASQ"))
-}
 
 /// Opens the ports. A port of another container is an error with code 102. The previous rules are
 /// restored if a later step fails.
@@ -59,107 +45,76 @@ pub fn create<'a>(
     ports: &Publication<'a>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    require_not_too_many(ports.conf.mappings.len())?;
-    for (address, of_family) in ports.by_family() {
-        create_for_family(handles.iptables().for_address(address), of_family, rb)?;
+    let count = ports.conf.mappings.len();
+    if count > MOST {
+        let problem =
+            format_args!("{count} ports, expected at most {MOST} with backend \"iptables\"");
+        return Err(Error::config("runtimeConfig.portMappings", problem)
+            .with_details("backend \"nftables\" takes every port there is"));
+    }
+    for (address, ports) in ports.by_family() {
+        let iptables = handles.iptables().for_address(address);
+        let before = RefCell::new(Rc::default());
+        iptables.change(NAT, &|| {
+            let saved = iptables.save(NAT)?;
+            let lines = lines(&ports, &saved)?;
+            before.replace(saved);
+            Ok(lines)
+        })?;
+        let before = before.into_inner();
+        rb.undo("put back the port rules", move || {
+            iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &*iptables.save(NAT)?)))
+        });
     }
     Ok(())
 }
 
-fn create_for_family<'a>(
-    iptables: Iptables<'a>,
-    ports: Publication<'a>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let before = RefCell::new(Rc::default());
-    iptables.change(NAT, &|| {
-        let saved = iptables.save(NAT)?;
-        let lines = lines(&ports, &saved)?;
-        before.replace(saved);
-        Ok(lines)
-    })?;
-    let before = before.into_inner();
-    rb.undo("put back the port rules", move || {
-        iptables.change(NAT, &|| Ok(lines_back(&ports, &before, &*iptables.save(NAT)?)))
-    });
-    Ok(())
-}
-
-/// Returns the lines that open the ports of one family.
+/// Returns the lines that open the ports of one family: the container's chain, and entries in place
+/// of the existing ones. Rules of another interface of the container in the same network stay: the
+/// name of the chain does not distinguish the interfaces.
 fn lines(ports: &Publication<'_>, saved: &Saved) -> Result<Vec<String>> {
+    let Publication { key, conf, forwards, .. } = ports;
     refuse_taken_in(saved, ports)?;
-    require_external_chain(ports.conf, saved)?;
-    let shared = shared_rules(ports.conf, saved);
-    Ok([shared, own_lines(ports, saved)].concat())
-}
-
-fn require_not_too_many(count: usize) -> Result<()> {
-    if count <= MOST {
-        return Ok(());
+    let external = &conf.external_set_mark_chain;
+    if conf.snat && !external.is_empty() && saved.chain(external).is_none() {
+        let problem = format_args!("{external:?} is not a chain of table nat");
+        return Err(Error::config("externalSetMarkChain", problem)
+            .expecting("one that is there")
+            .with_details("remove the key, or start kube-proxy, which makes KUBE-MARK-MASQ"));
     }
-    let problem = format_args!("{count} ports, expected at most {MOST} with backend \"iptables\"");
-    Err(Error::config("runtimeConfig.portMappings", problem)
-        .with_details("backend \"nftables\" takes every port there is"))
-}
-
-/// Returns the lines that make the container's chain and the rules that lead to it.
-fn own_lines(ports: &Publication<'_>, saved: &Saved) -> Vec<String> {
-    let mut lines = chain_lines(ports, saved);
-    lines.extend(entries(ports.conf).iter().flat_map(|entry| entry_lines(entry, ports, saved)));
-    lines
-}
-
-/// Returns the lines that add an entry, in place of the existing ones.
-fn entry_lines(entry: &Entry, ports: &Publication<'_>, saved: &Saved) -> Vec<String> {
-    let old = entry.found_in(saved, ports.key);
-    let mut lines: Vec<String> = old.iter().map(|rule| format!("-D {DNAT} {rule}")).collect();
-    lines.push(entry.line(ports));
-    lines
-}
-
-/// Returns the lines that make the container's chain. Rules of another interface of the container
-/// in the same network stay: the name of the chain does not distinguish the interfaces.
-fn chain_lines(ports: &Publication<'_>, saved: &Saved) -> Vec<String> {
-    let chain = chain(ports.key);
-    let is_replaced = |rule: &str| ports.forwards.iter().any(|forward| is_of(rule, forward));
-    let others = rules_in(saved, &chain).iter().filter(|rule| !is_replaced(rule));
+    let mut lines = shared_rules(conf, saved);
+    let chain = CHAINS.of(key);
+    let is_replaced = |rule: &str| forwards.iter().any(|forward| is_of(rule, forward));
+    let others = saved.rules_in(&chain).iter().filter(|rule| !is_replaced(rule));
     let rules = own_rules(ports).into_iter().chain(others.cloned());
-    let mut lines = vec![format!(":{chain} - [0:0]")];
+    lines.push(format!(":{chain} - [0:0]"));
     lines.extend(rules.map(|rule| format!("-A {chain} {rule}")));
-    lines
+    for entry in entries(conf) {
+        let old = entry.found_in(saved, key);
+        lines.extend(old.iter().map(|rule| format!("-D {DNAT} {rule}")));
+        lines.push(entry.line(ports));
+    }
+    Ok(lines)
 }
 
 /// Returns the lines that restore everything of ours from `now` to `before`.
 fn lines_back(ports: &Publication<'_>, before: &Saved, now: &Saved) -> Vec<String> {
-    let chain = chain(ports.key);
-    let mut lines = [removal(&chain, now), chain_back(&chain, before, now)].concat();
-    if needs_shared_alone(&chain, now) {
+    let chain = CHAINS.of(ports.key);
+    let mut lines = entrances_away(&chain, now);
+    if let Some(rules) = before.chain(&chain) {
+        lines.push(format!(":{chain} - [0:0]"));
+        lines.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+        lines.extend(before.leading_to(&chain).map(|(from, rule)| format!("-A {from} {rule}")));
+    } else {
+        lines.extend(chain_away(&chain, now));
+    }
+    let is_own = |rule: &String| rule.ends_with(&format!(" -j {chain}"));
+    // What all containers share goes if no other one needs it. A foreign portmap plugin that is
+    // running, as in the middle of an upgrade, relies on chains that it has seen.
+    if now.rules_in(DNAT).iter().all(is_own) && !another_runs("portmap") {
         lines.extend(shared_lines_back(ports.conf, before, now));
     }
     lines
-}
-
-/// Returns the lines that restore a container's chain, to which no rule leads any more.
-fn chain_back(chain: &str, before: &Saved, now: &Saved) -> Vec<String> {
-    let Some(rules) = before.chain(chain) else { return chain_removal(chain, now) };
-    let mut lines = vec![format!(":{chain} - [0:0]")];
-    lines.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
-    lines.extend(before.leading_to(chain).map(|(from, rule)| format!("-A {from} {rule}")));
-    lines
-}
-
-/// Whether no other container needs what all containers share.
-fn needs_shared_alone(chain: &str, saved: &Saved) -> bool {
-    let is_own = |rule: &String| rule.ends_with(&format!(" -j {chain}"));
-    // A foreign portmap plugin that is running, as in the middle of an upgrade, relies on chains
-    // that it has seen.
-    rules_in(saved, DNAT).iter().all(is_own) && !another_runs("portmap")
-}
-
-/// Returns the lines that remove a chain to which no rule leads any more.
-fn chain_removal(chain: &str, saved: &Saved) -> Vec<String> {
-    let lines = || vec![format!("-F {chain}"), format!("-X {chain}")];
-    saved.chain(chain).map(|_| lines()).unwrap_or_default()
 }
 
 /// Returns the lines that remove what all containers share, as far as it was not there before.
@@ -175,12 +130,19 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
 }
 
-/// Returns what CHECK misses, if anything. Runs no program if the kernel shows that there are no
-/// rules.
+/// Returns what CHECK misses, if anything: one of the programs for each address must have all rules.
+/// Runs no program if the kernel shows that there are no rules.
 pub fn missing(handles: &Handles, ports: &Publication<'_>) -> Result<Option<Error>> {
-    let programs = programs_with(handles, &chain(ports.key))?;
+    let chain = CHAINS.of(ports.key);
+    let programs = programs_with(handles, &chain)?;
     for (address, of_family) in ports.by_family() {
-        if let Some(missing) = missing_everywhere(&programs, address, &of_family)? {
+        let mut missing = Some(no_chain(&chain));
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
+            if missing.is_some() {
+                missing = first_missing(&*iptables.save(NAT)?, &of_family);
+            }
+        }
+        if let Some(missing) = missing {
             let version = u8::from(Family::of(address));
             return Ok(Some(Error::check(format!("could not check ipv{version} dnat: {missing}"))));
         }
@@ -188,24 +150,9 @@ pub fn missing(handles: &Handles, ports: &Publication<'_>) -> Result<Option<Erro
     Ok(None)
 }
 
-/// Returns what is missing, unless one of the programs for the address has all rules.
-fn missing_everywhere(
-    programs: &[Iptables<'_>],
-    address: IpAddr,
-    ports: &Publication<'_>,
-) -> Result<Option<String>> {
-    let mut missing = Some(no_chain(&chain(ports.key)));
-    for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
-        if missing.is_some() {
-            missing = first_missing(&*iptables.save(NAT)?, ports);
-        }
-    }
-    Ok(missing)
-}
-
 /// Returns the first thing that the saved rules lack, in the reference's words.
 fn first_missing(saved: &Saved, ports: &Publication<'_>) -> Option<String> {
-    let chain = chain(ports.key);
+    let chain = CHAINS.of(ports.key);
     if saved.chain(&chain).is_none() {
         return Some(no_chain(&chain));
     }
@@ -232,8 +179,8 @@ fn no_rule(rule: &str, chain: &str) -> String {
 /// Closes the ports and returns them. The shared chains stay, as with the reference.
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
-    let released = errors.push(delete_chain(handles, &chain(key), ALWAYS)).unwrap_or_default();
-    errors.push(delete_chain(handles, &old_chain(key), ALWAYS));
+    let released = errors.push(delete_chain(handles, &CHAINS.of(key), ALWAYS)).unwrap_or_default();
+    errors.push(delete_chain(handles, &OLD_CHAINS.of(key), ALWAYS));
     errors.finish().map(|()| released)
 }
 
@@ -258,77 +205,38 @@ fn delete_chain(handles: &Handles, chain: &str, may_go: MayGo<'_>) -> Result<Vec
     let mut errors = ErrorList::default();
     let mut all = vec![];
     for iptables in programs_with(handles, chain)? {
-        all.extend(errors.push(delete_chain_of(&iptables, chain, may_go)).unwrap_or_default());
+        let released = RefCell::new(vec![]);
+        let deleted = iptables.change(NAT, &|| {
+            let saved = iptables.save(NAT)?;
+            if !may_go(&held(chain, &saved))? {
+                released.take();
+                return Ok(vec![]);
+            }
+            released.replace(released_from(chain, &saved));
+            Ok([entrances_away(chain, &saved), chain_away(chain, &saved)].concat())
+        });
+        if errors.push(deleted).is_some() {
+            all.extend(released.take());
+        }
     }
     errors.finish().map(|()| all)
 }
 
-fn delete_chain_of(
-    iptables: &Iptables<'_>,
-    chain: &str,
-    may_go: MayGo<'_>,
-) -> Result<Vec<Released>> {
-    let released = RefCell::new(vec![]);
-    iptables.change(NAT, &|| {
-        let saved = iptables.save(NAT)?;
-        if !may_go(&held(chain, &saved))? {
-            released.take();
-            return Ok(vec![]);
-        }
-        released.replace(released_from(chain, &saved));
-        Ok([removal(chain, &saved), chain_removal(chain, &saved)].concat())
-    })?;
-    Ok(released.take())
-}
-
-/// Closes the ports of this network's containers that have no valid attachment. Comments of rules
-/// name the network.
+/// Closes the ports of this network's containers that have no valid attachment.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
-    let mut errors = ErrorList::default();
     let mut released = vec![];
-    let chains: OnceCell<HashSet<String>> = OnceCell::new();
-    let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
-    for iptables in programs_with(handles, DNAT)? {
-        let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
-        let mut stale = chains_of(network, &saved);
-        stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
-        stale.dedup();
-        for chain in stale {
-            let delete = || delete_chain(handles, chain, ALWAYS);
-            let gone = valid.remove(|| stale_chain(chain, &saved), delete);
-            released.extend(errors.push(gone).unwrap_or_default());
-        }
-    }
-    errors.finish().map(|()| released)
-}
-
-/// Returns the chains of the network's containers, one for each entry.
-fn chains_of<'s>(network: &NetworkName, saved: &'s Saved) -> Vec<&'s str> {
-    rules_in(saved, DNAT).iter().filter_map(|rule| chain_in(rule, network)).collect()
-}
-
-/// Describes a container's chain for GC.
-fn stale_chain(chain: &str, saved: &Saved) -> Stale {
-    Stale {
-        what: format!("chain {chain} of iptables"),
-        holder: Holder::of_container(container_of(chain, saved).unwrap_or_default()),
-        addresses: released_from(chain, saved).iter().map(|released| released.to).collect(),
-        ..Stale::default()
-    }
-}
-
-/// Requires that the host's programs can list its rules. Only IPv4 is tried: a host with one family
-/// does not need the other's program.
-pub fn require(handles: &Handles) -> Result<()> {
-    handles.iptables().for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
-}
-
-fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
-    handles.iptables().with_nat_chain(handles.nft()?, chain)
+    CHAINS.collect_garbage(
+        handles,
+        network,
+        valid,
+        |saved, chain| released_from(chain, saved).iter().map(|released| released.to).collect(),
+        |_, chain| delete_chain(handles, chain, ALWAYS).map(|ports| released.extend(ports)),
+    )?;
+    Ok(released)
 }
 
 /// Returns the lines that make what all containers share, as far as it is missing. `-N` fails for a
@@ -368,8 +276,8 @@ fn taken_in<'s, 'p>(
     saved: &'s Saved,
     ports: &'p Publication<'_>,
 ) -> Option<(&'s str, &'p Forward)> {
-    let own = chain(ports.key);
-    let is_another_s = |chain: &str| chain.starts_with(DN) && chain != own;
+    let own = CHAINS.of(ports.key);
+    let is_another_s = |chain: &str| chain.starts_with(CHAINS.prefix) && chain != own;
     let mut others = saved.chains().filter(|(chain, _)| is_another_s(chain));
     others.find_map(|(chain, rules)| Some((chain, first_taken(ports, rules)?)))
 }

@@ -20,20 +20,22 @@ mod parts;
 mod publication;
 mod rules;
 pub mod services;
+mod table;
 
 pub use self::conf::Conf;
 
-pub use self::nft::LAYOUT;
 use self::publication::Publication;
+pub use self::table::LAYOUT;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, ErrorList, Result, warn};
 use crate::plugin::part::Target;
-use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::backend::Backend;
-use crate::steps::prev_result;
+use crate::steps::cni_chains::NAT;
+use crate::steps::{nft_owner, prev_result};
 
 /// The `portmap` plugin.
 pub struct Portmap;
@@ -75,7 +77,10 @@ impl Plugin for Portmap {
             return Ok(());
         }
         let mut found = ErrorList::default();
-        found.push(verify_spared(cx, &ports));
+        // No port takes the packets of services, where the host has their addresses now.
+        if let Some(link) = found.push(services::links(cx)).unwrap_or_default().first() {
+            found.push(nft::verify_spared(cx.handles(), &ports, &link.name));
+        }
         let localnet = found.push(guarded::plan(cx, &ports, &result)).flatten();
         let parts = parts::of(&ports, localnet.as_ref(), &result);
         found.push(parts.compare(Target { cx, at }));
@@ -100,7 +105,12 @@ impl Plugin for Portmap {
     /// work is a warning and not an error: otherwise a runtime would start no container at all, for
     /// a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        if let Err(error) = require_backend(cx.handles(), conf) {
+        let handles = cx.handles();
+        let ready = conf.backend(handles).and_then(|backend| match backend {
+            Backend::Nftables => LAYOUT.on(handles.require_nft()?).require(),
+            Backend::Iptables => handles.iptables().require_table(NAT),
+        });
+        if let Err(error) = ready {
             warn(format_args!("portmap: no port can be published: {error}"));
         }
         for link in services::links(cx).unwrap_or_default() {
@@ -113,10 +123,11 @@ impl Plugin for Portmap {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let handles = cx.handles();
         let mut errors = ErrorList::default();
-        let by_nft = nft::collect_garbage(handles, &cx.config.name, valid);
-        let mut released = errors.push(by_nft).unwrap_or_default();
+        let network = &cx.config.name;
+        let by_nft = nft_owner::release_invalid(handles, &LAYOUT, network, valid);
+        let mut released = nft::closed(&errors.push(by_nft).unwrap_or_default());
         errors.push(guarded::collect_garbage(cx, valid));
-        let by_iptables = iptables::collect_garbage(handles, &cx.config.name, valid);
+        let by_iptables = iptables::collect_garbage(handles, network, valid);
         released.extend(errors.push(by_iptables).unwrap_or_default());
         flows::forget_released(handles, released);
         errors.finish()
@@ -137,20 +148,5 @@ impl Plugin for Portmap {
             guarded::note_of_missing(cx.host()?, &ports, &result, repairs)?;
         }
         planned.map(drop)
-    }
-}
-
-/// Verifies that no port takes the packets of services, where the host has their addresses now.
-fn verify_spared(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
-    match services::links(cx)?.first() {
-        Some(link) => nft::verify_spared(cx.handles(), ports, &link.name),
-        None => Ok(()),
-    }
-}
-
-fn require_backend(handles: &Handles, conf: &Conf) -> Result<()> {
-    match conf.backend(handles)? {
-        Backend::Nftables => nft::require(handles),
-        Backend::Iptables => iptables::require(handles),
     }
 }
