@@ -4,12 +4,11 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 
-use super::zone::Zone;
 use super::{firewalld, rules};
 use crate::cni::attachment::IfName;
 use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Result, Word, warn};
+use crate::error::{Error, Mistake, Result, Word, warn};
 use crate::family::Family;
 use crate::net::filter_rule::FilterRule;
 use crate::plugin::{Context, PluginConf};
@@ -58,6 +57,22 @@ impl Policy {
             Policy::SameBridge => "same-bridge",
             Policy::Isolated => "isolated",
         }
+    }
+}
+
+/// IFNAMSIZ.
+pub const IFNAME: usize = 16;
+/// The longest zone name that can be recorded: in two fields for names of links. firewalld's own
+/// limit is 17.
+pub const ZONE_MAX: usize = 2 * IFNAME;
+
+/// The name of a firewalld zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone(pub String);
+
+impl Default for Zone {
+    fn default() -> Zone {
+        Zone("trusted".to_owned())
     }
 }
 
@@ -119,6 +134,22 @@ impl<'de> Deserialize<'de> for ChainName {
     }
 }
 
+impl<'de> Deserialize<'de> for Zone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
+        if name.len() > ZONE_MAX {
+            let mistake = Mistake::new(format_args!("zone {name:?} has {} bytes", name.len()));
+            return Err(mistake.expecting(format_args!("at most {ZONE_MAX}")).refuse());
+        }
+        if !name.chars().all(is_of_zone) {
+            let mistake = Mistake::new(format_args!("zone {name:?}"));
+            return Err(mistake.expecting("letters, digits, \"_\", \"-\" and \"/\"").refuse());
+        }
+        Ok(Zone(name))
+    }
+}
+
 impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = &[
         "backend | string | by host | `nftables`, `iptables` or `firewalld`, see below.
@@ -137,28 +168,27 @@ impl Conf {
     /// Returns the configured backend, or the default of this host. An unusual default is reported,
     /// because the operator then has to look for the rules elsewhere.
     pub(super) fn resolve_backend(&self, cx: &Context<'_>) -> Result<Backend> {
-        self.backend.map_or_else(|| default_backend(cx), Ok)
-    }
-}
-
-fn default_backend(cx: &Context<'_>) -> Result<Backend> {
-    let asked = firewalld::find(cx).map(|found| found.is_some());
-    if let Ok(true) = asked {
-        return Ok(Backend::Firewalld);
-    }
-    let has_nf_tables = cx.handles().nft()?.is_some();
-    match asked {
-        // A host with a broken bus can still have containers, as with the reference.
-        Err(error) => {
-            let chosen = if has_nf_tables { "nftables" } else { "iptables" };
-            warn(format_args!(
-                "firewall with {chosen}, whether firewalld runs cannot be asked: {error}"
-            ));
+        if let Some(backend) = self.backend {
+            return Ok(backend);
         }
-        Ok(_) if has_nf_tables => (),
-        Ok(_) => warn("firewall with iptables, this kernel has no nf_tables"),
+        let asked = firewalld::find(cx).map(|found| found.is_some());
+        if let Ok(true) = asked {
+            return Ok(Backend::Firewalld);
+        }
+        let has_nf_tables = cx.handles().nft()?.is_some();
+        match asked {
+            // A host with a broken bus can still have containers, as with the reference.
+            Err(error) => {
+                let chosen = if has_nf_tables { "nftables" } else { "iptables" };
+                warn(format_args!(
+                    "firewall with {chosen}, whether firewalld runs cannot be asked: {error}"
+                ));
+            }
+            Ok(_) if has_nf_tables => (),
+            Ok(_) => warn("firewall with iptables, this kernel has no nf_tables"),
+        }
+        Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
     }
-    Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
 }
 
 /// What to do for a result.
@@ -215,27 +245,24 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
     if policy == Policy::Open {
         return Ok(None);
     }
+    let word = policy.as_str();
     let Some(first) = result.interfaces.first() else {
-        let policy = policy.as_str();
-        let sentence = format!("interface needs to be set for ingress policy {policy:?}, {HINT}");
+        let sentence = format!("interface needs to be set for ingress policy {word:?}, {HINT}");
         return Err(Error::missing("prevResult.interfaces", "those of bridge").saying(sentence));
     };
-    Ok(Some(Isolation { bridge: bridge(&first.name, policy)?, policy }))
-}
-
-/// The reference's advice.
-const HINT: &str = "make sure to chain \"firewall\" plugin with \"bridge\"";
-
-fn bridge(name: &str, policy: Policy) -> Result<IfName> {
+    let name = &first.name;
     let field = "prevResult.interfaces[0].name";
-    let policy = policy.as_str();
-    let reason = format_args!("ingressPolicy {policy:?} is about the bridge that is named there");
+    let reason = format!("ingressPolicy {word:?} is about the bridge that is named there");
     if name.is_empty() {
         let error = Error::config(field, format_args!("missing, {reason}"));
         return Err(error.saying("got empty bridge name"));
     }
-    IfName::parse(name).map_err(|e| {
+    let bridge = IfName::parse(name).map_err(|e| {
         Error::config(field, format_args!("{name:?} is not a bridge, {reason}: {}", e.msg))
             .with_details(HINT)
-    })
+    })?;
+    Ok(Some(Isolation { bridge, policy }))
 }
+
+/// The reference's advice.
+const HINT: &str = "make sure to chain \"firewall\" plugin with \"bridge\"";

@@ -13,7 +13,6 @@ mod programs;
 mod rules;
 mod table;
 mod verdict;
-mod zone;
 
 use std::net::IpAddr;
 
@@ -27,8 +26,8 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::iptables::Iptables;
-use crate::net::nft::owned::{Replaced, Search};
-use crate::net::nft::{NfFamily, Nft};
+use crate::net::nft::NfFamily;
+use crate::net::nft::owned::Search;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
@@ -68,10 +67,20 @@ impl Plugin for Firewall {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let backend = conf.resolve_backend(cx)?;
-        require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        let handles = cx.handles();
+        let require = |backend| match backend {
+            Backend::Firewalld => {
+                if conf.ingress_policy != Policy::Open {
+                    handles.require_nft()?;
+                }
+                firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
+            }
+            Backend::Iptables => handles.iptables().require_table(programs::FILTER),
+            Backend::Nftables => handles.require_nft().map(drop),
+        };
+        require(conf.resolve_backend(cx)?).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         warn_of_unseen_packets(conf);
-        warn_of_drops(cx.handles())
+        warn_of_drops(handles)
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -125,19 +134,16 @@ impl<'a> Admission<'a> {
         require_plain_bridge(self.backend, self.wish)?;
         let notes = self.notes();
         notes.require(self.cx.handles())?;
-        self.require_backend()?;
-        Ok(notes)
-    }
-
-    fn require_backend(&self) -> Result<()> {
         let handles = self.cx.handles();
         match self.backend {
-            Backend::Firewalld => firewalld::require(self.cx)?.require_zone(self.zone()),
+            Backend::Firewalld => firewalld::require(self.cx)?.require_zone(self.zone())?,
             Backend::Iptables => {
-                programs::of_host(handles, &self.wish.ips).iter().try_for_each(Iptables::require)
+                let programs = programs::of_host(handles, &self.wish.ips);
+                programs.iter().try_for_each(Iptables::require)?;
             }
-            Backend::Nftables => handles.require_nft().map(drop),
+            Backend::Nftables => handles.require_nft().map(drop)?,
         }
+        Ok(notes)
     }
 
     /// Returns what our own table records besides the addresses. iptables has its own chains for
@@ -154,16 +160,7 @@ impl<'a> Admission<'a> {
         &self.conf.firewalld_zone.0
     }
 
-    /// Records the addresses as the attachment's, and accepts their packets.
-    fn admit(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<()> {
-        let Claimed { are_new, outdated } = self.claim(key, notes, rb)?;
-        self.accept(key, are_new, rb)?;
-        // What the attachment had before for other addresses: no record leads a DEL to it any more, and
-        // other containers may get the addresses.
-        remove_accepts(self.cx.handles(), &outdated)?;
-        leave_zones(self.cx, &outdated.sources)
-    }
-
+    /// Records the addresses as the attachment's.
     fn claim(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<Claimed> {
         let Admission { cx, wish, .. } = *self;
         let Some(replaced) = table::claim(cx.handles(), key, wish, notes)? else {
@@ -171,19 +168,12 @@ impl<'a> Admission<'a> {
         };
         let outdated = table::outdated(&replaced, &wish.ips);
         let claimed = Claimed { are_new: replaced.is_empty(), outdated };
-        rb.undo("give the addresses back", move || give_back(cx, key, &replaced));
+        rb.undo("give the addresses back", move || {
+            // A previous owner of an address that was detached since has left its accepts to us.
+            let left = table::give_back(cx.handles(), key, &replaced)?;
+            revoke(cx, &left).finish()
+        });
         Ok(claimed)
-    }
-
-    /// The same as [`Admission::admit`] for an attachment that has lost something. It takes no
-    /// address from another attachment, and adds no rule that is left.
-    fn readmit(&self, key: &Key) -> Result<()> {
-        let notes = self.require_ready()?;
-        table::refuse_taken(self.cx.handles(), key, self.wish, notes)?;
-        transaction(|rb| {
-            self.claim(key, notes, rb)?;
-            self.accept(key, false, rb)
-        })
     }
 
     /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
@@ -196,19 +186,15 @@ impl<'a> Admission<'a> {
                 accept_by_programs(programs, wish, wish.isolation.as_ref(), rb)
             }
             Backend::Nftables => {
-                self.accept_by_netlink(key, are_new, rb)?;
-                let programs = programs::to_accept_by_legacy(cx.handles(), &wish.ips)?;
+                let handles = cx.handles();
+                let added = netlink::accept(handles, wish, are_new)?;
+                let accepts = added.accepts();
+                rb.undo("remove the rules", move || netlink::take_back(handles, &added));
+                table::note_rules(handles, key, &accepts)?;
+                let programs = programs::to_accept_by_legacy(handles, &wish.ips)?;
                 accept_by_programs(programs, wish, None, rb)
             }
         }
-    }
-
-    fn accept_by_netlink(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
-        let handles = self.cx.handles();
-        let added = netlink::accept(handles, self.wish, are_new)?;
-        let accepts = added.accepts();
-        rb.undo("remove the rules", move || netlink::take_back(handles, &added));
-        table::note_rules(handles, key, &accepts)
     }
 
     fn verify_accepts(&self, key: &Key) -> Result<()> {
@@ -220,19 +206,15 @@ impl<'a> Admission<'a> {
                 programs::verify(&programs, wish, wish.isolation.as_ref())
             }
             Backend::Nftables => {
-                let legacy = programs::of_legacy(cx.handles(), &wish.ips)?;
+                let handles = cx.handles();
+                let legacy = programs::of_legacy(handles, &wish.ips)?;
+                let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger);
                 ErrorList::of([
-                    self.verify_by_netlink(key),
-                    programs::verify_legacy(cx.handles(), &legacy, wish),
+                    held.and_then(|held| netlink::verify(handles, wish, &held.rules)),
+                    programs::verify_legacy(handles, &legacy, wish),
                 ])
             }
         }
-    }
-
-    fn verify_by_netlink(&self, key: &Key) -> Result<()> {
-        let handles = self.cx.handles();
-        let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
-        netlink::verify(handles, self.wish, &held.rules)
     }
 }
 
@@ -251,12 +233,25 @@ impl<'a> Part<'a> for Admission<'a> {
     }
 
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let key = &on.at.key;
         let notes = self.require_ready()?;
-        self.admit(&on.at.key, notes, rb)
+        let Claimed { are_new, outdated } = self.claim(key, notes, rb)?;
+        self.accept(key, are_new, rb)?;
+        // What the attachment had before for other addresses: no record leads a DEL to it any more, and
+        // other containers may get the addresses.
+        remove_accepts(self.cx.handles(), &outdated)?;
+        leave_zones(self.cx, &outdated.sources)
     }
 
+    /// Takes no address from another attachment, and adds no rule that is left.
     fn make_again(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        self.readmit(&on.at.key)
+        let key = &on.at.key;
+        let notes = self.require_ready()?;
+        table::refuse_taken(self.cx.handles(), key, self.wish, notes)?;
+        transaction(|rb| {
+            self.claim(key, notes, rb)?;
+            self.accept(key, false, rb)
+        })
     }
 
     fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
@@ -332,13 +327,6 @@ fn accept_by_firewalld<'a>(
     Ok(())
 }
 
-/// Undoes `table::claim`. A previous owner of an address that was detached since has left its
-/// accepts to us, so they are removed here.
-fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
-    let left = table::give_back(cx.handles(), key, replaced)?;
-    revoke(cx, &left).finish()
-}
-
 /// Removes the accepts that are recorded, wherever they are.
 fn revoke(cx: &Context<'_>, held: &Held) -> ErrorList {
     let mut errors = ErrorList::default();
@@ -352,7 +340,20 @@ fn revoke(cx: &Context<'_>, held: &Held) -> ErrorList {
 /// succeeded; the caller releases them then.
 fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
     let mut errors = revoke(cx, held);
-    errors.push(leave_zone_perhaps(cx, conf, &held.unknown));
+    // Addresses without a record, such as those that the reference attached, may be in the configured
+    // zone.
+    let zone = &conf.firewalld_zone.0;
+    let unknown: Vec<_> = held.unknown.iter().map(|ip| (*ip, zone.clone())).collect();
+    match leave_zones(cx, &unknown) {
+        // Unless the configuration selects firewalld, a bus that does not answer does not fail the
+        // removal of a container.
+        Err(error) if conf.backend != Some(Backend::Firewalld) => warn(format_args!(
+            "firewall: addresses may be left in firewalld zone {zone:?}: {error}"
+        )),
+        done => {
+            errors.push(done);
+        }
+    }
     errors.finish()
 }
 
@@ -376,39 +377,6 @@ fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
     firewalld::find(cx)?.map_or(Ok(()), |mut firewalld| firewalld.remove(sources))
 }
 
-/// The same for addresses without a record, such as those that the reference attached: they may be
-/// in the configured zone. Unless the configuration selects firewalld, a bus that does not answer
-/// does not fail the removal of a container.
-fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
-    let zone = &conf.firewalld_zone.0;
-    let sources: Vec<(IpAddr, String)> = ips.iter().map(|ip| (*ip, zone.clone())).collect();
-    match leave_zones(cx, &sources) {
-        Err(error) if conf.backend != Some(Backend::Firewalld) => {
-            warn(format_args!(
-                "firewall: addresses may be left in firewalld zone {zone:?}: {error}"
-            ));
-            Ok(())
-        }
-        done => done,
-    }
-}
-
-/// Requires that the backend has what an ADD would need.
-fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
-    match backend {
-        Backend::Firewalld => require_firewalld(cx, conf),
-        Backend::Iptables => programs::require(cx.handles()),
-        Backend::Nftables => cx.handles().require_nft().map(drop),
-    }
-}
-
-fn require_firewalld(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-    if conf.ingress_policy != Policy::Open {
-        cx.handles().require_nft()?;
-    }
-    firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
-}
-
 /// Warns of packets between containers of one bridge that no rule sees, if they are to be dropped.
 fn warn_of_unseen_packets(conf: &Conf) {
     let is_unseen =
@@ -426,24 +394,20 @@ fn warn_of_unseen_packets(conf: &Conf) {
 fn warn_of_drops(handles: &Handles) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for family in [NfFamily::Inet, NfFamily::Ip, NfFamily::Ip6] {
-        warn_of_dropping_chains(nft, family)?;
-    }
-    for name in programs::legacy_that_cannot_be_written(handles)? {
-        warn(format_args!(
-            "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
-        ));
-    }
-    Ok(())
-}
-
-fn warn_of_dropping_chains(nft: &Nft, family: NfFamily) -> Result<()> {
-    for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
-        if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
-            warn(format_args!(
-                "firewall: chain {chain:?} of nftables table \"{family} {table}\" drops what it does not accept, and no other \
-                 table can change that: it must accept the containers' packets itself"
-            ));
+        for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
+            if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
+                warn(format_args!(
+                    "firewall: chain {chain:?} of nftables table \"{family} {table}\" drops what it does not accept, and no other \
+                     table can change that: it must accept the containers' packets itself"
+                ));
+            }
         }
+    }
+    for iptables in programs::legacy(handles)?.iter().filter(|it| it.require().is_err()) {
+        warn(format_args!(
+            "firewall: the host has tables of {}, and not its programs: what they drop stays dropped",
+            iptables.name()
+        ));
     }
     Ok(())
 }

@@ -48,11 +48,6 @@ impl AddedTo {
         AddedTo { table, before, chains: vec![], rules: vec![], handles: vec![], moved: 0 }
     }
 
-    fn chain(&mut self, batch: &mut Batch, name: &str) {
-        batch.chain(self.table, name);
-        self.chains.push(name.to_owned());
-    }
-
     /// Adds a rule at the beginning of a chain.
     fn first(&mut self, batch: &mut Batch, chain: &'static str, rule: FilterRule) {
         add_rule(batch, self.table, chain, true, &rule);
@@ -67,37 +62,16 @@ impl AddedTo {
         }
     }
 
-    /// Moves a rule of FORWARD to the beginning, after all other rules were added.
-    fn put_in_front(&mut self, batch: &mut Batch, handle: u64, rule: &FilterRule) {
-        batch.delete_rule(self.table, FORWARD, handle);
-        add_rule(batch, self.table, FORWARD, true, rule);
-        self.moved += 1;
-    }
-
-    /// Returns the rules of addresses.
-    fn accepts(&self) -> impl Iterator<Item = RuleHandle> {
-        let table = self.table;
-        let numbered = self.rules.iter().zip(&self.handles);
-        numbered
-            .filter(|((_, rule), _)| rule.target == Target::Accept)
-            .map(move |(_, handle)| RuleHandle { table, handle: *handle })
-    }
-
     /// Returns the rules that were added to a chain.
     fn rules_of(&self, chain: &str) -> HashSet<&FilterRule> {
         self.rules.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule).collect()
     }
 
-    /// Whether the rules of `CNI-FORWARD` are all previous ones or ours.
-    fn knows_all(&self, inside: &[Listed]) -> bool {
-        let ours = self.rules_of(CNI_FORWARD);
-        let before: HashSet<&Listed> = self.before.iter().collect();
-        inside.iter().all(|listed| before.contains(listed) || is_among(listed, &ours))
-    }
-
     /// Returns our rules of a chain: those of addresses, and the jumps if they go too.
     fn ours<'l>(&self, chain: &str, found: &'l [Listed], with_jumps: bool) -> Vec<&'l Listed> {
         let ours = self.rules_of(chain);
+        let is_accept =
+            |listed: &Listed| listed.rule.as_ref().is_some_and(|it| it.target == Target::Accept);
         let goes = |listed: &&Listed| is_among(listed, &ours) && (with_jumps || is_accept(listed));
         found.iter().filter(goes).collect()
     }
@@ -115,7 +89,15 @@ impl Added {
 
     /// Returns the rules of addresses.
     pub fn accepts(&self) -> Vec<RuleHandle> {
-        self.0.iter().flat_map(AddedTo::accepts).collect()
+        let mut accepts = vec![];
+        for AddedTo { table, rules, handles, .. } in &self.0 {
+            let numbered = rules.iter().zip(handles);
+            let of_addresses = numbered.filter(|((_, rule), _)| rule.target == Target::Accept);
+            accepts.extend(
+                of_addresses.map(|(_, handle)| RuleHandle { table: *table, handle: *handle }),
+            );
+        }
+        accepts
     }
 }
 
@@ -124,7 +106,11 @@ impl Added {
 /// rules of thousands of containers is not read.
 pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = handles.require_nft()?;
-    let tables = tables(nft, wish, |filter, family| filter.is_for_accepts(handles, wish, family))?;
+    // Accepts belong into a table that is in use, or will be as soon as the host's iptables is called.
+    let tables = tables(nft, wish, |filter, family| {
+        Ok(filter.is_in_use(wish)?
+            || handles.iptables().variant_of_host(family) == Some(Variant::Nft))
+    })?;
     if are_new && are_laid_out(nft, &tables, &wish.admin_chain)? {
         match append(nft, &tables, wish) {
             // the last container has just gone, and the chain with it
@@ -190,9 +176,19 @@ pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()
     for (table, ips) in tables(nft, wish, |filter, _| filter.has_chain(FORWARD))? {
         let filter = Filter { nft, table };
         let is_noted = noted.iter().any(|rule| rule.table == table);
-        if is_noted || !filter.passes_without_us(handles, &ips, &wish.admin_chain)? {
-            found.push(filter.verify_jumps(&wish.admin_chain));
-            found.push(filter.verify_accepts(&wish.rules_of(&ips), noted));
+        if !is_noted && filter.passes_without_us(handles, &ips, &wish.admin_chain)? {
+            continue;
+        }
+        let place = format!("table \"{} filter\"", table.family);
+        let jumps = [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))];
+        for (chain, jump) in jumps {
+            if found.push(nft.has_filter_rule(table, chain, &jump)) == Some(false) {
+                found.push::<()>(Err(rules::not_found(&place, chain, &jump)));
+            }
+        }
+        let missing = filter.missing_accepts(wish.rules_of(&ips), noted);
+        for rule in found.push(missing).unwrap_or_default() {
+            found.push::<()>(Err(rules::not_found(&place, CNI_FORWARD, &rule)));
         }
     }
     found.finish()
@@ -243,7 +239,16 @@ fn tables(
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], admin_chain: &str) -> Result<bool> {
     for (table, _) in tables {
         let filter = Filter { nft, table: *table };
-        if !filter.is_laid_out(admin_chain)? {
+        let forward = filter.rules(FORWARD)?;
+        if !has(&forward, &rules::jump())
+            || late_isolation(&forward).is_some()
+            || filter.uses(CNI_FORWARD)? < 2
+        {
+            return Ok(false);
+        }
+        // The administrator's chain may have rules of its own.
+        let uses = filter.uses(admin_chain)?;
+        if uses == 0 || uses == filter.rules(admin_chain)?.len() {
             return Ok(false);
         }
     }
@@ -264,11 +269,8 @@ fn late_isolation(forward: &[Listed]) -> Option<(u64, &FilterRule)> {
 
 /// Returns the index of the first rule that leads to the chain.
 fn jump_position(rules: &[Listed], chain: &str) -> Option<usize> {
-    rules.iter().position(|listed| leads_to(listed, chain))
-}
-
-fn leads_to(listed: &Listed, chain: &str) -> bool {
-    listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Chain(chain.to_owned()))
+    let target = Target::Chain(chain.to_owned());
+    rules.iter().position(|listed| listed.rule.as_ref().is_some_and(|rule| rule.target == target))
 }
 
 /// iptables' table `filter` of one family.
@@ -291,29 +293,8 @@ impl Filter<'_> {
         self.nft.chain(self.table.family, self.table.name, name)
     }
 
-    fn is_laid_out(&self, admin_chain: &str) -> Result<bool> {
-        let forward = self.rules(FORWARD)?;
-        Ok(has(&forward, &rules::jump())
-            && late_isolation(&forward).is_none()
-            && self.uses(CNI_FORWARD)? >= 2
-            && self.is_led_to(admin_chain)?)
-    }
-
-    /// Whether any rule leads to a chain, which may have rules of its own.
-    fn is_led_to(&self, chain: &str) -> Result<bool> {
-        let uses = self.uses(chain)?;
-        Ok(uses > 0 && uses > self.rules(chain)?.len())
-    }
-
     fn has_chain(&self, chain: &str) -> Result<bool> {
         Ok(self.chain(chain)?.is_some())
-    }
-
-    /// Whether accepts belong here: the table is in use, or will be as soon as the host's iptables
-    /// is called.
-    fn is_for_accepts(&self, handles: &Handles, wish: &Wish, family: Family) -> Result<bool> {
-        Ok(self.is_in_use(wish)?
-            || handles.iptables().variant_of_host(family) == Some(Variant::Nft))
     }
 
     /// Whether packets are forwarded through the table, or the administrator expects it.
@@ -334,61 +315,45 @@ impl Filter<'_> {
             return Ok(false);
         }
         let is_dropping = self.chain(FORWARD)?.is_some_and(|chain| chain.is_dropping);
+        // The jump to the isolation comes before the one to the accepts.
+        let is_of_cni = |listed: &Listed| match listed.rule.as_ref().map(|rule| &rule.target) {
+            Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
+            Some(Target::Accept) | None => false,
+        };
         let is_of_cni_alone = !is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni);
         if is_of_cni_alone { Ok(true) } else { verdict::passes(handles, ips, Kind::Nft) }
     }
 
-    fn verify_jumps(&self, admin_chain: &str) -> Result<()> {
-        ErrorList::of([
-            self.verify_jump(FORWARD, &rules::jump()),
-            self.verify_jump(CNI_FORWARD, &rules::admin_jump(admin_chain)),
-        ])
-    }
-
-    fn verify_jump(&self, chain: &str, jump: &FilterRule) -> Result<()> {
-        let is_there = self.nft.has_filter_rule(self.table, chain, jump)?;
-        self.require(chain, jump, is_there)
-    }
-
-    fn verify_accepts(&self, wanted: &[FilterRule], noted: &[RuleHandle]) -> Result<()> {
-        let mut found = self.noted_rules(noted)?;
-        if !Known::of(&found).has_all(wanted) {
-            found = self.rules(CNI_FORWARD)?;
+    /// Returns those of the wanted rules that are missing; the recorded ones are read first.
+    fn missing_accepts(
+        &self,
+        mut wanted: Vec<FilterRule>,
+        noted: &[RuleHandle],
+    ) -> Result<Vec<FilterRule>> {
+        let noted = self.noted_rules(noted)?;
+        let known = rules_of(&noted);
+        if !wanted.iter().all(|rule| known.contains(rule)) {
+            let all = self.rules(CNI_FORWARD)?;
+            let known = rules_of(&all);
+            wanted.retain(|rule| !known.contains(rule));
+            return Ok(wanted);
         }
-        let known = Known::of(&found);
-        ErrorList::of(wanted.iter().map(|rule| self.require(CNI_FORWARD, rule, known.has(rule))))
-    }
-
-    fn require(&self, chain: &str, rule: &FilterRule, is_there: bool) -> Result<()> {
-        if is_there {
-            Ok(())
-        } else {
-            let place = format!("table \"{} filter\"", self.table.family);
-            Err(rules::not_found(&place, chain, rule))
-        }
+        Ok(vec![])
     }
 
     /// Returns those of the recorded rules that are in this table.
     fn noted_rules(&self, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
         let of_table = noted.iter().filter(|rule| rule.table == self.table);
         let handles: Vec<u64> = of_table.map(|rule| rule.handle).collect();
-        if handles.len() >= MANY {
-            self.rules_among(&handles.into_iter().collect())
-        } else {
-            self.rules_by_handle(&handles)
-        }
-    }
-
-    fn rules_among(&self, handles: &HashSet<u64>) -> Result<Vec<Listed>> {
-        let mut rules = self.rules(CNI_FORWARD)?;
-        rules.retain(|listed| handles.contains(&listed.handle));
-        Ok(rules)
-    }
-
-    fn rules_by_handle(&self, handles: &[u64]) -> Result<Vec<Listed>> {
         let mut rules = vec![];
-        for handle in handles {
-            rules.extend(self.nft.filter_rule(self.table, CNI_FORWARD, *handle)?);
+        if handles.len() >= MANY {
+            let handles: HashSet<u64> = handles.into_iter().collect();
+            rules = self.rules(CNI_FORWARD)?;
+            rules.retain(|listed| handles.contains(&listed.handle));
+        } else {
+            for handle in handles {
+                rules.extend(self.nft.filter_rule(self.table, CNI_FORWARD, handle)?);
+            }
         }
         Ok(rules)
     }
@@ -397,8 +362,19 @@ impl Filter<'_> {
         let admin_chain = &wish.admin_chain;
         let inside = self.rules(CNI_FORWARD)?;
         let mut added = AddedTo::new(self.table, inside.clone());
-        self.plan_forward(batch)?;
-        self.plan_chains(batch, admin_chain, &mut added)?;
+        if !self.has_chain(FORWARD)? {
+            // as iptables-nft would make it
+            if !self.nft.has_table(self.table)? {
+                batch.table(self.table, MADE);
+            }
+            batch.commented_base_chain(self.table, FORWARD, HOOK, MADE);
+        }
+        for chain in [CNI_FORWARD, admin_chain] {
+            if !self.has_chain(chain)? {
+                batch.chain(self.table, chain);
+                added.chains.push(chain.to_owned());
+            }
+        }
         let forward = self.rules(FORWARD)?;
         if !has(&forward, &rules::jump()) {
             added.first(batch, FORWARD, rules::jump());
@@ -406,8 +382,8 @@ impl Filter<'_> {
         if !has(&inside, &rules::admin_jump(admin_chain)) {
             added.first(batch, CNI_FORWARD, rules::admin_jump(admin_chain));
         }
-        let known = Known::of(&inside);
-        added.accept(batch, wish.rules_of(ips).into_iter().filter(|rule| !known.has(rule)));
+        let known = rules_of(&inside);
+        added.accept(batch, wish.rules_of(ips).into_iter().filter(|rule| !known.contains(rule)));
         if !wish.is_published {
             // of an earlier ADD with another configuration
             let published: Vec<FilterRule> =
@@ -417,21 +393,11 @@ impl Filter<'_> {
             self.plan_deletion(batch, CNI_FORWARD, outdated.collect());
         }
         if let Some((handle, rule)) = late_isolation(&forward) {
-            added.put_in_front(batch, handle, rule);
+            batch.delete_rule(self.table, FORWARD, handle);
+            add_rule(batch, self.table, FORWARD, true, rule);
+            added.moved += 1;
         }
         Ok(added)
-    }
-
-    /// Plans to make FORWARD as iptables-nft would, if it is missing.
-    fn plan_forward(&self, batch: &mut Batch) -> Result<()> {
-        if self.has_chain(FORWARD)? {
-            return Ok(());
-        }
-        if !self.nft.has_table(self.table)? {
-            batch.table(self.table, MADE);
-        }
-        batch.commented_base_chain(self.table, FORWARD, HOOK, MADE);
-        Ok(())
     }
 
     /// Plans to delete FORWARD, which has this many rules left, and its table, if an ADD has made
@@ -450,45 +416,33 @@ impl Filter<'_> {
         Ok(())
     }
 
-    /// Plans to add the chains that are missing.
-    fn plan_chains(&self, batch: &mut Batch, admin: &str, added: &mut AddedTo) -> Result<()> {
-        for chain in [CNI_FORWARD, admin] {
-            if !self.has_chain(chain)? {
-                added.chain(batch, chain);
-            }
-        }
-        Ok(())
-    }
-
+    /// Plans to delete our rules of one ADD. If `CNI-FORWARD` has only those and the previous ones, the
+    /// jumps go too, and the chains that nothing but our rules uses.
     fn plan_take_back(&self, batch: &mut Batch, part: &AddedTo) -> Result<()> {
         let inside = self.rules(CNI_FORWARD)?;
         let forward = self.rules(FORWARD)?;
-        let is_all_ours = part.knows_all(&inside) && !rules::others_rely_on_chains();
+        let ours = part.rules_of(CNI_FORWARD);
+        let before: HashSet<&Listed> = part.before.iter().collect();
+        let is_known = |listed: &Listed| before.contains(listed) || is_among(listed, &ours);
+        let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
         self.plan_deletion(batch, CNI_FORWARD, part.ours(CNI_FORWARD, &inside, is_all_ours));
-        let before = part.ours(FORWARD, &forward, is_all_ours);
-        let uses = inside.len() + before.len();
-        let rules = forward.len() - before.len();
-        self.plan_deletion(batch, FORWARD, before);
-        if is_all_ours {
-            let chains = self.plan_chains_back(batch, &part.chains, uses)?;
-            self.plan_forward_back(batch, rules, chains)?;
+        let jumps = part.ours(FORWARD, &forward, is_all_ours);
+        let uses = inside.len() + jumps.len();
+        let rules = forward.len() - jumps.len();
+        self.plan_deletion(batch, FORWARD, jumps);
+        if !is_all_ours {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Plans to delete the chains that nothing but our rules uses, and returns their number. `uses`
-    /// counts our rules in `CNI-FORWARD` and the jumps to it; one jump leads to an administrator's
-    /// chain.
-    fn plan_chains_back(&self, batch: &mut Batch, chains: &[String], uses: usize) -> Result<u32> {
         let mut deleted = 0;
-        for chain in chains {
+        for chain in &part.chains {
+            // One jump leads to an administrator's chain.
             let ours = if chain == CNI_FORWARD { uses } else { 1 };
             if self.chain(chain)?.is_some_and(|info| info.uses as usize == ours) {
                 batch.delete_chain(self.table, chain);
                 deleted += 1;
             }
         }
-        Ok(deleted)
+        self.plan_forward_back(batch, rules, deleted)
     }
 
     /// Plans to remove everything of one family that the attachment holds.
@@ -517,7 +471,9 @@ impl Filter<'_> {
         let wanted: HashSet<&FilterRule> = theirs.iter().collect();
         known.retain(|listed| is_among(listed, &wanted));
         let always: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
-        if !Known::of(&known).has_all(&always) || self.uses(CNI_FORWARD)? <= known.len() + FEW {
+        let found = rules_of(&known);
+        let is_all = always.iter().all(|rule| found.contains(rule));
+        if !is_all || self.uses(CNI_FORWARD)? <= known.len() + FEW {
             return Ok(false);
         }
         self.plan_deletion(batch, CNI_FORWARD, known.iter().collect());
@@ -587,18 +543,6 @@ impl Filter<'_> {
     }
 }
 
-/// Whether the rule leads to the accepts, or to the isolation, which comes before them.
-fn is_of_cni(listed: &Listed) -> bool {
-    match listed.rule.as_ref().map(|rule| &rule.target) {
-        Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
-        Some(Target::Accept) | None => false,
-    }
-}
-
-fn is_accept(listed: &Listed) -> bool {
-    listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept)
-}
-
 fn is_among(listed: &Listed, rules: &HashSet<&FilterRule>) -> bool {
     listed.rule.as_ref().is_some_and(|rule| rules.contains(rule))
 }
@@ -612,18 +556,6 @@ fn does(listed: &Listed, rule: &FilterRule) -> bool {
 }
 
 /// The existing rules, to look up those without comments.
-struct Known<'l>(HashSet<&'l FilterRule>);
-
-impl Known<'_> {
-    fn of(listed: &[Listed]) -> Known<'_> {
-        Known(listed.iter().filter_map(|listed| listed.rule.as_ref()).collect())
-    }
-
-    fn has_all(&self, rules: &[FilterRule]) -> bool {
-        rules.iter().all(|rule| self.has(rule))
-    }
-
-    fn has(&self, rule: &FilterRule) -> bool {
-        self.0.contains(rule)
-    }
+fn rules_of(listed: &[Listed]) -> HashSet<&FilterRule> {
+    listed.iter().filter_map(|listed| listed.rule.as_ref()).collect()
 }

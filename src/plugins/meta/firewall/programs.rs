@@ -13,7 +13,7 @@ use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
 
-const FILTER: &str = "filter";
+pub const FILTER: &str = "filter";
 
 /// Returns the programs for these addresses: the host's default `iptables`, once per family.
 pub fn of_host<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Vec<Iptables<'h>> {
@@ -48,23 +48,11 @@ pub fn to_accept_by_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<V
     Ok(programs)
 }
 
-/// Returns the names of the iptables-legacy variants that have tables which packets are forwarded
-/// through, but no program to change them.
-pub fn legacy_that_cannot_be_written(handles: &Handles) -> Result<Vec<&'static str>> {
-    let without_programs =
-        legacy(handles)?.into_iter().filter(|iptables| iptables.require().is_err());
-    Ok(without_programs.map(|iptables| iptables.name()).collect())
-}
-
-fn legacy(handles: &Handles) -> Result<Vec<Iptables<'_>>> {
+/// Returns the programs of iptables-legacy whose tables packets are forwarded through, whether the
+/// host has the programs or not.
+pub fn legacy(handles: &Handles) -> Result<Vec<Iptables<'_>>> {
     let with_filter = |family| handles.iptables().legacy_with(FILTER, family).transpose();
     Family::ALL.into_iter().filter_map(with_filter).collect()
-}
-
-/// Requires that the host's programs can list its rules. Only IPv4 is tried: a host with one family
-/// does not need the other's program.
-pub fn require(handles: &Handles) -> Result<()> {
-    handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
 }
 
 /// Adds the rules, and the isolation of bridges if it is requested. Returns what was added.
@@ -104,8 +92,7 @@ pub fn verify_legacy(handles: &Handles, programs: &[Iptables<'_>], wish: &Wish) 
         let is_needed = || -> Result<bool> {
             let saved = iptables.save(FILTER)?;
             let is_administered = saved.chain(&wish.admin_chain).is_some_and(|it| !it.is_empty());
-            let ips: Vec<IpAddr> =
-                wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+            let ips = wish.ips_of(iptables.family());
             Ok(is_administered || !verdict::passes(handles, &ips, Kind::Legacy)?)
         };
         if verified.is_ok() || is_needed()? { verified } else { Ok(()) }
@@ -141,17 +128,15 @@ fn verify_table(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolati
 pub fn remove_of_legacy(handles: &Handles, held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in of_legacy(handles, &held.ips)? {
-        errors.push(remove(&iptables, held));
+        let ips = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
+        let rules: Vec<String> =
+            ips.flat_map(rules::of_any_address).map(|rule| rule.to_string()).collect();
+        let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
+        errors.push(
+            iptables.change(FILTER, &|| Ok(removal(&*iptables.save(FILTER)?, &rules, is_noted))),
+        );
     }
     errors.finish()
-}
-
-fn remove(iptables: &Iptables<'_>, held: &Held) -> Result<()> {
-    let ips = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-    let rules: Vec<String> =
-        ips.flat_map(rules::of_any_address).map(|rule| rule.to_string()).collect();
-    let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
-    iptables.change(FILTER, &|| Ok(removal(&*iptables.save(FILTER)?, &rules, is_noted)))
 }
 
 /// A rule that a chain should have, before or after the existing rules.
@@ -175,25 +160,9 @@ impl Wanted {
         saved.has(self.chain, &self.rule)
     }
 
-    /// Whether it is a rule of an address.
-    fn is_accept(&self) -> bool {
-        self.chain == CNI_FORWARD && !self.is_first
-    }
-
-    /// Returns the line of `iptables-restore --noflush` that adds it.
-    fn addition(&self) -> String {
-        let Wanted { chain, is_first, rule } = self;
-        if *is_first { format!("-I {chain} 1 {rule}") } else { self.listed() }
-    }
-
     /// Returns the line by which `iptables-save` lists it.
     fn listed(&self) -> String {
         format!("-A {} {}", self.chain, self.rule)
-    }
-
-    /// Returns the line that removes it.
-    fn deletion(&self) -> String {
-        format!("-D {} {}", self.chain, self.rule)
     }
 }
 
@@ -202,7 +171,7 @@ fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -
         Wanted::first(FORWARD, rules::jump()),
         Wanted::first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain)),
     ];
-    let ips: Vec<IpAddr> = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+    let ips = wish.ips_of(iptables.family());
     wanted.extend(wish.rules_of(&ips).iter().map(|rule| Wanted::last(CNI_FORWARD, rule)));
     wanted.extend(isolation.map(isolating).unwrap_or_default());
     wanted
@@ -211,6 +180,9 @@ fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -
 /// Returns the rules that isolate bridges from each other.
 fn isolating(Isolation { bridge, policy }: &Isolation) -> Vec<Wanted> {
     let bridge = bridge.as_str();
+    let comment = |policy: &str| {
+        format!("-m comment --comment \"CNI firewall plugin rules (ingressPolicy: {policy})\"")
+    };
     let shared = comment("same-bridge|isolated");
     let own = comment(policy.as_str());
     let mut wanted = vec![
@@ -224,10 +196,6 @@ fn isolating(Isolation { bridge, policy }: &Isolation) -> Vec<Wanted> {
     wanted.push(Wanted::first(STAGE_2, format!("-o {bridge} {shared} -j DROP")));
     wanted.push(Wanted::last(STAGE_2, format!("{shared} -j RETURN")));
     wanted
-}
-
-fn comment(policy: &str) -> String {
-    format!("-m comment --comment \"CNI firewall plugin rules (ingressPolicy: {policy})\"")
 }
 
 /// What one ADD has added to a table, and the previous rules.
@@ -246,27 +214,23 @@ fn missing(
     isolation: Option<&Isolation>,
 ) -> Added {
     let before = before.into();
-    let chains = chains(wish, isolation);
-    let chains = chains.into_iter().filter(|chain| before.chain(chain).is_none());
-    let chains = chains.map(str::to_owned).collect();
+    let mut chains = vec![CNI_FORWARD.to_owned(), wish.admin_chain.clone()];
+    if isolation.is_some() {
+        chains.extend([STAGE_1, STAGE_2].map(str::to_owned));
+    }
+    chains.retain(|chain| before.chain(chain).is_none());
     let rules = wanted.iter().filter(|wanted| !wanted.is_in(&before)).cloned().collect();
     Added { before, chains, rules }
-}
-
-/// Returns the chains that the rules need.
-fn chains<'w>(wish: &'w Wish, isolation: Option<&Isolation>) -> Vec<&'w str> {
-    let mut chains = vec![CNI_FORWARD, &wish.admin_chain];
-    if isolation.is_some() {
-        chains.extend([STAGE_1, STAGE_2]);
-    }
-    chains
 }
 
 impl Added {
     /// Returns the lines of `iptables-restore --noflush` that add it.
     fn lines(&self) -> Vec<String> {
         let chains = self.chains.iter().map(|chain| format!("-N {chain}"));
-        let rules = self.rules.iter().map(Wanted::addition);
+        let rules = self.rules.iter().map(|wanted| match wanted {
+            Wanted { chain, is_first: true, rule } => format!("-I {chain} 1 {rule}"),
+            last => last.listed(),
+        });
         chains.chain(rules).chain(isolation_to_front(&self.before)).collect()
     }
 
@@ -274,8 +238,10 @@ impl Added {
     /// only the rules of addresses.
     fn taken_back(&self, now: &Saved) -> Vec<String> {
         let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
-        let goes = |wanted: &&Wanted| (is_all_ours || wanted.is_accept()) && wanted.is_in(now);
-        let rules = self.rules.iter().filter(goes).map(Wanted::deletion);
+        let is_accept = |wanted: &Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
+        let goes = |wanted: &&Wanted| (is_all_ours || is_accept(wanted)) && wanted.is_in(now);
+        let rules = self.rules.iter().filter(goes);
+        let rules = rules.map(|Wanted { chain, rule, .. }| format!("-D {chain} {rule}"));
         let chains = self.chains.iter().filter(|chain| is_all_ours && now.chain(chain).is_some());
         rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
     }
@@ -287,15 +253,11 @@ impl Added {
         let ours = Saved::parse(&ours.join("\n"));
         let is_known =
             |chain: &str, rule: &str| self.before.has(chain, rule) || ours.has(chain, rule);
-        self.changed_chains().all(|chain| {
-            now.chain(chain).unwrap_or_default().iter().all(|rule| is_known(chain, rule))
+        let of_rules = self.rules.iter().map(|wanted| wanted.chain);
+        of_rules.chain(self.chains.iter().map(String::as_str)).all(|chain| {
+            now.rules_in(chain).iter().all(|rule| is_known(chain, rule))
                 && now.leading_to(chain).all(|(from, rule)| is_known(from, rule))
         })
-    }
-
-    fn changed_chains(&self) -> impl Iterator<Item = &str> {
-        let of_rules = self.rules.iter().map(|wanted| wanted.chain);
-        of_rules.chain(self.chains.iter().map(String::as_str))
     }
 }
 
@@ -303,18 +265,15 @@ impl Added {
 /// isolation stays after the last container, so the jump to the accepts may be newer, and the
 /// newest rule is in front.
 fn isolation_to_front(saved: &Saved) -> Vec<String> {
-    let forward = saved.chain(FORWARD).unwrap_or_default();
-    let Some(isolation) = jump_position(forward, STAGE_1) else { return vec![] };
-    if jump_position(forward, CNI_FORWARD).is_some_and(|accepts| isolation < accepts) {
-        return vec![];
+    let forward = saved.rules_in(FORWARD);
+    let jump = |chain| forward.iter().position(|rule| rule.ends_with(&format!("-j {chain}")));
+    match (jump(STAGE_1), jump(CNI_FORWARD)) {
+        (Some(isolation), accepts) if accepts.is_none_or(|accepts| isolation > accepts) => {
+            let rule = &forward[isolation];
+            vec![format!("-D {FORWARD} {rule}"), format!("-I {FORWARD} 1 {rule}")]
+        }
+        _ => vec![],
     }
-    let rule = &forward[isolation];
-    vec![format!("-D {FORWARD} {rule}"), format!("-I {FORWARD} 1 {rule}")]
-}
-
-/// Returns the index of the first rule that leads to the chain.
-fn jump_position(rules: &[String], chain: &str) -> Option<usize> {
-    rules.iter().position(|rule| rule.ends_with(&format!("-j {chain}")))
 }
 
 /// Returns the lines that remove these rules, and the jumps to them if no other rules are left.
@@ -326,44 +285,30 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
         inside.iter().partition(|rule| rules.contains(rule));
     let mut lines: Vec<String> =
         theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
-    if (!lines.is_empty() || is_noted) && !is_in_use(saved, &others) {
-        lines.extend(dismantling(saved, &others));
-    }
-    lines
-}
-
-/// Whether anything but these jumps to administrators' chains needs the chain with the accepts.
-fn is_in_use(saved: &Saved, others: &[&String]) -> bool {
+    let jump = rules::jump().to_string();
+    let jumps = saved.rules_in(FORWARD).iter().filter(|rule| **rule == jump).count();
     // An ADD of the reference would put a new jump before the isolation.
     let is_isolating = saved.leading_to(STAGE_1).next().is_some();
-    others.iter().any(|rule| admin_chain(rule).is_none())
-        || saved.leading_to(CNI_FORWARD).count() != jumps(saved, &rules::jump().to_string())
+    if lines.is_empty() && !is_noted
+        || others.iter().any(|rule| admin_chain(rule).is_none())
+        || saved.leading_to(CNI_FORWARD).count() != jumps
         || is_isolating
         || rules::others_rely_on_chains()
-}
-
-/// Returns the number of our jumps to the accepts.
-fn jumps(saved: &Saved, jump: &str) -> usize {
-    saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| *rule == jump).count()
-}
-
-/// Returns the lines that remove the chain with the accepts, and the jumps to it and from it.
-fn dismantling(saved: &Saved, others: &[&String]) -> Vec<String> {
-    let jump = rules::jump().to_string();
-    let mut lines = vec![format!("-D {FORWARD} {jump}"); jumps(saved, &jump)];
+    {
+        return lines;
+    }
+    lines.extend(vec![format!("-D {FORWARD} {jump}"); jumps]);
     // Delete rule by rule instead of flushing the chain: if another process has added a rule in
     // between, the chain cannot be deleted, and nothing changes.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
     lines.push(format!("-X {CNI_FORWARD}"));
-    let admin_chains = others.iter().filter_map(|rule| admin_chain(rule));
-    let unused = admin_chains.filter(|chain| is_needed_by_jump_alone(saved, chain));
-    lines.extend(unused.map(|chain| format!("-X {chain}")));
+    for chain in others.iter().filter_map(|rule| admin_chain(rule)) {
+        // An administrator's chain goes if it has no rules, and only our jump leads to it.
+        if saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1 {
+            lines.push(format!("-X {chain}"));
+        }
+    }
     lines
-}
-
-/// Whether a chain has no rules, and one rule leads to it.
-fn is_needed_by_jump_alone(saved: &Saved, chain: &str) -> bool {
-    saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1
 }
 
 /// Returns the chain that a listed rule leads to, if the rule is the jump to an administrator's

@@ -80,16 +80,12 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
 /// Returns the chains that [`admin_jump`]s among the rules lead to. If no rule has the comment, as
 /// after nft(8) has loaded its own listing, the first rule is taken for one.
 pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
-    let commented = commented_admin_chains(rules);
+    let commented = rules.iter().flatten().filter(|rule| rule.comment.is_some());
+    let commented: Vec<String> = commented.filter_map(|rule| admin_chain(rule)).collect();
     match rules.first() {
         Some(Some(first)) if commented.is_empty() => admin_chain(first).into_iter().collect(),
         _ => commented,
     }
-}
-
-fn commented_admin_chains(rules: &[Option<&FilterRule>]) -> Vec<String> {
-    let commented = rules.iter().flatten().filter(|rule| rule.comment.is_some());
-    commented.filter_map(|rule| admin_chain(rule)).collect()
 }
 
 /// Returns the chain that a rule leads to, if the rule is an [`admin_jump`].
@@ -130,31 +126,24 @@ pub fn of_any_address(ip: IpAddr) -> impl Iterator<Item = FilterRule> {
 
 /// Returns why a text cannot be the name of the administrator's chain, if it cannot.
 pub fn mistake_in_chain_name(name: &str) -> Option<Mistake> {
+    let mistake = |problem: &str| Mistake::new(format_args!("chain name {name:?} {problem}"));
     if name.len() > CHAIN_NAME_MAX {
         let problem = format!("has {} bytes", name.len());
-        Some(mistake(name, &problem).expecting(format_args!("at most {CHAIN_NAME_MAX}")))
+        Some(mistake(&problem).expecting(format_args!("at most {CHAIN_NAME_MAX}")))
     } else if !is_plain(name) {
         let expected = "letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit";
-        Some(mistake(name, "is none").expecting(expected))
-    } else if is_taken(name) {
-        Some(mistake(name, "means something else").expecting("one of its own"))
+        Some(mistake("is none").expecting(expected))
+    } else if TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name) {
+        Some(mistake("means something else").expecting("one of its own"))
     } else {
         None
     }
-}
-
-fn mistake(name: &str, problem: &str) -> Mistake {
-    Mistake::new(format_args!("chain name {name:?} {problem}"))
 }
 
 /// Whether iptables takes the name of a chain or a link as it is.
 pub fn is_plain(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
-}
-
-fn is_taken(name: &str) -> bool {
-    TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name)
 }
 
 #[cfg(test)]

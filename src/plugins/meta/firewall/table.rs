@@ -30,18 +30,18 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::conf::{Isolation, Policy, Wish};
+use super::conf::{IFNAME, Isolation, Policy, Wish, ZONE_MAX};
 use super::rules;
-use super::zone::{IFNAME, ZONE_MAX};
 use crate::cni::attachment::Key;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
+use crate::net::netlink::attr::read_text;
+use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::xtables::filter_table;
-use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
@@ -145,7 +145,14 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     let Some(nft) = handles.nft()? else { return notes.require(handles) };
     let ours = LAYOUT.on(nft);
     if !ours.of(&nft_owner::of(key)).has_anything()? {
-        return verify_unrecorded(nft, notes.isolation);
+        let has_chain =
+            |family| nft.chain(family, "filter", rules::STAGE_2).map(|chain| chain.is_some());
+        return match notes.isolation {
+            Some(isolation) if !has_chain(NfFamily::Ip)? && !has_chain(NfFamily::Ip6)? => {
+                Err(missing(&of_bridge(isolation)[0], Some(isolation)))
+            }
+            _ => Ok(()),
+        };
     }
     let elements = elements(&wish.ips, notes);
     let absent = ours.absent(&elements)?;
@@ -153,16 +160,6 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     let undamaged = notes.isolation.map_or(Ok(()), |_| ours.verify());
     let absent = absent.into_iter().map(|element| Err(missing(element, notes.isolation)));
     ErrorList::of(absent.chain([undamaged]))
-}
-
-/// Verifies the isolation of an attachment that is not in our table: the reference made it.
-fn verify_unrecorded(nft: &Nft, isolation: Option<&Isolation>) -> Result<()> {
-    let is_isolated =
-        has_isolation_chain(nft, NfFamily::Ip)? || has_isolation_chain(nft, NfFamily::Ip6)?;
-    match isolation.filter(|_| !is_isolated) {
-        Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
-        None => Ok(()),
-    }
 }
 
 /// Verifies that everything that `claim` records is recorded for this attachment.
@@ -181,19 +178,13 @@ pub fn refuse_taken(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>)
     let mut own = elements(&wish.ips, notes);
     own.retain(|element| !element.is_shared);
     match LAYOUT.on(nft).of(&nft_owner::of(key)).first_taken(&own)? {
-        Some(taken) => Err(of_another(&own[taken.element], &taken.by)),
+        Some(taken) => {
+            let what = words_for(&own[taken.element], None);
+            let problem = format!("{what} is recorded for another attachment");
+            Err(Error::new(Code::CONFLICT, problem).with_details(&taken.by))
+        }
         None => Ok(()),
     }
-}
-
-fn of_another(element: &OwnedElement, owner: &str) -> Error {
-    let what = words_for(element, None);
-    Error::new(Code::CONFLICT, format!("{what} is recorded for another attachment"))
-        .with_details(owner)
-}
-
-fn has_isolation_chain(nft: &Nft, family: NfFamily) -> Result<bool> {
-    Ok(nft.chain(family, "filter", rules::STAGE_2)?.is_some())
 }
 
 fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
@@ -237,7 +228,11 @@ impl Held {
     fn add(&mut self, set: &str, key: &[u8]) {
         match set {
             set if set == ACCEPTS4.name || set == ACCEPTS6.name => {
-                self.rules.extend(rule_handle(set, key))
+                let family = if set == ACCEPTS6.name { Family::V6 } else { Family::V4 };
+                // the upper and the lower half
+                let halves = key.as_chunks::<4>().0.iter().map(|half| u32::from_ne_bytes(*half));
+                let handle = halves.fold(0, |upper, half| upper << 32 | u64::from(half));
+                self.rules.push(RuleHandle { table: filter_table(family), handle });
             }
             set if set == ZONES4.name || set == ZONES6.name => {
                 self.sources.extend(source(set, key))
@@ -255,12 +250,6 @@ impl Held {
     fn add_unknown(&mut self, ip: IpAddr) {
         self.ips.push(ip);
         self.unknown.push(ip);
-    }
-
-    /// Returns the elements of those of the addresses that are not among its own.
-    fn elements_besides(&self, ips: &[IpAddr]) -> Vec<OwnedElement> {
-        let known: HashSet<IpAddr> = self.ips.iter().copied().collect();
-        ips.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect()
     }
 }
 
@@ -286,7 +275,9 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
     let ours = LAYOUT.on(nft);
     let belongings = ours.of(owner).belongings(search)?;
     belongings.iter().for_each(|(set, key)| held.add(set, key));
-    let told = held.elements_besides(told);
+    let known: HashSet<IpAddr> = held.ips.iter().copied().collect();
+    let told = told.iter().copied().filter(|ip| !known.contains(ip));
+    let told: Vec<OwnedElement> = told.map(of_address).collect();
     for element in ours.absent(&told)? {
         address(element.set, &element.key).into_iter().for_each(|ip| held.add_unknown(ip));
     }
@@ -295,29 +286,15 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
 
 /// Records rules that were made for the attachment.
 pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
-    let elements: Vec<OwnedElement> = rules.iter().map(of_rule).collect();
+    let element = |rule: &RuleHandle| {
+        let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
+        let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
+        let key = halves.map(u32::to_ne_bytes).concat();
+        OwnedElement { set: set.name, key, ..OwnedElement::default() }
+    };
+    let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
     let nft = handles.require_nft()?;
     LAYOUT.on(nft).of(&nft_owner::of(key)).take_more(&elements)
-}
-
-/// Returns the element of a rule. Its key has the upper and the lower half of the handle.
-fn of_rule(rule: &RuleHandle) -> OwnedElement {
-    let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
-    let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
-    let key = halves.map(u32::to_ne_bytes).concat();
-    OwnedElement { set: set.name, key, ..OwnedElement::default() }
-}
-
-fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
-    let family = if set == ACCEPTS6.name { Family::V6 } else { Family::V4 };
-    let handle = half(key, 0)? << 32 | half(key, 4)?;
-    Some(RuleHandle { table: filter_table(family), handle })
-}
-
-/// Reads the half of a handle at this offset of a key.
-fn half(key: &[u8], at: usize) -> Option<u64> {
-    let bytes = key.get(at..at + 4)?.try_into().ok()?;
-    Some(u32::from_ne_bytes(bytes).into())
 }
 
 /// Removes the elements of an attachment, and with the last element the table.
@@ -336,24 +313,13 @@ fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
 
 fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
     let set = if ip.is_ipv6() { ZONES6 } else { ZONES4 };
-    let key = [octets(ip), zone_field(zone)].concat();
+    let mut key = [octets(ip), zone.as_bytes().to_vec()].concat();
+    key.resize(octets(ip).len() + ZONE_MAX, 0);
     OwnedElement { set: set.name, key, ..OwnedElement::default() }
 }
 
-fn zone_field(zone: &str) -> Vec<u8> {
-    let mut field = zone.as_bytes().to_vec();
-    field.resize(ZONE_MAX, 0);
-    field
-}
-
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
-    let zone = key.last_chunk::<ZONE_MAX>()?;
-    Some((address(set, key)?, zone_name(zone)))
-}
-
-fn zone_name(field: &[u8; ZONE_MAX]) -> String {
-    let end = field.iter().position(|byte| *byte == 0).unwrap_or(ZONE_MAX);
-    String::from_utf8_lossy(&field[..end]).into_owned()
+    Some((address(set, key)?, read_text(key.last_chunk::<ZONE_MAX>()?)))
 }
 
 fn of_address(ip: IpAddr) -> OwnedElement {
@@ -365,46 +331,39 @@ fn of_bridge(Isolation { bridge, policy }: &Isolation) -> [OwnedElement; 2] {
     let mut name = bridge.as_str().as_bytes().to_vec();
     name.resize(IFNAME, 0);
     let pairs = if *policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
+    let shared = |set: Set, key| OwnedElement {
+        set: set.name,
+        key,
+        is_shared: true,
+        ..OwnedElement::default()
+    };
     [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
-}
-
-fn shared(set: Set, key: Vec<u8>) -> OwnedElement {
-    OwnedElement { set: set.name, key, is_shared: true, ..OwnedElement::default() }
 }
 
 /// Returns the address at the beginning of a key, for sets of addresses.
 fn address(set: &str, key: &[u8]) -> Option<IpAddr> {
-    read_ip(key.get(..length_of_address(set)?)?)
-}
-
-fn length_of_address(set: &str) -> Option<usize> {
-    if [CONTAINERS4.name, ZONES4.name].contains(&set) {
-        Some(4)
-    } else if [CONTAINERS6.name, ZONES6.name].contains(&set) {
-        Some(16)
-    } else {
-        None
-    }
+    let length = match set {
+        set if [CONTAINERS4.name, ZONES4.name].contains(&set) => 4,
+        set if [CONTAINERS6.name, ZONES6.name].contains(&set) => 16,
+        _ => return None,
+    };
+    read_ip(key.get(..length)?)
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     jump_to_admin(batch, table, BASE_CHAIN);
-    lay_out_pairs(batch, table, ISOLATED, &Verdict::Drop);
-    lay_out_pairs(batch, table, SAME_BRIDGE, &Verdict::Accept);
+    for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
+        batch.rule(table, BASE_CHAIN, |rule| {
+            // A name fills a register, so the second name directly follows the first.
+            rule.meta(Meta::IifName, 1).meta(Meta::OifName, 2);
+            rule.in_set(pairs.name, 1, false).verdict(&verdict);
+        });
+    }
     batch.rule(table, BASE_CHAIN, |rule| {
         rule.meta(Meta::IifName, 1).in_set(BRIDGES.name, 1, false);
         rule.meta(Meta::OifName, 1).in_set(BRIDGES.name, 1, false);
         rule.verdict(&Verdict::Drop);
-    });
-}
-
-/// Adds the rule for packets from and to a pair of bridges in the set.
-fn lay_out_pairs(batch: &mut Batch, table: Table, pairs: Set, verdict: &Verdict) {
-    batch.rule(table, BASE_CHAIN, |rule| {
-        // A name fills a register, so the second name directly follows the first.
-        rule.meta(Meta::IifName, 1).meta(Meta::OifName, 2);
-        rule.in_set(pairs.name, 1, false).verdict(verdict);
     });
 }
 

@@ -144,15 +144,15 @@ impl<'p> Packet<'p> {
     }
 
     fn matches(&self, rule: &PacketRule) -> bool {
-        rule.conditions.as_ref().is_some_and(|all| all.iter().all(|it| self.fulfills(it)))
-    }
-
-    fn fulfills(&self, condition: &Condition) -> bool {
-        let mut masked = condition.value.iter().zip(&condition.mask).enumerate();
-        let has_value = masked.all(|(at, (value, mask))| {
-            *mask == 0 || self.byte(condition.field, at).is_some_and(|byte| byte & mask == *value)
-        });
-        has_value != condition.is_inverted
+        let is_fulfilled = |condition: &Condition| {
+            let mut masked = condition.value.iter().zip(&condition.mask).enumerate();
+            let has_value = masked.all(|(at, (value, mask))| {
+                let byte = || self.byte(condition.field, at);
+                *mask == 0 || byte().is_some_and(|byte| byte & mask == *value)
+            });
+            has_value != condition.is_inverted
+        };
+        rule.conditions.as_ref().is_some_and(|all| all.iter().all(is_fulfilled))
     }
 
     /// A byte of a field; None if it is in an address that no rule names.
