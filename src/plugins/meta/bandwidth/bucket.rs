@@ -57,9 +57,17 @@ impl Limit {
         let packet = longest_packet(mtu);
         // The kernel drops packets that do not fit in the bucket, except that it segments those of
         // TCP.
-        let burst = self.burst_or_default(rate).max(packet);
+        let burst = if UNSAID.contains(&self.burst) {
+            (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8)
+        } else {
+            self.burst / 8
+        };
+        let burst = burst.max(packet);
         let waiting = rate.saturating_mul(self.queue.latency) / 1000;
-        let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
+        // By way of whole microseconds as in the reference, but without its overflows. To hold a
+        // packet the bucket needs more: the kernel converts ticks back into bytes and rounds down.
+        let to_hold = (packet * NANOSECONDS).div_ceil(rate).div_ceil(TICK_NANOSECONDS);
+        let ticks = ticks(microseconds(burst, rate)).max(to_hold);
         Bucket { rate, buffer: at_most_u32(ticks), limit: at_most_u32(waiting + burst) }
     }
 
@@ -79,37 +87,20 @@ impl Limit {
             self.queue.latency == LATENCY_MILLISECONDS && found == self.reference_bucket();
         is_of_reference || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
     }
-
-    fn burst_or_default(self, rate: u64) -> u64 {
-        if UNSAID.contains(&self.burst) {
-            (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8)
-        } else {
-            self.burst / 8
-        }
-    }
 }
 
 /// Whether our ADD or the reference's makes such a bucket for any limit: the queue's limit is the
 /// burst plus the latency, in milliseconds.
 pub fn is_of_add(found: Bucket, latency: u64) -> bool {
-    let burst = burst_in_limit(found, latency);
+    let waiting = u128::from(found.rate) * u128::from(latency) / 1000;
+    let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
+    let nanoseconds = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS);
+    let burst_in_ticks = nanoseconds * u128::from(found.rate) / u128::from(NANOSECONDS);
     // What rounding to whole microseconds loses.
     let slack = u128::from(found.rate / 500_000 + 2);
     [found.buffer, found.limit].contains(&u32::MAX)
         || UNSAID.iter().any(|bits| bits / 8 == burst)
-        || u128::from(burst).abs_diff(burst_in_ticks(found)) <= slack
-}
-
-/// Returns the burst in bytes by the queue's limit.
-fn burst_in_limit(found: Bucket, latency: u64) -> u64 {
-    let waiting = u128::from(found.rate) * u128::from(latency) / 1000;
-    u64::from(found.limit.wrapping_sub(waiting as u32))
-}
-
-/// Returns the burst in bytes by the bucket's ticks.
-fn burst_in_ticks(found: Bucket) -> u128 {
-    let nanoseconds = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS);
-    nanoseconds * u128::from(found.rate) / u128::from(NANOSECONDS)
+        || u128::from(burst).abs_diff(burst_in_ticks) <= slack
 }
 
 /// Returns the minimum rate, in bits per second, at which a packet of this MTU fits in the kernel's
@@ -129,12 +120,6 @@ fn at_most_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns the ticks of this burst, by way of whole microseconds as in the reference, but without
-/// its overflows.
-fn reference_ticks(burst: u64, rate: u64) -> u64 {
-    ticks(microseconds(burst, rate))
-}
-
 /// Returns the time of a burst in whole microseconds.
 fn microseconds(burst: u64, rate: u64) -> u64 {
     (burst as f64 * 1e6 / rate as f64) as u64
@@ -142,12 +127,6 @@ fn microseconds(burst: u64, rate: u64) -> u64 {
 
 fn ticks(microseconds: u64) -> u64 {
     (microseconds as f64 * TICKS_A_MICROSECOND) as u64
-}
-
-/// Returns the minimum ticks for a bucket that holds a packet: the kernel converts them back into
-/// bytes and rounds down.
-fn ticks_to_hold(packet: u64, rate: u64) -> u64 {
-    (packet * NANOSECONDS).div_ceil(rate).div_ceil(TICK_NANOSECONDS)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The configuration of `bandwidth`: what to limit, and to which rate.
 
-use std::fmt;
-
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -146,7 +144,8 @@ impl Conf {
 
     fn read_rates(&self, cx: &Context<'_>) -> Result<Limits> {
         let of_network: Limiting = cx.config.decode()?;
-        if of_network.says_a_number() {
+        let Limiting { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = of_network;
+        if ingress_rate.or(ingress_burst).or(egress_rate).or(egress_burst).is_some() {
             return of_network.limits("", of_network.traffic("")?);
         }
         let of_runtime = &self.runtime_config.bandwidth;
@@ -168,19 +167,19 @@ impl Limits {
 
     /// Refuses rates at which no packet of a link with this MTU would ever pass.
     pub fn require_passing(&self, mtu: u32) -> Result<()> {
-        let path = self.path;
-        require_passing(format_args!("{path}ingressRate"), self.ingress, mtu)?;
-        require_passing(format_args!("{path}egressRate"), self.egress, mtu)
+        let least = least_rate(mtu);
+        for (key, limit) in [("ingressRate", self.ingress), ("egressRate", self.egress)] {
+            if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
+                let problem = format_args!("with {rate} no packet of {mtu} bytes ever passes");
+                return Err(Error::config(format_args!("{}{key}", self.path), problem)
+                    .expecting(format_args!("0 or at least {least}")));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Limiting {
-    fn says_a_number(&self) -> bool {
-        [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst]
-            .iter()
-            .any(Option::is_some)
-    }
-
     /// `path` is the prefix of the keys.
     fn limits(&self, path: &'static str, traffic: Traffic) -> Result<Limits> {
         Ok(Limits {
@@ -193,6 +192,7 @@ impl Limiting {
     }
 
     fn traffic(&self, path: &str) -> Result<Traffic> {
+        let nets = |subnets: &[Subnet]| subnets.iter().map(|subnet| subnet.0).collect();
         match (self.shaped_subnets.as_slice(), self.unshaped_subnets.as_slice()) {
             ([], []) => Ok(Traffic::All),
             (shaped, []) => Ok(Traffic::With(nets(shaped))),
@@ -208,39 +208,23 @@ impl Limiting {
 
 /// `path` followed by `Rate` or `Burst` is a key.
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
+    let of_rate = |problem: String| Error::config(format_args!("{path}Rate"), problem);
+    let of_burst = |problem: String| Error::config(format_args!("{path}Burst"), problem);
     match (rate.unwrap_or_default(), burst.unwrap_or_default()) {
         (0, 0) => Ok(None),
-        (rate, 0) => Err(of_burst(path, format!("0 with a rate of {rate}"))
+        (rate, 0) => Err(of_burst(format!("0 with a rate of {rate}"))
             .saying("if rate is set, burst must also be set")),
-        (0, burst) => Err(of_rate(path, format!("0 with a burst of {burst}"))
+        (0, burst) => Err(of_rate(format!("0 with a burst of {burst}"))
             .saying("if burst is set, rate must also be set")),
-        (rate @ 1..=7, _) => Err(of_rate(path, format!("{rate} is less than a byte a second"))
-            .expecting("0 or at least 8")),
-        (_, burst) if burst > LARGEST_BURST => Err(of_burst(path, format!("{burst} is too large"))
+        (rate @ 1..=7, _) => {
+            Err(of_rate(format!("{rate} is less than a byte a second"))
+                .expecting("0 or at least 8"))
+        }
+        (_, burst) if burst > LARGEST_BURST => Err(of_burst(format!("{burst} is too large"))
             .expecting(format_args!("at most {LARGEST_BURST}"))
             .saying("burst cannot be more than 4GB")),
         (rate, burst) => Ok(Some(Limit { rate, burst, ..Limit::default() })),
     }
-}
-
-fn of_rate(path: &str, problem: String) -> Error {
-    Error::config(format_args!("{path}Rate"), problem)
-}
-
-fn of_burst(path: &str, problem: String) -> Error {
-    Error::config(format_args!("{path}Burst"), problem)
-}
-
-/// Refuses a limit that no packet of a link with this MTU would pass. `path` is that of the rate.
-fn require_passing(path: fmt::Arguments<'_>, limit: Option<Limit>, mtu: u32) -> Result<()> {
-    let least = least_rate(mtu);
-    let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) else { return Ok(()) };
-    Err(Error::config(path, format_args!("with {rate} no packet of {mtu} bytes ever passes"))
-        .expecting(format_args!("0 or at least {least}")))
-}
-
-fn nets(subnets: &[Subnet]) -> Vec<IpNet> {
-    subnets.iter().map(|subnet| subnet.0).collect()
 }
 
 #[cfg(test)]

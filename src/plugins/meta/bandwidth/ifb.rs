@@ -24,25 +24,27 @@ const PREFIX: &str = "bwp";
 
 /// Creates the attachment's link, which is down, with the MTU of the veth pair.
 pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>) -> Result<Link> {
-    let name = create_under_free_name(host, key, mtu)?;
-    let undone = name.clone();
-    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
-    let link = host.link(&name)?;
-    let alias = link_alias::of(key);
-    let change =
-        LinkChange { alias: Some(&alias), without_link_local: true, ..LinkChange::default() };
-    host.change_link(&link, &change)?;
-    Ok(link)
-}
-
-fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String> {
     // Set the hardware address at creation: udev then leaves it alone.
     let spec = LinkSpec { kind: LinkKind::Ifb, lower: None, mtu: Some(mtu), mac: Some(mac(key)) };
     for name in names(key) {
         match host.create_link(&name, None, &spec) {
-            Err(e) if e.is_exists() => refuse_own(host, key, &name)?,
-            created => return created.map(|()| name),
+            Err(e) if e.is_exists() => {
+                if let Some(own) = host.find_link(&name)?.filter(|link| is_own(link, key)) {
+                    let problem = format!("link {name:?} exists already");
+                    return Err(Error::new(Code::CONFLICT, problem).with_details(&own.alias));
+                }
+                continue;
+            }
+            created => created?,
         }
+        let undone = name.clone();
+        rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
+        let link = host.link(&name)?;
+        let alias = link_alias::of(key);
+        let change =
+            LinkChange { alias: Some(&alias), without_link_local: true, ..LinkChange::default() };
+        host.change_link(&link, &change)?;
+        return Ok(link);
     }
     let [first, second] = names(key);
     let problem = format!("no name is free for the ifb of {:?}", key.ifname.as_str());
@@ -50,34 +52,17 @@ fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String>
         .with_details(format_args!("{first:?} and {second:?} are other links of the host")))
 }
 
-fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
-    let found = host.find_link(name)?;
-    match found.filter(|link| is_own(link, key)) {
-        Some(own) => Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
-            .with_details(&own.alias)),
-        None => Ok(()),
-    }
-}
-
-/// Returns the attachment's link for CHECK. It must exist.
+/// Returns the attachment's own link for CHECK, else the one with the reference's name. It must
+/// exist.
 pub fn find_made(host: &Netlink, key: &Key) -> Result<Link> {
-    find_any(host, key)?.ok_or_else(|| {
+    let found = match find_own(host, key)? {
+        None => find_of_reference(host, key)?,
+        own => own,
+    };
+    found.ok_or_else(|| {
         Error::check(format!("ifb {:?} is not there", names(key)[0]))
             .saying("get ifb device: Link not found")
     })
-}
-
-/// Verifies that the link is up.
-pub fn verify_up(link: &Link) -> Result<()> {
-    if link.up { Ok(()) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
-}
-
-/// Finds the attachment's own link, else the one with the reference's name.
-fn find_any(host: &Netlink, key: &Key) -> Result<Option<Link>> {
-    match find_own(host, key)? {
-        None => find_of_reference(host, key),
-        own => Ok(own),
-    }
 }
 
 /// Finds the attachment's link, or the one that the reference made for it. The reference uses one
@@ -87,14 +72,15 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
     if let Some(own) = find_own(host, key)? {
         return Ok(Some(own));
     }
-    let Some(link) = find_of_reference(host, key)? else { return Ok(None) };
-    Ok(may_be_of(host, host_end, &link)?.then_some(link))
-}
-
-/// Whether the reference may have made the link for the veth pair with this end.
-fn may_be_of(host: &Netlink, host_end: Option<&Link>, link: &Link) -> Result<bool> {
-    let Some(end) = host_end else { return Ok(true) };
-    Ok(shaping::is_redirected_to(host, end, link)? || !redirected_to(host)?.contains(&link.index))
+    match (find_of_reference(host, key)?, host_end) {
+        (Some(link), Some(end))
+            if !shaping::redirects(host, end)?.contains(&link.index)
+                && redirected_to(host)?.contains(&link.index) =>
+        {
+            Ok(None)
+        }
+        (found, _) => Ok(found),
+    }
 }
 
 /// Returns the ifindexes of the links that veths redirect packets to.
@@ -122,11 +108,32 @@ fn is_own(link: &Link, key: &Key) -> bool {
 /// Removes the links of this network's stale attachments, and those that the reference has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let host = cx.host()?;
-    let network = Network { name: &cx.config.name, valid, macs: OnceCell::new() };
+    let network = &cx.config.name;
+    let has = |link: &Link| {
+        if link.alias.is_empty() {
+            link.mac().octets().starts_with(&mac_prefix(network))
+        } else {
+            link_alias::is_of_network(&link.alias, network)
+        }
+    };
     let (of_network, others): (Vec<Link>, Vec<Link>) =
-        host.links_of_kind(KIND)?.into_iter().partition(|link| network.has(link));
+        host.links_of_kind(KIND)?.into_iter().partition(has);
+    // The hardware addresses of the valid attachments' links, computed on first use.
+    let macs: OnceCell<HashSet<Vec<u8>>> = OnceCell::new();
+    let mac_of = |at: &ValidAttachment| {
+        let key = Key::parse(network.as_str(), &at.container_id, &at.ifname).ok()?;
+        Some(mac(&key).octets().to_vec())
+    };
+    let is_valid = |link: &Link| {
+        if link.alias.is_empty() {
+            let all = || valid.names().iter().filter_map(mac_of).collect();
+            macs.get_or_init(all).contains(&link.mac)
+        } else {
+            link_alias::is_of_valid(&link.alias, valid)
+        }
+    };
     let mut errors = ErrorList::default();
-    for link in of_network.iter().filter(|link| !network.has_valid(link)) {
+    for link in of_network.iter().filter(|link| !is_valid(link)) {
         errors.push(remove_stale(host, link, valid));
     }
     for link in errors.push(left_by_reference(cx, &others, valid)).unwrap_or_default() {
@@ -140,38 +147,6 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 fn remove_stale(host: &Netlink, link: &Link, valid: &ValidAttachments) -> Result<()> {
     let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
     valid.remove(stale, || link_record::delete_link(host, link.index))
-}
-
-/// A network and its valid attachments.
-struct Network<'a> {
-    name: &'a NetworkName,
-    valid: &'a ValidAttachments,
-    /// The hardware addresses of the valid attachments' links, computed on first use.
-    macs: OnceCell<HashSet<Vec<u8>>>,
-}
-
-impl Network<'_> {
-    fn has(&self, link: &Link) -> bool {
-        if link.alias.is_empty() {
-            link.mac().octets().starts_with(&mac_prefix(self.name))
-        } else {
-            link_alias::is_of_network(&link.alias, self.name)
-        }
-    }
-
-    fn has_valid(&self, link: &Link) -> bool {
-        if link.alias.is_empty() {
-            self.valid_macs().contains(&link.mac)
-        } else {
-            link_alias::is_of_valid(&link.alias, self.valid)
-        }
-    }
-
-    fn valid_macs(&self) -> &HashSet<Vec<u8>> {
-        self.macs.get_or_init(|| {
-            self.valid.names().iter().filter_map(|at| mac_of(self.name, at)).collect()
-        })
-    }
 }
 
 /// Returns the reference's links that no veth redirects to any more, in any network: nothing on a
@@ -188,36 +163,26 @@ fn left_by_reference<'l>(
         return Ok(found);
     }
     let host = cx.host()?;
-    let valid = names_of_valid(cx, valid);
+    let network = cx.config.name.as_str();
+    let valid: HashSet<String> =
+        valid.containers().map(|id| name_of_reference(network, id)).collect();
     let used = redirected_to(host)?;
     found.retain(|link| !valid.contains(&link.name) && !used.contains(&link.index));
-    limited(host, found)
-}
-
-/// Returns the reference's names for the links of valid attachments.
-fn names_of_valid(cx: &Context<'_>, valid: &ValidAttachments) -> HashSet<String> {
-    let network = cx.config.name.as_str();
-    valid.containers().map(|id| name_of_reference(network, id)).collect()
-}
-
-/// Returns those of the links that have a queue.
-fn limited<'l>(host: &Netlink, links: Vec<&'l Link>) -> Result<Vec<&'l Link>> {
-    let mut limited = vec![];
-    for link in links {
-        limited.extend(shaping::is_limited(host, link)?.then_some(link));
+    let mut left = vec![];
+    for link in found {
+        left.extend(shaping::is_limited(host, link)?.then_some(link));
     }
-    Ok(limited)
+    Ok(left)
 }
 
-/// Whether a link has a name of the reference and no alias. Ours may look the same for a moment.
+/// Whether a link has no alias and a name of the reference: the prefix and twelve lower-case
+/// hexadecimal digits. Ours may look the same for a moment.
 fn is_of_reference(link: &Link) -> bool {
-    link.kind == KIND && link.alias.is_empty() && has_name_of_reference(link)
-}
-
-/// Whether the link's name is the prefix and twelve lower-case hexadecimal digits.
-fn has_name_of_reference(link: &Link) -> bool {
     let digits = link.name.strip_prefix(PREFIX).unwrap_or_default();
-    digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    link.kind == KIND
+        && link.alias.is_empty()
+        && digits.len() == 12
+        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The link's hardware address names its owner until its alias does: the kernel accepts no alias
@@ -225,11 +190,6 @@ fn has_name_of_reference(link: &Link) -> bool {
 fn mac(key: &Key) -> MacAddr {
     let attachment = key.attachment_hash();
     MacAddr::new(&[&mac_prefix(&key.network), &attachment[..2]].concat())
-}
-
-fn mac_of(network: &NetworkName, valid: &ValidAttachment) -> Option<Vec<u8>> {
-    let key = Key::parse(network.as_str(), &valid.container_id, &valid.ifname).ok()?;
-    Some(mac(&key).octets().to_vec())
 }
 
 /// Returns a locally administered prefix with three bytes of the network's hash.

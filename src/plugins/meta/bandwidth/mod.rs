@@ -13,7 +13,7 @@ mod shaping;
 use self::bucket::Limit;
 pub use self::conf::Conf;
 use self::conf::Limits;
-use self::shaping::Shaped;
+use self::shaping::{Shaped, Sought};
 
 use std::cell::RefCell;
 
@@ -98,8 +98,13 @@ impl Plugin for Bandwidth {
     /// a kernel without the feature is a warning and not an error: otherwise a runtime would start
     /// no container at all, for a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        match require_able(cx, conf.limits().queue.fair) {
-            Err(error) if conf.limits().are_none() => {
+        let limits = conf.limits();
+        let mut queues = ["tbf"].into_iter().chain(limits.queue.fair.then_some(FQ_CODEL));
+        let able = queues
+            .try_for_each(|kind| require_qdisc(cx, kind))
+            .and_then(|()| link_kind::require(cx, ifb::KIND));
+        match able {
+            Err(error) if limits.are_none() => {
                 warn(format_args!("bandwidth: no container can be limited: {error}"));
                 Ok(())
             }
@@ -156,7 +161,8 @@ impl<'a> Part<'a> for Ingress<'_, 'a> {
     }
 
     fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        self.shaped.unlimit_ingress(self.limit)?;
+        let Shaped { host, link, .. } = *self.shaped;
+        shaping::delete_queue(host, link, Sought::Exactly(self.limit))?;
         self.make(on, rb)
     }
 
@@ -192,26 +198,23 @@ impl<'a> Part<'a> for Egress<'_, 'a> {
     fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, .. } = *self.shaped;
         let ifb = ifb::find(host, &on.at.key, Some(link))?;
-        self.shaped.unlimit_egress(ifb.as_ref())?;
+        shaping::delete_redirection(host, link, ifb.as_ref())?;
         ifb.map_or(Ok(()), |ifb| link_record::delete_link(host, ifb.index))?;
         self.make(on, rb)
     }
 
     fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
         let ifb = ifb::find_made(self.shaped.host, &at.key)?;
-        ErrorList::of([ifb::verify_up(&ifb), self.shaped.verify_egress(&ifb, self.limit)])
+        let mut found = ErrorList::default();
+        if !ifb.up {
+            found.push::<()>(Err(Error::check(format!("ifb {:?} is down", ifb.name))));
+        }
+        found.push(self.shaped.verify_egress(&ifb, self.limit));
+        found.finish()
     }
 }
 
-/// Fails with code 50 if the kernel cannot limit traffic, or lacks the fair queue that is wanted.
-fn require_able(cx: &Context<'_>, fair: bool) -> Result<()> {
-    require_qdisc(cx, "tbf")?;
-    if fair {
-        require_qdisc(cx, FQ_CODEL)?;
-    }
-    link_kind::require(cx, ifb::KIND)
-}
-
+/// Fails with code 50 if the kernel lacks a kind of queue.
 fn require_qdisc(cx: &Context<'_>, kind: &str) -> Result<()> {
     if cx.host()?.has_qdisc(kind).map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
         return Ok(());
@@ -231,7 +234,13 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
 fn peer(cx: &Context<'_>, at: &Attachment) -> Result<Link> {
     let ifname = at.ifname();
     let container = at.netlink()?.link(ifname)?;
-    require_veth(&container, ifname)?;
+    if container.kind != veth::KIND {
+        let kind = if container.kind.is_empty() { "hardware" } else { &container.kind };
+        let problem = format!("it is of type {kind}, bandwidth can limit veth only");
+        return Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
+            "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
+        )));
+    }
     let found = veth::other_end(cx.host()?, at.netns()?, &container)?;
     let problem = || format!("the other end of {ifname:?} is not on the host");
     found.ok_or_else(|| Error::new(Code::INVALID_CONFIG, problem()).saying(NO_PEER))
@@ -273,18 +282,6 @@ fn may_be_of(link: &Link, key: &Key, result: Option<&AddResult>) -> bool {
 
 /// The reference's sentence.
 const NO_PEER: &str = "no veth peer of container interface found in host ns";
-
-fn require_veth(container: &Link, ifname: &str) -> Result<()> {
-    let kind = match container.kind.as_str() {
-        veth::KIND => return Ok(()),
-        "" => "hardware",
-        kind => kind,
-    };
-    let problem = format!("it is of type {kind}, bandwidth can limit veth only");
-    Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
-        "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
-    )))
-}
 
 /// Finds the host's end for DEL: by the name that we give it, else through the container, whose
 /// netns path may lead to another container by now, and its interface to another pair.

@@ -6,8 +6,7 @@ use super::bucket::{FASTEST, Limit, is_of_add};
 use super::conf::{Limits, Traffic};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{
-    Bucket, FQ_CODEL, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side,
-    Verdict,
+    FQ_CODEL, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
 };
 use crate::rollback::Rollback;
 
@@ -41,12 +40,19 @@ pub struct Shaped<'a> {
 }
 
 impl<'a> Shaped<'a> {
-    /// Limits traffic to the container, in a queue of the host's end.
+    /// Limits traffic to the container, in a queue of the host's end, or in a class of an HTB if
+    /// filters select it.
     pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
-        match self.traffic {
-            Traffic::All => self.limit_all(self.link, limit, rb),
-            Traffic::With(_) | Traffic::WithoutThat(_) => self.limit_selected(limit, rb),
+        let Shaped { host, link, traffic } = *self;
+        if *traffic == Traffic::All {
+            return self.limit_all(link, limit, rb);
         }
+        create(host, link, at_root(QdiscKind::Htb), rb)?;
+        host.create_htb_class(link, ROOT, &UNHURRIED)?;
+        let kind = QdiscKind::Tbf(limit.bucket(link.mtu));
+        host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind })?;
+        self.fill(link, QUEUE, limit)?;
+        self.create_filters(ROOT, &ingress_filters(traffic))
     }
 
     /// Limits all that leaves by a link: the host's end or the ifb.
@@ -65,17 +71,6 @@ impl<'a> Shaped<'a> {
         self.host.create_qdisc(link, &queue)
     }
 
-    /// Limits the traffic that filters select, in a class of an HTB.
-    fn limit_selected(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
-        let Shaped { host, link, traffic } = *self;
-        create(host, link, at_root(QdiscKind::Htb), rb)?;
-        host.create_htb_class(link, ROOT, &UNHURRIED)?;
-        let kind = QdiscKind::Tbf(limit.bucket(link.mtu));
-        host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind })?;
-        self.fill(link, QUEUE, limit)?;
-        self.create_filters(ROOT, &ingress_filters(traffic))
-    }
-
     /// Limits traffic from the container: sets up the ifb with a queue, and redirects the traffic
     /// to it.
     pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
@@ -84,16 +79,6 @@ impl<'a> Shaped<'a> {
         host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
         create(host, link, INGRESS, rb)?;
         self.create_filters(RECEIVED, &egress_filters(traffic, ifb))
-    }
-
-    /// Removes what is left of the queue for traffic to the container.
-    pub fn unlimit_ingress(&self, limit: Limit) -> Result<()> {
-        delete_queue(self.host, self.link, Sought::Exactly(limit))
-    }
-
-    /// Removes the redirection of traffic from the container to the ifb, or to a link that is gone.
-    pub fn unlimit_egress(&self, ifb: Option<&Link>) -> Result<()> {
-        delete_redirection(self.host, self.link, ifb)
     }
 
     fn create_filters(&self, qdisc: Handle, filters: &[Filter]) -> Result<()> {
@@ -106,25 +91,19 @@ impl<'a> Shaped<'a> {
         if *traffic == Traffic::All {
             return self.verify_bucket(link, Handle::ROOT, limit);
         }
-        self.verify_htb()?;
+        let name = &link.name;
+        if host.qdisc_at(link, Handle::ROOT)? != Some(at_root(QdiscKind::Htb)) {
+            let problem = format!("the qdisc of {name:?} is another, expected htb {ROOT}");
+            return Err(Error::check(problem));
+        }
+        if host.htb_classes(link)? != [UNHURRIED] {
+            let problem = format!("the classes of {name:?} are others, expected {LIMITED} alone");
+            return Err(Error::check(problem));
+        }
         ErrorList::of([
             self.verify_bucket(link, LIMITED, limit),
             verify_filters(host, link, ROOT, &ingress_filters(traffic)),
         ])
-    }
-
-    /// Verifies that the host's end has the HTB and its class.
-    fn verify_htb(&self) -> Result<()> {
-        let name = &self.link.name;
-        if self.host.qdisc_at(self.link, Handle::ROOT)? != Some(at_root(QdiscKind::Htb)) {
-            let problem = format!("the qdisc of {name:?} is another, expected htb {ROOT}");
-            return Err(Error::check(problem));
-        }
-        if self.host.htb_classes(self.link)? != [UNHURRIED] {
-            let problem = format!("the classes of {name:?} are others, expected {LIMITED} alone");
-            return Err(Error::check(problem));
-        }
-        Ok(())
     }
 
     /// Verifies that traffic from the container goes to the ifb and waits in the expected queue.
@@ -139,24 +118,37 @@ impl<'a> Shaped<'a> {
     /// Verifies that the qdisc at this place of a link, the host's end or the ifb, is the bucket
     /// that we or the reference make. Its handle does not matter.
     fn verify_bucket(&self, link: &Link, parent: Handle, limit: Limit) -> Result<()> {
-        let found = self.bucket_at(link, parent)?;
+        let expected = limit.bucket(self.link.mtu);
+        let qdisc = self.required_at(link, parent, "tbf")?;
+        let found = match qdisc.kind {
+            QdiscKind::Tbf(found) => found,
+            other => return Err(of_other_kind(link, parent, &other, "tbf")),
+        };
         // A bucket for a larger MTU is right too: the MTU may have been lowered since.
         if !limit.makes(found, self.link.mtu) {
-            return Err(other_bucket(link, found, limit.bucket(self.link.mtu)));
+            // with the reference's word for each
+            let mut numbers = vec![
+                ("Rate", "rate", found.rate, expected.rate),
+                ("Limit", "limit", found.limit.into(), expected.limit.into()),
+                ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
+            ];
+            numbers.retain(|(.., found, expected)| found != expected);
+            let differences: Vec<String> = numbers
+                .iter()
+                .map(|(_, what, found, expected)| format!("{what} {found}, expected {expected}"))
+                .collect();
+            let problem = format!("qdisc tbf of {:?} has {}", link.name, differences.join("; "));
+            return Err(match numbers.first() {
+                Some((word, ..)) => {
+                    Error::check(problem).saying(format_args!("{word} doesn't match"))
+                }
+                None => Error::check(problem),
+            });
         }
-        if limit.queue.fair { self.verify_fair(link, parent) } else { Ok(()) }
-    }
-
-    fn bucket_at(&self, link: &Link, parent: Handle) -> Result<Bucket> {
-        match self.required_at(link, parent, "tbf")?.kind {
-            QdiscKind::Tbf(found) => Ok(found),
-            other => Err(of_other_kind(link, parent, &other, "tbf")),
+        if !limit.queue.fair {
+            return Ok(());
         }
-    }
-
-    /// Verifies that the bucket at this place has the fair queue.
-    fn verify_fair(&self, link: &Link, parent: Handle) -> Result<()> {
-        let class = self.required_at(link, parent, "tbf")?.handle.first_class();
+        let class = qdisc.handle.first_class();
         match self.required_at(link, class, FQ_CODEL)?.kind {
             found if found.name() == FQ_CODEL => Ok(()),
             other => Err(of_other_kind(link, class, &other, FQ_CODEL)),
@@ -179,37 +171,6 @@ fn of_other_kind(link: &Link, parent: Handle, found: &QdiscKind, expected: &str)
     Error::check(format!("{:?} has qdisc {kind} at {parent}, expected {expected}", link.name))
 }
 
-/// Returns CHECK's error for a bucket with other numbers.
-fn other_bucket(link: &Link, found: Bucket, expected: Bucket) -> Error {
-    let mut numbers = Vec::from(numbers(found, expected));
-    numbers.retain(|number| number.found != number.expected);
-    let difference = |it: &Number| format!("{} {}, expected {}", it.what, it.found, it.expected);
-    let all: Vec<String> = numbers.iter().map(difference).collect();
-    let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
-    match numbers.first() {
-        Some(Number { word, .. }) => error.saying(format_args!("{word} doesn't match")),
-        None => error,
-    }
-}
-
-/// A number of a bucket, to compare.
-struct Number {
-    /// The reference's word.
-    word: &'static str,
-    what: &'static str,
-    found: u64,
-    expected: u64,
-}
-
-fn numbers(found: Bucket, expected: Bucket) -> [Number; 3] {
-    let number = |word, what, found, expected| Number { word, what, found, expected };
-    [
-        number("Rate", "rate", found.rate, expected.rate),
-        number("Limit", "limit", found.limit.into(), expected.limit.into()),
-        number("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
-    ]
-}
-
 /// Returns the qdisc at a link's root.
 fn at_root(kind: QdiscKind) -> Qdisc {
     Qdisc { parent: Handle::ROOT, handle: ROOT, kind }
@@ -217,7 +178,13 @@ fn at_root(kind: QdiscKind) -> Qdisc {
 
 /// Creates a qdisc. When it is deleted, everything below it is too.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
-    host.create_qdisc(link, &qdisc).map_err(|e| explain_conflict(e, link))?;
+    host.create_qdisc(link, &qdisc).map_err(|error| {
+        if !error.is_exists() {
+            return error;
+        }
+        let details = format_args!("{:?} has another qdisc there already", link.name);
+        error.with_code(Code::CONFLICT).with_details(details)
+    })?;
     let of = link.clone();
     let handle = qdisc.handle;
     rb.undo(format_args!("delete qdisc {handle} of {:?}", link.name), move || {
@@ -228,15 +195,6 @@ fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a
 
 fn delete(host: &Netlink, link: &Link, qdisc: &Qdisc) -> Result<()> {
     host.delete_qdisc(link, qdisc.parent, qdisc.handle, qdisc.kind.name())
-}
-
-fn explain_conflict(error: Error, link: &Link) -> Error {
-    if error.is_exists() {
-        let details = format_args!("{:?} has another qdisc there already", link.name);
-        error.with_code(Code::CONFLICT).with_details(details)
-    } else {
-        error
-    }
 }
 
 fn ingress_filters(traffic: &Traffic) -> Vec<Filter> {
@@ -250,25 +208,23 @@ fn egress_filters(traffic: &Traffic, ifb: &Link) -> Vec<Filter> {
 /// Returns the filters of one direction, which match the remote address on `side`. For all traffic
 /// it is the reference's single filter.
 fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
+    let filters_of = |subnets: &[IpNet], verdict| -> Vec<Filter> {
+        let filter = |net: &IpNet| {
+            // All filters of one priority must be of one family.
+            let priority = if net.addr().is_ipv4() { 1 } else { 2 };
+            Filter::of_subnet(priority, side, net, verdict)
+        };
+        subnets.iter().map(filter).collect()
+    };
     match traffic {
         Traffic::All => vec![Filter::of_all(1, limited)],
-        Traffic::With(subnets) => filters_of(subnets, side, limited),
+        Traffic::With(subnets) => filters_of(subnets, limited),
         Traffic::WithoutThat(subnets) => {
-            let mut filters = filters_of(subnets, side, UNLIMITED);
+            let mut filters = filters_of(subnets, UNLIMITED);
             filters.push(Filter::of_all(3, limited));
             filters
         }
     }
-}
-
-/// Returns one filter per subnet.
-fn filters_of(subnets: &[IpNet], side: Side, verdict: Verdict) -> Vec<Filter> {
-    let filter_of = |net: &IpNet| {
-        // All filters of one priority must be of one family.
-        let priority = if net.addr().is_ipv4() { 1 } else { 2 };
-        Filter::of_subnet(priority, side, net, verdict)
-    };
-    subnets.iter().map(filter_of).collect()
 }
 
 fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {
@@ -284,11 +240,6 @@ fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter
             expected.len()
         )))
     }
-}
-
-/// Whether packets that the link receives are redirected to the ifb.
-pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool> {
-    Ok(redirects(host, link)?.contains(&ifb.index))
 }
 
 /// Returns the ifindexes of the links that received packets are redirected to.
@@ -318,54 +269,45 @@ pub fn unlimit(host: &Netlink, link: &Link, limits: &Limits, ifb: Option<&Link>)
 
 /// A bucket to delete.
 #[derive(Clone, Copy)]
-enum Sought {
+pub enum Sought {
     /// That of this limit.
     Exactly(Limit),
     /// That of any limit with this latency.
     Any { latency: u64 },
 }
 
-fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
-    match host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
-        Some(root) if is_our_root(host, link, &root.kind, sought)? => delete(host, link, &root),
-        _ => Ok(()),
-    }
-}
-
-/// Whether ADD creates a root qdisc of this kind.
-fn is_our_root(host: &Netlink, link: &Link, kind: &QdiscKind, sought: Sought) -> Result<bool> {
-    match kind {
-        QdiscKind::Tbf(found) => Ok(match sought {
+/// Removes the queue for traffic to the container, if ADD creates it like this.
+pub fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
+    let root = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT);
+    let Some(root) = root else { return Ok(()) };
+    let is_ours = match &root.kind {
+        QdiscKind::Tbf(found) => match sought {
             Sought::Exactly(limit) => limit.makes(*found, 0),
             Sought::Any { latency } => is_of_add(*found, latency),
-        }),
-        QdiscKind::Htb => {
-            Ok(host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE))
-        }
-        QdiscKind::Ingress | QdiscKind::Other(_) => Ok(false),
-    }
+        },
+        QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
+        QdiscKind::Ingress | QdiscKind::Other(_) => false,
+    };
+    if is_ours { delete(host, link, &root) } else { Ok(()) }
 }
 
-fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
+/// Removes the redirection of traffic from the container to the ifb, or to a link that is gone.
+pub fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
     let filters = host.filters(link, RECEIVED)?;
-    // If the filters are deleted, the ifb shows that the qdisc was made for it.
-    if are_ours(&filters, ifb) || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
-        delete(host, link, &INGRESS)?;
-    }
-    Ok(())
-}
-
-/// Whether filters redirect to the ifb, or to a link that is gone, and do nothing else.
-fn are_ours(filters: &[Filter], ifb: Option<&Link>) -> bool {
     let redirects = |filter: &Filter| {
         target(filter).is_some_and(|to| to == 0 || ifb.is_some_and(|ifb| ifb.index == to))
     };
-    filters.iter().any(redirects)
-        && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED)
-}
-
-fn has_ingress(host: &Netlink, link: &Link) -> Result<bool> {
+    let are_ours = filters.iter().any(redirects)
+        && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
     let is_ours =
         |qdisc: Qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress);
-    Ok(host.qdisc_at(link, Handle::INGRESS)?.is_some_and(is_ours))
+    // If the filters are deleted, the ifb shows that the qdisc was made for it.
+    if are_ours
+        || filters.is_empty()
+            && ifb.is_some()
+            && host.qdisc_at(link, Handle::INGRESS)?.is_some_and(is_ours)
+    {
+        delete(host, link, &INGRESS)?;
+    }
+    Ok(())
 }
