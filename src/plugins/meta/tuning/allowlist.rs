@@ -19,16 +19,13 @@ pub fn require(settings: &[Setting]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
     }
-    match read() {
+    let text = plain_file::read_configuration(Path::new(PATH))
+        .and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+    match text {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(format_args!("read {PATH}"), &e)),
         Ok(text) => Allowlist::parse(&text)?.require(settings),
     }
-}
-
-fn read() -> io::Result<String> {
-    let text = plain_file::read_configuration(Path::new(PATH))?;
-    String::from_utf8(text).map_err(io::Error::other)
 }
 
 struct Allowlist<'a>(Vec<(&'a str, Regex)>);
@@ -38,42 +35,28 @@ impl<'a> Allowlist<'a> {
     /// intent is unknown.
     fn parse(text: &'a str) -> Result<Allowlist<'a>> {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
+        let pattern = |(number, line)| match whole_name(line) {
+            Ok(whole) => Ok((line, whole)),
+            Err(problem) => Err(Error::new(
+                Code::INVALID_CONFIG,
+                format!("{PATH}: line {number}: {line:?} is not a pattern: {problem}"),
+            )),
+        };
         lines.map(pattern).collect::<Result<_>>().map(Allowlist)
     }
 
     fn require(&self, settings: &[Setting]) -> Result<()> {
-        match settings.iter().find(|setting| !self.allows(&setting.name)) {
-            Some(setting) => Err(self.refusal(setting)),
-            None => Ok(()),
-        }
-    }
-
-    fn allows(&self, name: &str) -> bool {
-        self.0.iter().any(|(_, pattern)| pattern.is_match(name))
-    }
-
-    fn refusal(&self, Setting { path, name, .. }: &Setting) -> Error {
-        let lines = self.lines();
-        let problem = format_args!("no line of {PATH} is a pattern for the whole name");
-        Error::config(path, problem).saying(format_args!(
-            "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
-        ))
-    }
-
-    fn lines(&self) -> String {
+        let allows = |name: &str| self.0.iter().any(|(_, pattern)| pattern.is_match(name));
+        let Some(Setting { path, name, .. }) = settings.iter().find(|it| !allows(&it.name)) else {
+            return Ok(());
+        };
         let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
-        lines.join(" ")
+        let lines = lines.join(" ");
+        let problem = format_args!("no line of {PATH} is a pattern for the whole name");
+        Err(Error::config(path, problem).saying(format_args!(
+            "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
+        )))
     }
-}
-
-/// Compiles a line of the file.
-fn pattern((number, line): (usize, &str)) -> Result<(&str, Regex)> {
-    whole_name(line).map(|whole| (line, whole)).map_err(|e| no_pattern(number, line, &e))
-}
-
-fn no_pattern(number: usize, line: &str, problem: &regex_lite::Error) -> Error {
-    let problem = format!("{PATH}: line {number}: {line:?} is not a pattern: {problem}");
-    Error::new(Code::INVALID_CONFIG, problem)
 }
 
 /// Compiles a pattern that must match the whole name. The reference searches for it anywhere in the

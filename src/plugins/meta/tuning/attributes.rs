@@ -97,16 +97,11 @@ impl Attributes {
     /// Sets all but the MTU, in one message.
     pub fn set_all_but_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         let Attributes { mac, promisc, mtu: _, allmulti, txqlen } = self.clone();
-        if self.is_mtu_alone() {
+        if (Attributes { mtu: None, ..self.clone() }).is_empty() {
             return Ok(());
         }
         let change = LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() };
         netlink.change_link(link, &change)
-    }
-
-    /// Whether no attribute but the MTU is set.
-    fn is_mtu_alone(&self) -> bool {
-        Attributes { mtu: None, ..self.clone() }.is_empty()
     }
 
     /// Sets the MTU.
@@ -122,22 +117,16 @@ impl Attributes {
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         let mut errors = ErrorList::default();
         errors.push(self.set_mtu(netlink, link));
-        for one in self.one_by_one() {
+        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
+        for one in [
+            Attributes { mac, ..Attributes::default() },
+            Attributes { promisc, ..Attributes::default() },
+            Attributes { allmulti, ..Attributes::default() },
+            Attributes { txqlen, ..Attributes::default() },
+        ] {
             errors.push(one.set_all_but_mtu(netlink, link));
         }
         errors.finish()
-    }
-
-    /// Returns a set for each attribute but the MTU.
-    fn one_by_one(&self) -> [Attributes; 4] {
-        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
-        let none = Attributes::default;
-        [
-            Attributes { mac, ..none() },
-            Attributes { promisc, ..none() },
-            Attributes { allmulti, ..none() },
-            Attributes { txqlen, ..none() },
-        ]
     }
 
     /// Compares with the link.
@@ -146,7 +135,11 @@ impl Attributes {
         for ((what, expected), (_, found)) in self.words().into_iter().zip(self.on(link).words()) {
             let (Some(expected), Some(found)) = (expected, found) else { continue };
             if expected != found {
-                let subject = subject(what, &link.name);
+                let name = &link.name;
+                let subject = match what {
+                    "promisc" => format!("link {name} configured promisc"),
+                    _ => format!("configured {what} of {name}"),
+                };
                 differences.push::<()>(Err(Error::check(format!(
                     "Error: Tuning {subject} is {expected}, current value is {found}"
                 ))));
@@ -164,14 +157,6 @@ impl Attributes {
             ("all-multicast mode", self.allmulti.map(|on| on.to_string())),
             ("Transmit Queue Length", self.txqlen.map(|length| length.to_string())),
         ]
-    }
-}
-
-/// Returns what CHECK's error is about, in the reference's words.
-fn subject(what: &str, name: &str) -> String {
-    match what {
-        "promisc" => format!("link {name} configured promisc"),
-        _ => format!("configured {what} of {name}"),
     }
 }
 

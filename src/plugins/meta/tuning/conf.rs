@@ -84,8 +84,11 @@ impl PluginConf for Conf {
     }
 
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
-        require_mtu("mtu", self.mtu)?;
-        require_mtu("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())
+        let given = self.args.cni.mtu.unwrap_or_default();
+        match [("mtu", self.mtu), ("args.cni.mtu", given)].into_iter().find(|it| it.1 > MTU_MOST) {
+            Some((path, mtu)) => Err(Error::out_of_range(path, mtu, 0..=i64::from(MTU_MOST))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -136,7 +139,11 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = vec![];
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
-        let sysctl = Sysctl::parse(name).ok_or_else(|| no_sysctl(&path, name))?;
+        let sysctl = Sysctl::parse(name).ok_or_else(|| {
+            Error::config(&path, "not a sysctl of a network")
+                .expecting("one that begins with net.")
+                .saying(format_args!("invalid net sysctl key: {name:?}"))
+        })?;
         if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
             return Err(Error::config(&path, format_args!("{} is the same sysctl", twin.path))
                 .saying("duplicated sysctl keys are not allowed"));
@@ -144,20 +151,6 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
         settings.push(Setting { path, name: name.clone(), sysctl, value: value.clone() });
     }
     Ok(settings)
-}
-
-fn no_sysctl(path: &str, name: &str) -> Error {
-    Error::config(path, "not a sysctl of a network")
-        .expecting("one that begins with net.")
-        .saying(format_args!("invalid net sysctl key: {name:?}"))
-}
-
-fn require_mtu(path: &str, mtu: u32) -> Result<()> {
-    if mtu <= MTU_MOST {
-        Ok(())
-    } else {
-        Err(Error::out_of_range(path, mtu, 0..=i64::from(MTU_MOST)))
-    }
 }
 
 /// Whether both are the same sysctl; one may have the link's name and the other the placeholder.

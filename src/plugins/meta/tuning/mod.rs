@@ -19,8 +19,8 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::netlink::{Link, Netlink};
-use crate::net::netns::Netns;
+use crate::net::netlink::Link;
+use crate::net::netns::{Mark, Netns};
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
 use crate::plugin::part::{Parts, Target};
@@ -75,16 +75,32 @@ impl Plugin for Tuning {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
         let key = &at.key;
         if backups.is_in_the_way(key) {
-            warn_of_directory(key);
+            // With an error, every DEL of this attachment would fail.
+            let Key { container_id, ifname, .. } = key;
+            warn(format_args!(
+                "tuning: a directory is where the backup of {container_id} {ifname} should be"
+            ));
             return Ok(());
         }
         let mut errors = ErrorList::default();
-        let backup = backup_for_del(&backups, key, &mut errors)?;
-        if backup.as_ref().is_some_and(|backup| !backup.may_be_of(key)) {
-            return errors.finish(); // another network's backup, with the same container ID and interface name
-        }
-        if let Some(backup) = &backup {
-            restore_for_del(&backups, backup, at, &mut errors)?;
+        // A failure that may pass is an error, so that the next DEL reads the backup and restores it;
+        // others are reported at the end.
+        let text = match backups.text(key) {
+            Err(e) if !plain_file::is_no_file(e.errno) => return Err(e),
+            text => errors.push(text).flatten(),
+        };
+        if let Some(backup) = text.as_deref().and_then(Backup::understood) {
+            if !backup.may_be_of(key) {
+                return errors.finish(); // another network's backup, with the same container ID and interface name
+            }
+            if let Some(netns) = &at.netns
+                && is_of(&backups, &backup, netns, key)?
+            {
+                match restore(&backup, netns, key.ifname.as_str()) {
+                    Err(error) if is_for_another_time(&error) => return Err(error),
+                    restored => errors.push(restored),
+                };
+            }
         }
         // Remove the backup even if something could not be restored, or DEL would fail for as long
         // as the container lives.
@@ -121,71 +137,20 @@ fn parts<'p, 'a>(changes: &'p [Change]) -> Parts<'p, 'a> {
     parts
 }
 
-/// Warns that a directory has the name of the backup. With an error, every DEL of this attachment
-/// would fail.
-fn warn_of_directory(key: &Key) {
-    let Key { container_id, ifname, .. } = key;
-    warn(format_args!(
-        "tuning: a directory is where the backup of {container_id} {ifname} should be"
-    ));
-}
-
-/// Reads the backup. A file that may be readable later is an error, so that the next DEL reads it;
-/// what can never be one is reported by `errors`.
-fn backup_for_del(backups: &Backups, key: &Key, errors: &mut ErrorList) -> Result<Option<Backup>> {
-    let text = match backups.text(key) {
-        Err(e) if !plain_file::is_no_file(e.errno) => return Err(e),
-        text => errors.push(text).flatten(),
-    };
-    Ok(text.as_deref().and_then(Backup::understood))
-}
-
-/// Restores what the backup has if it is of this namespace. A failure that may pass is an error, so
-/// that the next DEL restores it; others are reported by `errors`.
-fn restore_for_del(
-    backups: &Backups,
-    backup: &Backup,
-    at: &Detachment,
-    errors: &mut ErrorList,
-) -> Result<()> {
-    let Some(netns) = &at.netns else { return Ok(()) };
-    if !is_of(backups, backup, netns, &at.key)? {
-        return Ok(());
-    }
-    match restore(backup, netns, at.key.ifname.as_str()) {
-        Err(error) if is_for_another_time(&error) => return Err(error),
-        restored => errors.push(restored),
-    };
-    Ok(())
-}
-
 /// Returns the container's link. Sysctls need no link, so without attributes it may be missing, and
 /// an empty one is returned.
 fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     if attributes.is_empty() {
         return Ok(Link::default());
     }
-    find_link(at)?.ok_or_else(|| no_link(at.ifname()))
-}
-
-fn no_link(ifname: &str) -> Error {
-    Error::new(Code::INVALID_CONFIG, format!("Cannot find container link {ifname:?}"))
-        .with_details("tuning must come after the plugin that makes it")
+    find_link(at)?.ok_or_else(|| {
+        Error::new(Code::INVALID_CONFIG, format!("Cannot find container link {:?}", at.ifname()))
+            .with_details("tuning must come after the plugin that makes it")
+    })
 }
 
 fn find_link(at: &Attachment) -> Result<Option<Link>> {
     at.netlink()?.find_link(at.ifname())
-}
-
-/// Returns the ifindex of the container's link if ADD tunes the link or a sysctl of it.
-fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Option<u32>> {
-    if link.index != 0 {
-        Ok(Some(link.index))
-    } else if changes.iter().any(|change| change.sysctl.is_of_link(at.ifname())) {
-        Ok(find_link(at)?.map(|link| link.index))
-    } else {
-        Ok(None)
-    }
 }
 
 /// A container's interface, the attributes to set, and the sysctls that change.
@@ -218,114 +183,96 @@ impl<'a> Tuned<'a> {
 
     /// Sets everything, after a backup.
     fn tune(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Tuned { at, link, attributes, .. } = *self;
         self.back_up(cx, rb)?;
-        self.set_all_but_mtu(rb)?;
-        sysctls::write(self.at, self.changes, rb)?;
+        let before = Attributes { mtu: None, ..attributes.on(link) };
+        if !before.is_empty() {
+            // The kernel sets them one by one, and may set the first and refuse the second.
+            rb.undo("restore the interface", move || before.restore(at.netlink()?, link));
+            attributes.set_all_but_mtu(at.netlink()?, link)?;
+        }
+        sysctls::write(at, self.changes, rb)?;
         // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo would
         // restore it.
-        if let Some(mtu) = self.attributes.mtu {
-            let set = self.attributes.set_mtu(self.at.netlink()?, self.link);
+        if let Some(mtu) = attributes.mtu {
+            let set = attributes.set_mtu(at.netlink()?, link);
             set.map_err(|error| self.explain_mtu(cx, mtu, error))?;
         }
         Ok(())
     }
 
-    /// Writes the current state to the backup.
+    /// Writes the current state to the backup, merged with an earlier one that may be of this
+    /// interface.
     fn back_up(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
         let key = &self.at.key;
-        let now = self.backup()?;
+        let netns = self.at.netns()?.mark()?;
+        let mut backup = self.backup(netns)?;
         let backups = Backups::of(cx.config)?;
         let text = backups.text(key)?;
         let earlier = text.as_deref().and_then(Backup::understood);
         let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
-        let backup = self.after_earlier(now, earlier)?;
+        if let Some(earlier) = earlier.filter(|it| it.may_be_of(key) && it.may_be_in(netns)) {
+            let attributes = earlier.before.on(self.link);
+            let values = sysctls::read(self.at, &earlier.names())?;
+            backup = backup.after_earlier(earlier, &attributes, &values);
+        }
         if backup.is_empty() {
             return Ok(());
         }
-        refuse_file_of_another(&backups, of.as_ref(), key)?;
+        // Container a_b with interface c and container a with interface b_c have one file name, as in
+        // the reference.
+        if let Some(of) = of.filter(|of| of.ifname != key.ifname)
+            && backups.path(&of) == backups.path(key)
+        {
+            let Key { container_id, ifname, .. } = of;
+            let problem = format!(
+                "the backup's file is that of interface {ifname} of container {container_id}"
+            );
+            return Err(Error::new(Code::CONFLICT, problem)
+                .with_details("another dataDir keeps them apart"));
+        }
         backups.write(key, &backup)?;
         rb.undo("put the backup back", move || backups.put_back(key, text.as_deref()));
         Ok(())
     }
 
-    fn backup(&self) -> Result<Backup> {
+    /// The current state of what ADD changes. It has the container's link if ADD tunes the link or a
+    /// sysctl of it.
+    fn backup(&self, netns: Mark) -> Result<Backup> {
+        let Tuned { at, link, attributes, changes } = *self;
+        let is_of_link = |change: &Change| change.sysctl.is_of_link(at.ifname());
+        let link_index = match link.index {
+            0 if changes.iter().any(is_of_link) => find_link(at)?.map(|link| link.index),
+            0 => None,
+            index => Some(index),
+        };
+        let saved = |change: &Change| {
+            let before = change.to_undo()?.to_owned();
+            let Change { sysctl, after, .. } = change.clone();
+            Some(SavedSysctl { sysctl, before, after })
+        };
         Ok(Backup {
-            key: Some(self.at.key.clone()),
-            netns: Some(self.at.netns()?.mark()?),
-            link: index_of_tuned(self.at, self.link, self.changes)?,
-            before: self.attributes.on(self.link),
-            after: self.attributes.clone(),
-            sysctls: self.changes.iter().filter_map(saved).collect(),
+            key: Some(at.key.clone()),
+            netns: Some(netns),
+            link: link_index,
+            before: attributes.on(link),
+            after: attributes.clone(),
+            sysctls: changes.iter().filter_map(saved).collect(),
         })
     }
-
-    /// Returns the backup to write, merged with an earlier one that may be of this interface.
-    fn after_earlier(&self, now: Backup, earlier: Option<Backup>) -> Result<Backup> {
-        let netns = self.at.netns()?.mark()?;
-        let may_be_of_this =
-            |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(netns);
-        let Some(earlier) = earlier.filter(may_be_of_this) else { return Ok(now) };
-        let attributes = earlier.before.on(self.link);
-        let values = sysctls::read(self.at, &earlier.names())?;
-        Ok(now.after_earlier(earlier, &attributes, &values))
-    }
-
-    /// Sets hardware address, flags and queue length. The kernel sets them one by one, and may set
-    /// the first and refuse the second.
-    fn set_all_but_mtu(&self, rb: &mut Rollback<'a>) -> Result<()> {
-        let Tuned { at, link, attributes, .. } = *self;
-        let before = Attributes { mtu: None, ..attributes.on(link) };
-        if before.is_empty() {
-            return Ok(());
-        }
-        rb.undo("restore the interface", move || before.restore(at.netlink()?, link));
-        attributes.set_all_but_mtu(at.netlink()?, link)
-    }
-}
-
-/// Returns the backup of a sysctl if ADD changes it.
-fn saved(change: &Change) -> Option<SavedSysctl> {
-    let before = change.to_undo()?.to_owned();
-    Some(SavedSysctl { sysctl: change.sysctl.clone(), before, after: change.after.clone() })
-}
-
-/// Refuses to overwrite another attachment's file. Container a_b with interface c and container a
-/// with interface b_c have one file name, as in the reference.
-fn refuse_file_of_another(backups: &Backups, of: Option<&Key>, key: &Key) -> Result<()> {
-    match of {
-        Some(of) if of.ifname != key.ifname && backups.path(of) == backups.path(key) => {
-            Err(file_of_another(of))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn file_of_another(Key { container_id, ifname, .. }: &Key) -> Error {
-    let problem =
-        format!("the backup's file is that of interface {ifname} of container {container_id}");
-    Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart")
 }
 
 /// Reports the new attributes of the container's interface in the result. The reference also
 /// changes the host's interface if it has the same name.
 fn report(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
-    for interface in &mut result.interfaces {
-        if is_in_container(interface, at.ifname()) {
-            set_in(attributes, interface);
+    let is_own = |it: &&mut Interface| it.name == at.ifname() && !it.sandbox.is_empty();
+    for interface in result.interfaces.iter_mut().filter(is_own) {
+        if let Some(mac) = &attributes.mac {
+            interface.mac = mac.to_string();
         }
-    }
-}
-
-fn is_in_container(interface: &Interface, ifname: &str) -> bool {
-    interface.name == ifname && !interface.sandbox.is_empty()
-}
-
-fn set_in(attributes: &Attributes, interface: &mut Interface) {
-    if let Some(mac) = &attributes.mac {
-        interface.mac = mac.to_string();
-    }
-    if let Some(mtu) = attributes.mtu {
-        interface.mtu = mtu.into();
+        if let Some(mtu) = attributes.mtu {
+            interface.mtu = mtu.into();
+        }
     }
 }
 
@@ -341,33 +288,25 @@ fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result
 /// Restores the values of the backup. Values that went away with their link need no restoring.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     let netlink = netns.netlink()?;
-    let link = find_tuned(netlink, backup, ifname)?;
+    // A process in the container can give the link's name to another link, so its ifindex takes
+    // precedence.
+    let link = match backup.link {
+        Some(index) => netlink.find_link_by_index(index)?,
+        None => netlink.find_link(ifname)?,
+    };
     let mut errors = ErrorList::default();
     if let Some(link) = link.as_ref().filter(|_| !backup.before.is_empty()) {
         errors.push(backup.before.restore(netlink, link));
     }
-    errors.push(sysctls::restore(netns, &values_of(backup, ifname, link.as_ref())));
-    errors.finish()
-}
-
-/// Finds the link of the backup. A process in the container can give the link's name to another
-/// link, so its ifindex takes precedence.
-fn find_tuned(netlink: &Netlink, backup: &Backup, ifname: &str) -> Result<Option<Link>> {
-    match backup.link {
-        Some(index) => netlink.find_link_by_index(index),
-        None => netlink.find_link(ifname),
-    }
-}
-
-/// Returns the sysctls to restore and their values. Those of the link get its current name; if the
-/// link is gone, they are gone too.
-fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl, String)> {
-    let is_moved = |sysctl: &Sysctl| backup.link.is_some() && sysctl.is_of_link(ifname);
-    let now = |sysctl: &Sysctl| {
-        if is_moved(sysctl) { Some(sysctl.renamed(&link?.name)) } else { Some(sysctl.clone()) }
+    // Sysctls of the link get its current name; if the link is gone, they are gone too.
+    let now = |sysctl: &Sysctl| match backup.link {
+        Some(_) if sysctl.is_of_link(ifname) => Some(sysctl.renamed(&link.as_ref()?.name)),
+        _ => Some(sysctl.clone()),
     };
     let value = |saved: &SavedSysctl| Some((now(&saved.sysctl)?, saved.before.clone()));
-    backup.sysctls.iter().filter_map(value).collect()
+    let values: Vec<(Sysctl, String)> = backup.sysctls.iter().filter_map(value).collect();
+    errors.push(sysctls::restore(netns, &values));
+    errors.finish()
 }
 
 /// Whether the next DEL may succeed, so that the backup must stay: the process lacks capabilities,

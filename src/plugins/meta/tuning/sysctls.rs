@@ -43,35 +43,23 @@ impl Change {
     pub fn to_undo(&self) -> Option<&str> {
         self.before.as_deref().filter(|before| !same(before, &self.after))
     }
-
-    fn undone(&self) -> Option<(Sysctl, String)> {
-        Some((self.sysctl.clone(), self.to_undo()?.to_owned()))
-    }
-
-    fn disables_ipv6(&self) -> bool {
-        self.sysctl.to_string().ends_with("/disable_ipv6")
-    }
 }
 
 /// Whether two values mean the same. The kernel writes lists with tabs and accepts any white space,
 /// and parses numbers as C does: 0x10 is 16.
 pub fn same(one: &str, other: &str) -> bool {
+    let number = |word: &str| {
+        let digits = word.trim_start_matches('-');
+        let (radix, digits) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+            Some(hex) => (16, hex),
+            None if digits.starts_with('0') => (8, digits),
+            None => (10, digits),
+        };
+        let magnitude = i64::from_str_radix(digits, radix).ok()?;
+        Some(if word.starts_with('-') { -magnitude } else { magnitude })
+    };
     let meaning = |word| number(word).ok_or(word);
     one.split_whitespace().map(meaning).eq(other.split_whitespace().map(meaning))
-}
-
-fn number(word: &str) -> Option<i64> {
-    let magnitude = magnitude(word.trim_start_matches('-'))?;
-    Some(if word.starts_with('-') { -magnitude } else { magnitude })
-}
-
-fn magnitude(digits: &str) -> Option<i64> {
-    let (radix, digits) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
-        Some(hex) => (16, hex),
-        None if digits.starts_with('0') => (8, digits),
-        None => (10, digits),
-    };
-    i64::from_str_radix(digits, radix).ok()
 }
 
 /// Reads every sysctl before any is set. The one that disables IPv6 comes last: the kernel removes
@@ -81,21 +69,21 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    let changes = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
-    Ok(with_ipv6_last(changes))
-}
-
-fn with_ipv6_last(changes: Vec<Change>) -> Vec<Change> {
+    let changes: Vec<Change> =
+        at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
     let (last, mut changes): (Vec<Change>, Vec<Change>) =
-        changes.into_iter().partition(Change::disables_ipv6);
+        changes.into_iter().partition(|it| it.sysctl.to_string().ends_with("/disable_ipv6"));
     changes.extend(last);
-    changes
+    Ok(changes)
 }
 
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
     let path = &setting.path;
-    if is_for_many_links(&setting.sysctl, &sysctl) {
+    let (name, was) = (sysctl.to_string(), setting.sysctl.to_string());
+    // A name that no link can have stands for all links, or for future ones.
+    let mut steps = name.split('/').zip(was.split('/'));
+    if steps.any(|(now, was)| now != was && matches!(now, "all" | "default")) {
         let problem = format!("IFNAME is {ifname:?}, expected the name of a link");
         return Err(
             Error::config(path, problem).with_details(format_args!("{sysctl} is not of one link"))
@@ -104,7 +92,10 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     if !sysctl.exists()? {
         let problem = format_args!("{sysctl} is not a setting of the container");
         let error = Error::config(path, problem);
-        return Err(if is_of_another_link(&sysctl, ifname) {
+        let steps: Vec<&str> = name.split('/').collect();
+        let is_of_another_link =
+            matches!(steps[..], ["net", _, "conf" | "neigh", link, ..] if link != ifname);
+        return Err(if is_of_another_link {
             error.with_details(format_args!("IFNAME in its name stands for {ifname:?}"))
         } else {
             error
@@ -114,97 +105,67 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     Ok(Change { path: path.clone(), before, sysctl, after: setting.value.clone() })
 }
 
-/// Whether it is a setting of a link, and of another one than the attachment's.
-fn is_of_another_link(sysctl: &Sysctl, ifname: &str) -> bool {
-    let text = sysctl.to_string();
-    let steps: Vec<&str> = text.split('/').collect();
-    matches!(steps[..], ["net", _, "conf" | "neigh", link, ..] if link != ifname)
-}
-
-/// Whether the placeholder was replaced by a name that no link can have: it stands for all links,
-/// or for future ones.
-fn is_for_many_links(was: &Sysctl, now: &Sysctl) -> bool {
-    let was = was.to_string();
-    let now = now.to_string();
-    let is_replaced = |(now, was): (&str, &str)| now != was && matches!(now, "all" | "default");
-    now.split('/').zip(was.split('/')).any(is_replaced)
-}
-
 /// Sets the sysctls in order.
 pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    let (tried, outcome) = at.run(|| Ok(write_all(changes)))?;
+    let (tried, outcome) = at.run(|| {
+        for (tried, change) in (1..).zip(changes) {
+            if let Err(error) = write_one(change) {
+                return Ok((&changes[..tried], Err(error)));
+            }
+        }
+        Ok((changes, Ok(())))
+    })?;
     // Undo the refused one too: the kernel writes a list number by number, up to the one that it
     // cannot parse.
-    let undone: Vec<(Sysctl, String)> = tried.iter().filter_map(Change::undone).collect();
+    let undone = |change: &Change| Some((change.sysctl.clone(), change.to_undo()?.to_owned()));
+    let undone: Vec<(Sysctl, String)> = tried.iter().filter_map(undone).collect();
     rb.undo("give sysctls back", move || restore(at.netns()?, &undone));
     outcome
-}
-
-/// Sets the sysctls up to the first that is refused; returns those that were tried.
-fn write_all(changes: &[Change]) -> (&[Change], Result<()>) {
-    for (tried, change) in (1..).zip(changes) {
-        if let Err(error) = write_one(change) {
-            return (&changes[..tried], Err(error));
-        }
-    }
-    (changes, Ok(()))
 }
 
 fn write_one(change: &Change) -> Result<()> {
     match change.sysctl.write(&change.after) {
         // A read-only /proc/sys is good enough if it has the value already.
         Err(_) if change.before.is_some() && change.to_undo().is_none() => Ok(()),
-        written => written.map_err(|e| refusal(e, change)),
-    }
-}
-
-fn refusal(error: Error, change: &Change) -> Error {
-    if is_of_value(&error) {
-        error
+        // The sysctl exists, so "not found" is about the value: an unknown algorithm, say.
+        Err(error) if error.is_errno(Errno::EINVAL) || error.is_not_found() => Err(error
             .context(&change.path)
             .with_code(Code::INVALID_CONFIG)
-            .with_details("the kernel refuses the value")
-    } else {
-        error.context(&change.path)
+            .with_details("the kernel refuses the value")),
+        written => written.map_err(|error| error.context(&change.path)),
     }
-}
-
-/// Whether the kernel refuses the value. The sysctl exists, so "not found" is about the value: an
-/// unknown algorithm, say.
-fn is_of_value(error: &Error) -> bool {
-    error.is_errno(Errno::EINVAL) || error.is_not_found()
 }
 
 /// Restores values, the last one first. One that went away with its link, or that is unchanged,
 /// needs no restoring.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
-    if values.is_empty() { Ok(()) } else { netns.run(|| restore_all(values)) }
-}
-
-fn restore_all(values: &[(Sysctl, String)]) -> Result<()> {
-    let mut errors = ErrorList::default();
-    let is_there = |(sysctl, _): &&(Sysctl, String)| sysctl.exists() != Ok(false);
-    for (sysctl, value) in values.iter().rev().filter(is_there) {
-        errors.push(sysctl.ensure(value));
+    if values.is_empty() {
+        return Ok(());
     }
-    errors.finish()
+    netns.run(|| {
+        let mut errors = ErrorList::default();
+        let is_there = |(sysctl, _): &&(Sysctl, String)| sysctl.exists() != Ok(false);
+        for (sysctl, value) in values.iter().rev().filter(is_there) {
+            errors.push(sysctl.ensure(value));
+        }
+        errors.finish()
+    })
 }
 
 /// Returns the values of these sysctls, in order; `None` for one that is gone or that no process
 /// may read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
     if sysctls.is_empty() {
-        Ok(vec![])
-    } else {
-        at.run(|| sysctls.iter().map(read_if_there).collect())
+        return Ok(vec![]);
     }
-}
-
-fn read_if_there(sysctl: &Sysctl) -> Result<Option<String>> {
-    if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) }
+    let read = |sysctl: &Sysctl| match sysctl.exists()? {
+        true => sysctl.read_if_readable(),
+        false => Ok(None),
+    };
+    at.run(|| sysctls.iter().map(read).collect())
 }
 
 /// ADD makes all at once, by [`write`]; its survey is what is compared.
