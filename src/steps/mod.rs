@@ -24,6 +24,7 @@ pub mod moved_link;
 pub mod nft_owner;
 pub mod prev_result;
 pub mod records;
+pub mod reference_rules;
 pub mod resolv_conf;
 pub mod route_changes;
 pub mod router_advertisements;

@@ -21,12 +21,13 @@ use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, jump_to_admin};
-use crate::net::nft::{NfFamily, Nft, RuleInfo};
+use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::owned::Owned;
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
+use crate::steps::reference_rules::ReferenceRules;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
@@ -46,9 +47,12 @@ const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
 
-/// The table of the reference, and the chain in it that has a rule per attachment.
-const REFERENCE: Table = Table { family: NfFamily::Bridge, name: "nat" };
-const REFERENCE_CHAIN: &str = "PREROUTING";
+/// The reference has a rule per attachment, which leads to two chains of the attachment.
+const REFERENCE: ReferenceRules = ReferenceRules {
+    table: Table { family: NfFamily::Bridge, name: "nat" },
+    chain: "PREROUTING",
+    deletion: "delete the spoof check of the reference plugins",
+};
 
 /// STATUS: fails with code 50 if the kernel cannot do it.
 pub fn status(handles: &Handles) -> Result<()> {
@@ -125,45 +129,31 @@ impl Owned for SpoofChecks {
 
 /// Whether the table of the reference has this chain.
 fn has_chain(nft: &Nft, name: &str) -> Result<bool> {
-    Ok(nft.chain(REFERENCE.family, REFERENCE.name, name)?.is_some())
+    let Table { family, name: table } = REFERENCE.table;
+    Ok(nft.chain(family, table, name)?.is_some())
 }
 
 fn chains_of_reference(key: &Key) -> [String; 2] {
-    let id = id_of_reference(key);
-    [format!("cni-br-iface-{id}"), format!("cni-br-iface-{id}-mac")]
+    let Key { container_id, ifname, .. } = key;
+    ["", "-mac"].map(|end| format!("cni-br-iface-{container_id}-{ifname}{end}"))
 }
 
-fn id_of_reference(key: &Key) -> String {
-    format!("{}-{}", key.container_id, key.ifname)
-}
-
-/// Removes the reference's objects for the same attachment: a rule in the table `bridge nat` and
-/// two chains.
+/// Removes the reference's rule and chains for the same attachment.
 fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    if !has_chain(nft, &chains_of_reference(key)[0])? {
+    let chains = chains_of_reference(key);
+    if !has_chain(nft, &chains[0])? {
         return Ok(());
     }
-    let batch = deletion_of_reference(nft, key)?;
-    nft.commit(&batch, "delete the spoof check of the reference plugins")
-}
-
-fn deletion_of_reference(nft: &Nft, key: &Key) -> Result<Batch> {
+    let comment = format!("macspoofchk-{}-{}", key.container_id, key.ifname);
     let mut batch = Batch::default();
-    for rule in rules_of_reference(nft, key)? {
-        batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
+    for rule in REFERENCE.find(nft, |found| found == comment)? {
+        batch.delete_rule(REFERENCE.table, REFERENCE.chain, rule.handle);
     }
-    for chain in chains_of_reference(key) {
-        batch.delete_chain(REFERENCE, &chain);
+    for chain in chains {
+        batch.delete_chain(REFERENCE.table, &chain);
     }
-    Ok(batch)
-}
-
-fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
-    let comment = format!("macspoofchk-{}", id_of_reference(key));
-    let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
-    rules.retain(|rule| rule.comment == comment);
-    Ok(rules)
+    nft.commit(&batch, REFERENCE.deletion)
 }
 
 impl Port<'_> {
@@ -173,12 +163,12 @@ impl Port<'_> {
         name.resize(IFNAME, 0);
         let mut allowed = [&name, self.mac.octets()].concat();
         allowed.resize(allowed.len().next_multiple_of(4), 0);
-        [element(&PORTS, name), element(&ALLOWED, allowed)]
+        [(PORTS, name), (ALLOWED, allowed)].map(|(set, key)| OwnedElement {
+            set: set.name,
+            key,
+            ..OwnedElement::default()
+        })
     }
-}
-
-fn element(set: &Set, key: Vec<u8>) -> OwnedElement {
-    OwnedElement { set: set.name, key, ..OwnedElement::default() }
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {

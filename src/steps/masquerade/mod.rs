@@ -21,7 +21,6 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::netlink::Address;
-use crate::net::netns::Netns;
 use crate::plugin::owned::Owned;
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
@@ -84,26 +83,6 @@ impl Masquerade {
         Masquerade { backend, exempt: exempt.nets(), addresses: addresses(result) }
     }
 
-    fn make_by_iptables<'a>(
-        &self,
-        Target { cx, at }: Target<'a>,
-        rb: &mut Rollback<'a>,
-    ) -> Result<()> {
-        let made = Addresses::of_result(&self.addresses);
-        rb.undo("delete the masquerading rules", move || {
-            iptables::delete(cx.handles(), &at.key, &|| Ok(made.clone()))
-        });
-        let on_links = || Ok(ips(&at.netlink()?.all_addresses()?));
-        iptables::create(cx.handles(), &at.key, &self.addresses, &self.exempt, &on_links)
-    }
-
-    fn make_by_nft<'a>(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let (handles, key) = (cx.handles(), &at.key);
-        nft::create(handles, key, &self.addresses, &self.exempt)?;
-        rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
-        Ok(())
-    }
-
     /// Whether everything that ADD made is present.
     pub fn verify(&self, handles: &Handles, key: &Key) -> Result<()> {
         let Masquerade { exempt, addresses, .. } = self;
@@ -132,10 +111,21 @@ impl<'a> Part<'a> for Masquerade {
         format!("masquerade {}", texts.join(", "))
     }
 
-    fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let made = match resolve(on.cx.handles(), self.backend)? {
-            Backend::Iptables => self.make_by_iptables(on, rb),
-            Backend::Nftables => self.make_by_nft(on, rb),
+    fn make(&self, Target { cx, at }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let (handles, key) = (cx.handles(), &at.key);
+        let Masquerade { addresses, exempt, .. } = self;
+        let made = match resolve(handles, self.backend)? {
+            Backend::Iptables => {
+                let made = Addresses::of_result(addresses);
+                rb.undo("delete the masquerading rules", move || {
+                    iptables::delete(handles, key, &|| Ok(made.clone()))
+                });
+                let on_links = || Ok(ips(&at.netlink()?.all_addresses()?));
+                iptables::create(handles, key, addresses, exempt, &on_links)
+            }
+            Backend::Nftables => nft::create(handles, key, addresses, exempt).map(|()| {
+                rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
+            }),
         };
         made.map_err(of_masquerade)
     }
@@ -183,27 +173,21 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 /// The addresses on the container's links, and those in prevResult.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
     let of_result: Vec<IpNet> = at.prev_result.iter().flat_map(addresses).collect();
-    let known = Addresses::of_result(&of_result);
-    match &at.netns {
-        Some(netns) => known.with_links(cx, netns, &at.key),
-        None => Ok(known),
+    let mut known = Addresses::of_result(&of_result);
+    if let Some(netns) = &at.netns {
+        let container = netns.netlink()?;
+        if let Some(link) = veth::find_container_end(cx, netns, &at.key)? {
+            known.own.extend(ips(&container.addresses(&link)?));
+        }
+        known.on_links = Some(ips(&container.all_addresses()?));
     }
+    Ok(known)
 }
 
 impl Addresses {
     /// These addresses of the attachment, as long as no others are known.
     fn of_result(addresses: &[IpNet]) -> Addresses {
         Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None }
-    }
-
-    /// With the addresses on the links of the container.
-    fn with_links(mut self, cx: &Context<'_>, netns: &Netns, key: &Key) -> Result<Addresses> {
-        let container = netns.netlink()?;
-        if let Some(link) = veth::find_container_end(cx, netns, key)? {
-            self.own.extend(ips(&container.addresses(&link)?));
-        }
-        self.on_links = Some(ips(&container.all_addresses()?));
-        Ok(self)
     }
 }
 

@@ -31,13 +31,14 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
+use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
-use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
+use crate::steps::reference_rules::ReferenceRules;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
@@ -54,9 +55,12 @@ const BASE_CHAIN: &str = "postrouting";
 /// Priority srcnat of nft(8).
 const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 
-/// The table of the reference, and the chain in it that has a rule per address.
-const REFERENCE: Table = Table { family: NfFamily::Inet, name: "cni_plugins_masquerade" };
-const REFERENCE_CHAIN: &str = "masq_checks";
+/// The reference has a rule per address.
+const REFERENCE: ReferenceRules = ReferenceRules {
+    table: Table { family: NfFamily::Inet, name: "cni_plugins_masquerade" },
+    chain: "masq_checks",
+    deletion: "delete a masquerading rule of the reference plugins",
+};
 
 /// A sysctl that only a kernel with IPsec has.
 const IPSEC: &str = "/proc/sys/net/ipv4/xfrm4_gc_thresh";
@@ -81,35 +85,25 @@ pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet
     let missing = LAYOUT.on(nft).of(&owner).missing(&elements)?;
     let mut found = ErrorList::default();
     found.push(LAYOUT.on(nft).verify());
-    for element in &elements {
-        if let Some(chain) = other_chain(nft, element, &owner.comment)? {
-            found.push::<()>(Err(exempted_otherwise(element, &chain)));
-        } else if missing.iter().any(|it| (it.set, &it.key) == (element.set, &element.key)) {
-            found.push::<()>(Err(unmasqueraded(element, addresses)));
+    for OwnedElement { set: map, key, chain, .. } in &elements {
+        // The chain that the owner's element leads to, if it is another one.
+        let there = nft.element(LAYOUT.table, map, key)?;
+        let chain_there = there.filter(|it| it.comment == owner.comment).and_then(|it| it.chain);
+        let wanted = chain.as_ref().map(|chain| &chain.name);
+        if let Some(other) = chain_there.filter(|there| Some(there) != wanted) {
+            let problem =
+                format!("map {map:?} leads to chain {other:?}, of other nonMasqueradeCIDRs");
+            found.push::<()>(Err(Error::check(problem)
+                .with_details("attach the container again to apply those of the configuration")));
+        } else if missing.iter().any(|it| (it.set, &it.key) == (*map, key)) {
+            let address = addresses.iter().find(|net| octets(net.addr()) == *key);
+            let address = address.map(|net| net.addr().to_string()).unwrap_or_default();
+            let problem =
+                format!("address {address} is not masqueraded: no element in map {map:?}");
+            found.push::<()>(Err(Error::check(problem)));
         }
     }
     found.finish()
-}
-
-/// The chain that the owner's element leads to, if it is another one.
-fn other_chain(nft: &Nft, element: &OwnedElement, owner: &str) -> Result<Option<String>> {
-    let found = nft.element(LAYOUT.table, element.set, &element.key)?;
-    let chain = found.filter(|found| found.comment == owner).and_then(|found| found.chain);
-    let wanted = element.chain.as_ref().map(|chain| &chain.name);
-    Ok(chain.filter(|chain| Some(chain) != wanted))
-}
-
-fn exempted_otherwise(element: &OwnedElement, chain: &str) -> Error {
-    let map = element.set;
-    Error::check(format!("map {map:?} leads to chain {chain:?}, of other nonMasqueradeCIDRs"))
-        .with_details("attach the container again to apply those of the configuration")
-}
-
-fn unmasqueraded(element: &OwnedElement, addresses: &[IpNet]) -> Error {
-    let address = addresses.iter().find(|net| octets(net.addr()) == element.key);
-    let address = address.map(|net| net.addr().to_string()).unwrap_or_default();
-    let map = element.set;
-    Error::check(format!("address {address} is not masqueraded: no element in map {map:?}"))
 }
 
 /// Removes the elements of an attachment, and the table with the last element of all.
@@ -126,99 +120,61 @@ pub fn collect_garbage(
 ) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(nft_owner::release_invalid(handles, &LAYOUT, network, valid));
-    errors.push(collect_garbage_of_reference(handles, network, valid));
-    errors.finish()
-}
-
-/// Removes the reference's rules for this network's attachments that are not valid. It has no GC,
-/// but the comments of its rules name their network.
-fn collect_garbage_of_reference(
-    handles: &Handles,
-    network: &NetworkName,
-    valid: &ValidAttachments,
-) -> Result<()> {
-    let Some(nft) = handles.nft()? else { return Ok(()) };
-    let mut rules = rules_of_reference(nft, &prefix_of(network))?;
-    rules.retain(|rule| !valid.contains_identity(&rule.comment));
-    let mut errors = ErrorList::default();
-    for rule in rules {
-        errors.push(valid.remove(|| as_stale(&rule), || delete_rule_of_reference(nft, &rule)));
+    // The reference has no GC, but the comments of its rules name their network.
+    let Some(nft) = handles.nft()? else { return errors.finish() };
+    let start = format!("{}-", hex(&Key::network_hash(network)));
+    let is_stale = |comment: &str| comment.starts_with(&start) && !valid.contains_identity(comment);
+    for rule in errors.push(REFERENCE.find(nft, is_stale)).unwrap_or_default() {
+        let Table { family, name } = REFERENCE.table;
+        let stale = || Stale {
+            what: format!("rule of table {family} {name}"),
+            holder: Holder::of_comment(&rule.comment),
+            addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
+            ..Stale::default()
+        };
+        errors.push(valid.remove(stale, || REFERENCE.delete(nft, &rule)));
     }
     errors.finish()
-}
-
-/// The start of the comments of a network's rules.
-fn prefix_of(network: &NetworkName) -> String {
-    format!("{}-", hex(&Key::network_hash(network)))
-}
-
-/// Describes a rule of the reference as something that GC removes.
-fn as_stale(rule: &RuleInfo) -> Stale {
-    Stale {
-        what: format!("rule of table {} {}", REFERENCE.family, REFERENCE.name),
-        holder: Holder::of_comment(&rule.comment),
-        addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
-        ..Stale::default()
-    }
 }
 
 /// Whether the reference made a rule for each of the addresses.
 pub fn is_made_by_reference(handles: &Handles, key: &Key, addresses: usize) -> Result<bool> {
     let Some(nft) = handles.nft()? else { return Ok(false) };
-    Ok(addresses > 0 && rules_of_reference(nft, &key.identity())?.len() >= addresses)
+    let own = key.identity();
+    let rules = REFERENCE.find(nft, |comment| comment.starts_with(&own))?;
+    Ok(addresses > 0 && rules.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
-    let Some(nft) = handles.nft()? else { return Ok(()) };
-    let mut errors = ErrorList::default();
-    for rule in rules_of_reference(nft, &key.identity())? {
-        errors.push(delete_rule_of_reference(nft, &rule));
-    }
-    errors.finish()
+    let own = key.identity();
+    REFERENCE.delete_all(handles, |comment| comment.starts_with(&own))
 }
 
-fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
-    let mut batch = Batch::default();
-    batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
-    match nft.commit(&batch, "delete a masquerading rule of the reference plugins") {
-        Err(e) if e.is_not_found() => Ok(()),
-        deleted => deleted,
-    }
-}
-
-/// The rules of the reference with a comment that begins with this text.
-fn rules_of_reference(nft: &Nft, comment: &str) -> Result<Vec<RuleInfo>> {
-    if !has_rules_of_reference(nft)? {
-        return Ok(vec![]);
-    }
-    let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
-    rules.retain(|rule| rule.comment.starts_with(comment));
-    Ok(rules)
-}
-
-/// Whether there is anything to read: the reference has one chain for all of its rules. One use of
-/// it is the jump that leads to it.
-fn has_rules_of_reference(nft: &Nft) -> Result<bool> {
-    let chain = nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
-    Ok(chain.is_some_and(|chain| chain.uses > 1))
-}
-
+/// An element per address, which leads to the chain of its network.
 fn elements(addresses: &[IpNet], exempt: &[IpNet]) -> Vec<OwnedElement> {
-    addresses.iter().map(|address| element(*address, exempt)).collect()
-}
-
-fn element(address: IpNet, exempt: &[IpNet]) -> OwnedElement {
-    let net = address.trunc();
-    let of_family = |exempt: &&IpNet| Family::of_net(**exempt) == Family::of_net(net);
-    let exempt: Vec<IpNet> = exempt.iter().filter(of_family).copied().collect();
-    let name = chain_name(net, &exempt);
-    OwnedElement {
-        set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
-        key: octets(address.addr()),
-        chain: Some(SharedChain { name, rules: inside_or_masquerade(net, &exempt) }),
-        ..OwnedElement::default()
+    let mut elements = vec![];
+    for address in addresses {
+        let net = address.trunc();
+        let of_family = |exempt: &&IpNet| Family::of_net(**exempt) == Family::of_net(net);
+        let exempt: Vec<IpNet> = exempt.iter().filter(of_family).copied().collect();
+        let mut rules = vec![];
+        for net in [net].iter().chain(&exempt) {
+            let mut rule = Expressions::default();
+            return_to(&mut rule, *net);
+            rules.push(rule);
+        }
+        let mut rest = Expressions::default();
+        rest.masquerade();
+        rules.push(rest);
+        elements.push(OwnedElement {
+            set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
+            key: octets(address.addr()),
+            chain: Some(SharedChain { name: chain_name(net, &exempt), rules }),
+            ..OwnedElement::default()
+        });
     }
+    elements
 }
 
 /// `net-10.1.0.0/24`, and with exemptions their hash: `nft` accepts letters, digits, `.`, `/`, `-`
@@ -230,11 +186,6 @@ fn chain_name(net: IpNet, exempt: &[IpNet]) -> String {
     }
     let list: Vec<String> = exempt.iter().map(IpNet::to_string).collect();
     format!("{name}-{}", hex(&hash8(&list.join(" "))))
-}
-
-/// The bytes of a prefix's mask.
-fn mask(net: IpNet) -> Vec<u8> {
-    octets(net.netmask())
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
@@ -249,58 +200,30 @@ fn lay_out(batch: &mut Batch, table: Table) {
         batch.rule(table, BASE_CHAIN, |rule| return_to(rule, family.multicast()));
     }
     for (family, map) in [(Family::V4, MASQ4), (Family::V6, MASQ6)] {
-        batch.rule(table, BASE_CHAIN, |rule| verdict_by_source(rule, family, map.name));
+        batch.rule(table, BASE_CHAIN, |rule| {
+            let rule = rule.family(family);
+            let source = match family {
+                Family::V4 => rule.payload(Header::Network, 12, 4, 1),
+                Family::V6 => rule.payload(Header::Network, 8, 16, 1),
+            };
+            source.verdict_of(map.name, 1);
+        });
     }
-}
-
-/// `ip saddr vmap @MAP`.
-fn verdict_by_source(rule: &mut Expressions, family: Family, map: &str) {
-    let rule = rule.family(family);
-    let source = match family {
-        Family::V4 => rule.payload(Header::Network, 12, 4, 1),
-        Family::V6 => rule.payload(Header::Network, 8, 16, 1),
-    };
-    source.verdict_of(map, 1);
-}
-
-fn inside_or_masquerade(net: IpNet, exempt: &[IpNet]) -> Vec<Expressions> {
-    let kept = [net].into_iter().chain(exempt.iter().copied());
-    let mut rules: Vec<Expressions> = kept
-        .map(|net| {
-            let mut rule = Expressions::default();
-            return_to(&mut rule, net);
-            rule
-        })
-        .collect();
-    let mut rest = Expressions::default();
-    rest.masquerade();
-    rules.push(rest);
-    rules
 }
 
 /// `ip daddr NET return`.
 fn return_to(rule: &mut Expressions, net: IpNet) {
-    destination_in(rule, net);
-    rule.verdict(&Verdict::Return);
-}
-
-/// `ip daddr NET`.
-fn destination_in(rule: &mut Expressions, net: IpNet) {
     let family = Family::of_net(net);
-    let offset = destination_offset(family);
+    let offset = match family {
+        Family::V4 => 16,
+        Family::V6 => 24,
+    };
     let address = octets(net.network());
     rule.family(family)
         .payload(Header::Network, offset, address.len() as u32, 1)
-        .mask(1, &mask(net))
-        .equal(1, &address);
-}
-
-/// Where the header of a packet has its destination.
-fn destination_offset(family: Family) -> u32 {
-    match family {
-        Family::V4 => 16,
-        Family::V6 => 24,
-    }
+        .mask(1, &octets(net.netmask()))
+        .equal(1, &address)
+        .verdict(&Verdict::Return);
 }
 
 #[cfg(test)]
