@@ -47,7 +47,12 @@ fn is_gone(cx: &Context<'_>, held: &Held) -> Result<bool> {
     for ip in &held.addresses {
         let is_free = match lease::read(&leases, *ip)? {
             None => !elsewhere.contains(ip),
-            Some(Content::Owned(owner)) => !is_id_of(&owner.container_id, &held.holder),
+            // A comment may have cut the holder's id.
+            Some(Content::Owned(owner)) => {
+                let (id, known) = (&owner.container_id, &held.holder.container_id);
+                let may_be_cut = held.holder.is_cut && id.starts_with(known.as_str());
+                id != known && !known.is_empty() && !may_be_cut
+            }
             Some(_) => false,
         };
         if !is_free {
@@ -55,12 +60,6 @@ fn is_gone(cx: &Context<'_>, held: &Held) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Whether the id may be that of the holder, whose id a comment may have cut.
-fn is_id_of(id: &str, holder: &Holder) -> bool {
-    let known = holder.container_id.as_str();
-    id == known || known.is_empty() || (holder.is_cut && id.starts_with(known))
 }
 
 /// Whether two objects may be of one container. Comments cut long ids.

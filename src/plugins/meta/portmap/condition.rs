@@ -59,16 +59,26 @@ impl Condition {
     pub fn parse(path: &str, words: &[String], family: Family) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         // nft(8) allows spaces in a range
-        let conditions = parse_text(&text.replace(" - ", "-")).map_err(|(word, expected)| {
-            Error::config(path, format_args!("{text:?} is not understood at {word:?}"))
-                .expecting(expected)
-        })?;
+        let joined = text.replace(" - ", "-");
+        let mut rest = words_of(&joined).into_iter();
+        let mut conditions = vec![];
+        while let Some(word) = rest.next() {
+            conditions.push(Condition::parse_one(word, &mut rest).map_err(
+                |(word, expected)| {
+                    Error::config(path, format_args!("{text:?} is not understood at {word:?}"))
+                        .expecting(expected)
+                },
+            )?);
+        }
         let long = conditions.iter().filter(|condition| condition.is_long()).count();
         if long > 1 {
             let problem = format_args!("{long} sets of more than {MOST} values");
             return Err(Error::config(path, problem).expecting("at most one without !="));
         }
-        if conditions.iter().any(|condition| condition.field.is_of_other_than(family)) {
+        let is_of_another = |condition: &Condition| {
+            condition.field.family().is_some_and(|required| required != family)
+        };
+        if conditions.iter().any(is_of_another) {
             let word = family.word();
             return Err(Error::config(path, format_args!("{text:?} is never true"))
                 .expecting(format_args!("{word} saddr and daddr")));
@@ -126,16 +136,6 @@ impl Condition {
     }
 }
 
-/// Parses all conditions of a text.
-fn parse_text(text: &str) -> Result<Vec<Condition>, Misread<'_>> {
-    let mut rest = words_of(text).into_iter();
-    let mut conditions = vec![];
-    while let Some(word) = rest.next() {
-        conditions.push(Condition::parse_one(word, &mut rest)?);
-    }
-    Ok(conditions)
-}
-
 /// The words of a text, among which are the signs of a set. What is in quotes is one word.
 fn words_of(text: &str) -> Vec<&str> {
     let mut words = vec![];
@@ -189,10 +189,6 @@ impl Field {
         }
     }
 
-    fn is_of_other_than(self, family: Family) -> bool {
-        self.family().is_some_and(|of| of != family)
-    }
-
     fn expected(self) -> &'static str {
         match self.family() {
             Some(Family::V4) => "an IPv4 address, a network, or a range as in 10.0.0.1-10.0.0.9",
@@ -220,22 +216,17 @@ impl Field {
             Field::Mark => rule.meta(Meta::Mark, 1),
         };
     }
-
-    /// Loads it in network byte order, in which it can be compared with a range.
-    fn load_in_order(self, rule: &mut Expressions) {
-        self.load(rule);
-        if self == Field::Mark {
-            rule.network_order(1, 4);
-        }
-    }
 }
 
 impl What {
     /// The rule continues only for packets with one of these values; if `negated`, with none.
     fn write(&self, field: Field, rule: &mut Expressions, negated: bool) {
+        field.load(rule);
         let value = match self {
             What::Range([from, to]) => {
-                field.load_in_order(rule);
+                if field == Field::Mark {
+                    rule.network_order(1, 4);
+                }
                 match negated {
                     true => rule.outside(1, from, to),
                     false => rule.at_least(1, from).at_most(1, to), // as nft(8) writes it
@@ -243,14 +234,10 @@ impl What {
                 return;
             }
             What::Masked { mask, value } => {
-                field.load(rule);
                 rule.mask(1, mask);
                 value
             }
-            What::Value(value) => {
-                field.load(rule);
-                value
-            }
+            What::Value(value) => value,
         };
         if negated {
             rule.not_equal(1, value)

@@ -25,10 +25,17 @@ const MOST_OWN: usize = 32;
 /// Deletes UDP flows to ports of the host that began before ADD opened the ports. The container
 /// would never receive their packets: the kernel evaluates the rules of nat for the first packet of
 /// a flow alone.
+///
+/// The kernel deletes the IPv4 flows by filters, if it can and the host has few own addresses; these
+/// are also flows that began since ADD opened the ports, milliseconds ago. It translates the next
+/// packet of each by the rules; a reply on its way at this moment is lost.
 pub fn forget_earlier(cx: &Context<'_>, forwards: &[Forward]) {
-    forget_to(forwards, |conntrack, udp| {
-        let left = forget_by_ends(conntrack, udp)?;
-        forget_listed(cx, conntrack, &left)
+    forget_to(forwards, |conntrack, mut udp| {
+        let ends = ends_of_each(&udp)?.unwrap_or_default();
+        if are_forgotten(conntrack, &ends)? {
+            udp.retain(|forward| forward.family() != Family::V4);
+        }
+        forget_listed(cx, conntrack, &udp)
     });
 }
 
@@ -49,22 +56,6 @@ fn forget_to(forwards: &[Forward], forget: impl FnOnce(&Conntrack, Vec<&Forward>
     }
 }
 
-/// Has the kernel delete the IPv4 flows to the host's own addresses by filters, if it can and the
-/// host has few addresses. Returns the forwards whose flows portmap still has to list.
-///
-/// The kernel also deletes flows that began since ADD opened the ports, milliseconds ago. It
-/// translates the next packet of each by the rules; a reply on its way at this moment is lost.
-fn forget_by_ends<'f>(
-    conntrack: &Conntrack,
-    mut udp: Vec<&'f Forward>,
-) -> Result<Vec<&'f Forward>> {
-    let ends = ends_of_each(&udp)?.unwrap_or_default();
-    if !ends.is_empty() && are_forgotten(conntrack, &ends)? {
-        udp.retain(|forward| forward.family() != Family::V4);
-    }
-    Ok(udp)
-}
-
 /// The filters by which the kernel finds flows to the ports; None if portmap has to list the flows.
 fn ends_of_each(udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
     let v4: Vec<_> = udp.iter().filter(|forward| forward.family() == Family::V4).collect();
@@ -78,22 +69,17 @@ fn ends_of_each(udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
     let own = BTreeSet::from_iter(own);
     let mut all = vec![];
     for forward in v4 {
-        let Some(ends) = ends_of(forward, &own) else { return Ok(None) };
+        let ends: Option<Vec<End>> = match forward.at {
+            None => own.iter().map(end_of).collect(),
+            Some(ip @ IpAddr::V4(at)) if own.iter().any(|own| own.contains(&ip)) => {
+                Some(vec![End::SentTo(at)])
+            }
+            Some(_) => Some(vec![]),
+        };
+        let Some(ends) = ends else { return Ok(None) };
         all.extend(ends.into_iter().map(|end| (end, forward.host_port)));
     }
     Ok(Some(all))
-}
-
-fn ends_of(forward: &Forward, own: &BTreeSet<IpNet>) -> Option<Vec<End>> {
-    match forward.at {
-        None => own.iter().map(end_of).collect(),
-        Some(IpAddr::V4(at)) if is_among(own, at) => Some(vec![End::SentTo(at)]),
-        Some(_) => Some(vec![]),
-    }
-}
-
-fn is_among(own: &BTreeSet<IpNet>, ip: Ipv4Addr) -> bool {
-    own.iter().any(|own| own.contains(&IpAddr::V4(ip)))
 }
 
 /// The filter for flows to an own prefix. The kernel has none for a prefix of several addresses, but
@@ -106,10 +92,10 @@ fn end_of(own: &IpNet) -> Option<End> {
     }
 }
 
-/// Sends one request for each filter; false if the kernel does not support them, or if it lists the
-/// flows in less time.
+/// Sends one request for each filter; false if there is none, if the kernel does not support them,
+/// or if it lists the flows in less time.
 fn are_forgotten(conntrack: &Conntrack, ends: &[(End, u16)]) -> Result<bool> {
-    if ends.len() > ONE_BY_ONE {
+    if ends.is_empty() || ends.len() > ONE_BY_ONE {
         return Ok(false);
     }
     for (end, port) in ends {
@@ -126,20 +112,15 @@ fn forget_listed(cx: &Context<'_>, conntrack: &Conntrack, udp: &[&Forward]) -> R
     let ports: Vec<(IpAddr, u16)> =
         udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();
     forget(conntrack, &ports, |flow| {
-        udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(cx, flow.destination)
+        let leads_elsewhere = |forward: &&Forward| {
+            flow.port == forward.host_port
+                && flow.answering != forward.to.addr()
+                && forward.answers_at(flow.destination)
+        };
+        // as far as the kernel answers
+        let is_own = || cx.host().and_then(|host| host.is_local(flow.destination));
+        udp.iter().any(leads_elsewhere) && is_own().unwrap_or(false)
     })
-}
-
-/// Whether the host has the address, as far as the kernel answers.
-fn is_own(cx: &Context<'_>, ip: IpAddr) -> bool {
-    cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false)
-}
-
-/// Whether a flow to the forward's port is answered by another address than the container's.
-fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
-    flow.port == forward.host_port
-        && flow.answering != forward.to.addr()
-        && forward.answers_at(flow.destination)
 }
 
 /// Deletes UDP flows to a container that is gone: the kernel would go on sending their packets
@@ -156,32 +137,23 @@ pub fn forget_released(handles: &Handles, mut released: Vec<Released>) {
     }
     handles.postponed().meanwhile(move || {
         let conntrack = Conntrack::open().map_err(warn).ok()?;
-        match forget_led(&conntrack, &led) {
+        // The kernel has no filter by an IPv6 address.
+        let ends = led.iter().filter_map(|(ip, port)| match ip {
+            IpAddr::V4(ip) => Some((End::AnsweredBy(*ip), *port)),
+            IpAddr::V6(_) => None,
+        });
+        let forgotten = are_forgotten(&conntrack, &ends.collect::<Vec<_>>()).and_then(|by_ends| {
+            let mut left = led.clone();
+            left.retain(|(ip, _)| !by_ends || ip.is_ipv6());
+            forget(&conntrack, &left, |flow| left.contains(&(flow.answering, flow.port)))
+        });
+        match forgotten {
             // Flows in a flowtable are deleted by bridge and ptp, after the container's link.
             Err(error) if !error.is_errno(Errno::EBUSY) => warn(error),
             _ => (),
         }
         Some(conntrack)
     });
-}
-
-/// Deletes the UDP flows to these ports that led to these addresses.
-fn forget_led(conntrack: &Conntrack, led: &[(IpAddr, u16)]) -> Result<()> {
-    let ends: Vec<(End, u16)> =
-        led.iter().filter_map(|(ip, port)| Some((answered_by(*ip)?, *port))).collect();
-    let mut left = led.to_vec();
-    if !ends.is_empty() && are_forgotten(conntrack, &ends)? {
-        left.retain(|(ip, _)| ip.is_ipv6());
-    }
-    forget(conntrack, &left, |flow| left.contains(&(flow.answering, flow.port)))
-}
-
-/// None for an address by which the kernel cannot find flows.
-fn answered_by(ip: IpAddr) -> Option<End> {
-    match ip {
-        IpAddr::V4(ip) => Some(End::AnsweredBy(ip)),
-        IpAddr::V6(_) => None,
-    }
 }
 
 /// Deletes the stale ones among the UDP flows to these ports, each of which led to an address.
@@ -192,17 +164,13 @@ fn forget(
 ) -> Result<()> {
     let mut errors = ErrorList::default();
     for family in Family::ALL {
-        let ports = ports_of(family, ports);
+        let of_family = ports.iter().filter(|(to, _)| Family::of(*to) == family);
+        let ports: BTreeSet<u16> = of_family.map(|(_, port)| *port).collect();
         if !ports.is_empty() {
             errors.push(conntrack.forget_udp(family, &ports, &is_stale));
         }
     }
     errors.finish()
-}
-
-fn ports_of(family: Family, ports: &[(IpAddr, u16)]) -> BTreeSet<u16> {
-    let of_family = ports.iter().filter(|(to, _)| Family::of(*to) == family);
-    of_family.map(|(_, port)| *port).collect()
 }
 
 #[cfg(test)]

@@ -42,9 +42,7 @@ pub fn plan(
     let link = match way(host, ports, result)? {
         Way::None => return Ok(None),
         Way::Own(link) => link,
-        Way::Other(link, ip) => {
-            return require_no_detour(host, result, &link, ip).map(|()| None);
-        }
+        Way::Other(link, ip) => return require_no_detour(host, result, &link, ip).map(|()| None),
     };
     if link.route_localnet != OURS && is_on(&link) {
         return Ok(None);

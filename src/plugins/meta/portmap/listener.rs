@@ -27,7 +27,13 @@ pub fn warn_of_each(ports: &Publication<'_>) {
         if !known.contains(&inode) {
             known.push(inode); // one socket can serve both families
             let start = Instant::now();
-            warn(warning(forward, process::holder_of_socket(inode, start + left)));
+            let who = match process::holder_of_socket(inode, start + left) {
+                Some(Holder { pid, command }) => format!("process {pid} ({command:?})"),
+                None => "a process".to_owned(),
+            };
+            warn(format_args!(
+                "portmap: {who} of the host listens at port {forward}, which leads to the container now"
+            ));
             left = left.saturating_sub(start.elapsed());
         }
     }
@@ -55,14 +61,4 @@ fn local(forward: &Forward) -> Local {
         address: forward.at.unwrap_or(loopback),
         port: forward.host_port,
     }
-}
-
-fn warning(forward: &Forward, holder: Option<Holder>) -> String {
-    let who = match holder {
-        Some(Holder { pid, command }) => format!("process {pid} ({command:?})"),
-        None => "a process".to_owned(),
-    };
-    format!(
-        "portmap: {who} of the host listens at port {forward}, which leads to the container now"
-    )
 }

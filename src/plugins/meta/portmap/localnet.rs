@@ -51,9 +51,14 @@ impl Localnet {
         if self.is_guarded { OURS.to_string() } else { "1".to_owned() }
     }
 
-    /// Verifies that the setting is on.
+    /// Verifies that the setting is on. One that cannot be read is not on either: its link may be
+    /// gone.
     pub fn verify(&self) -> Result<()> {
-        require_on(&self.setting)
+        if self.setting.read().is_ok_and(|value| value != "0") || is_on_for_all() {
+            Ok(())
+        } else {
+            Err(is_off(&self.setting))
+        }
     }
 }
 
@@ -68,15 +73,6 @@ pub fn is_on(link: &Link) -> bool {
 
 fn is_on_for_all() -> bool {
     of_link("all").read().is_ok_and(|value| value != "0")
-}
-
-/// A setting that cannot be read is not on either: its link may be gone.
-fn require_on(setting: &Sysctl) -> Result<()> {
-    if setting.read().is_ok_and(|value| value != "0") || is_on_for_all() {
-        Ok(())
-    } else {
-        Err(is_off(setting))
-    }
 }
 
 pub fn is_off(setting: &Sysctl) -> Error {

@@ -42,14 +42,6 @@ impl Protocol {
         }
     }
 
-    fn read(path: &str, name: &str) -> Result<Protocol> {
-        Protocol::of(name).ok_or_else(|| {
-            let problem = format_args!("{name:?} is not a protocol with ports");
-            Error::config(format_args!("{path}.protocol"), problem)
-                .expecting(Expected::OneOf(Protocol::WORDS))
-        })
-    }
-
     /// Returns its name in rules.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -89,20 +81,6 @@ pub enum Host {
 }
 
 impl Host {
-    fn parse(text: &str) -> Result<Host, String> {
-        if text.is_empty() {
-            return Ok(Host::Any);
-        }
-        let ip: IpAddr = text.parse().map_err(|_| {
-            format!("{text:?} is not an IP address, expected one of the host's or none")
-        })?;
-        Ok(Host::of(ip.to_canonical())) // no packet carries ::ffff:10.0.0.1
-    }
-
-    fn of(ip: IpAddr) -> Host {
-        if ip.is_unspecified() { Host::AnyOf(Family::of(ip)) } else { Host::At(ip) }
-    }
-
     /// Returns the families of its addresses.
     fn families(self) -> Vec<Family> {
         match self {
@@ -144,8 +122,18 @@ impl Mapping {
             let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
             for family in mapping.host.families() {
                 let same = *first.entry(mapping.place(family)).or_insert(index);
-                if let Some(same) = mappings.get(same).filter(|same| !same.leads_like(&mapping)) {
-                    return Err(mapping.mapped_already(same, family));
+                let Some(same) = mappings.get(same) else { continue };
+                if same.container_port != mapping.container_port {
+                    let Mapping { path, host_port, protocol, host, .. } = &mapping;
+                    // an unspecified address beside none: they have one family in common
+                    let common = format!(" at all {family} addresses");
+                    let at = if *host == same.host { "" } else { &common };
+                    let problem = format_args!(
+                        "{host_port} of {protocol}{at} is mapped by {} already",
+                        same.path
+                    );
+                    return Err(Error::config(format_args!("{path}.hostPort"), problem)
+                        .expecting("each port once"));
                 }
             }
             mappings.push(mapping);
@@ -157,41 +145,27 @@ impl Mapping {
         (self.protocol, self.host_port, family, self.host.address())
     }
 
-    fn leads_like(&self, other: &Mapping) -> bool {
-        self.container_port == other.container_port
-    }
-
-    /// Returns the forward to a container's address.
-    fn forward(&self, to: IpNet) -> Forward {
-        Forward {
-            path: self.path.clone(),
-            protocol: self.protocol,
-            at: self.host.address(),
-            host_port: self.host_port,
-            to,
-            container_port: self.container_port,
-        }
-    }
-
-    fn mapped_already(&self, same: &Mapping, family: Family) -> Error {
-        let Mapping { path, host_port, protocol, host, .. } = self;
-        // an unspecified address beside none: they have one family in common
-        let common = format!(" at all {family} addresses");
-        let at = if *host == same.host { "" } else { &common };
-        let problem =
-            format_args!("{host_port} of {protocol}{at} is mapped by {} already", same.path);
-        Error::config(format_args!("{path}.hostPort"), problem).expecting("each port once")
-    }
-
     fn read(path: String, given: &Given) -> Result<Mapping> {
-        let host = Host::parse(&given.host_ip);
-        Ok(Mapping {
-            container_port: port(&path, "container", given.container_port)?,
-            host_port: port(&path, "host", given.host_port)?,
-            protocol: Protocol::read(&path, &given.protocol)?,
-            host: host.map_err(|problem| Error::config(format_args!("{path}.hostIP"), problem))?,
-            path,
-        })
+        let Given { protocol: name, host_ip, .. } = given;
+        let container_port = port(&path, "container", given.container_port)?;
+        let host_port = port(&path, "host", given.host_port)?;
+        let protocol = Protocol::of(name).ok_or_else(|| {
+            let problem = format_args!("{name:?} is not a protocol with ports");
+            Error::config(format_args!("{path}.protocol"), problem)
+                .expecting(Expected::OneOf(Protocol::WORDS))
+        })?;
+        let host = match host_ip.parse().map(|ip: IpAddr| ip.to_canonical()) {
+            _ if host_ip.is_empty() => Host::Any,
+            Ok(ip) if ip.is_unspecified() => Host::AnyOf(Family::of(ip)),
+            Ok(ip) => Host::At(ip), // no packet carries ::ffff:10.0.0.1
+            Err(_) => {
+                let problem = format_args!(
+                    "{host_ip:?} is not an IP address, expected one of the host's or none"
+                );
+                return Err(Error::config(format_args!("{path}.hostIP"), problem));
+            }
+        };
+        Ok(Mapping { path, host, host_port, container_port, protocol })
     }
 
     /// The transport protocol.
@@ -287,7 +261,14 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
             let to = if family == Family::V4 { v4 } else { v6 };
             match (to, mapping.host) {
                 (Some(to), _) if planned.insert(mapping.place(family)) => {
-                    forwards.push(mapping.forward(to));
+                    forwards.push(Forward {
+                        path: mapping.path.clone(),
+                        protocol: mapping.protocol,
+                        at: mapping.host.address(),
+                        host_port: mapping.host_port,
+                        to,
+                        container_port: mapping.container_port,
+                    });
                 }
                 (None, Host::At(ip)) => {
                     let problem = format_args!(

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::conf::Conf;
 use super::mapping::{self, Forward};
 use crate::cni::attachment::Key;
-use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::result::{AddResult, IpConfig};
 use crate::cni::valid::Holder;
 use crate::error::{Error, Result};
 use crate::family::Family;
@@ -68,13 +68,12 @@ impl<'a> Publication<'a> {
     /// The same publication for each family that it has forwards of, with that family's address of
     /// the container.
     pub fn by_family(&self) -> Vec<(IpAddr, Publication<'a>)> {
-        Family::ALL.into_iter().filter_map(|family| self.for_family(family)).collect()
-    }
-
-    fn for_family(&self, family: Family) -> Option<(IpAddr, Publication<'a>)> {
-        let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
-        let address = forwards.first()?.to.addr();
-        Some((address, Publication { forwards, known: None, ..*self }))
+        let of_family = |family| {
+            let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
+            let address = forwards.first()?.to.addr();
+            Some((address, Publication { forwards, known: None, ..*self }))
+        };
+        Family::ALL.into_iter().filter_map(of_family).collect()
     }
 }
 
@@ -94,16 +93,11 @@ impl fmt::Display for Publication<'_> {
 /// Returns the first address of a family that the container's interface has, or that no interface
 /// is named for.
 fn first_address(result: &AddResult, at: &Attachment, family: Family) -> Option<IpNet> {
+    let interface_of = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
     let is_in_container = |ip: &&IpConfig| {
-        interface_of(ip, result)
+        interface_of(ip)
             .is_none_or(|interface| interface.name == at.ifname() && !interface.sandbox.is_empty())
     };
     let mut addresses = result.ips.iter().filter(is_in_container).map(|ip| ip.address);
     addresses.find(|address| Family::of_net(*address) == family)
-}
-
-/// Returns the interface that an address names.
-fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
-    let index = usize::try_from(ip.interface?).ok()?;
-    result.interfaces.get(index)
 }
