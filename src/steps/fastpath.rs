@@ -41,10 +41,10 @@ use crate::net::conntrack::Conntrack;
 use crate::net::netlink::Netlink;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Connection, Header, Verdict};
+use crate::net::nft::expr::{Connection, Expressions, Verdict};
 use crate::net::nft::flowtable::LINKS_OF_REQUEST;
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search, jump_to_admin};
-use crate::net::nft::wire::{octets, read_ip};
+use crate::net::nft::wire::{link_name, octets, read_ip};
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::owned::{Owned, Removal, Rest};
 use crate::plugin::part::{Part, Target};
@@ -72,8 +72,6 @@ const WAYS6: Set =
 const BASE_CHAIN: &str = "forward";
 /// Those of iptables end with 225, and nft(8) names none above 300.
 const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 1000 };
-/// IFNAMSIZ.
-const IFNAME: usize = 16;
 /// NF_CT_STATE_BIT(IP_CT_ESTABLISHED).
 const ESTABLISHED: u32 = 1 << 1;
 /// IP_CT_DIR_ORIGINAL.
@@ -128,10 +126,6 @@ impl Path {
     }
 }
 
-fn element(set: &Set, key: Vec<u8>) -> OwnedElement {
-    OwnedElement { set: set.name, key, ..OwnedElement::default() }
-}
-
 /// An address of a container, and the link that leads to it: what DEL has to end.
 struct Way {
     ip: IpAddr,
@@ -141,15 +135,12 @@ struct Way {
 impl Way {
     /// The address's element, by which its flows are added.
     fn fast(&self) -> OwnedElement {
-        element(if self.ip.is_ipv4() { &FAST4 } else { &FAST6 }, octets(self.ip))
+        OwnedElement::of(if self.ip.is_ipv4() { &FAST4 } else { &FAST6 }, octets(self.ip))
     }
 
     fn record(&self) -> OwnedElement {
-        let mut key = octets(self.ip);
-        key.extend(self.link.as_bytes());
-        let (set, address) = if self.ip.is_ipv4() { (&WAYS4, 4) } else { (&WAYS6, 16) };
-        key.resize(address + IFNAME, 0);
-        element(set, key)
+        let set = if self.ip.is_ipv4() { &WAYS4 } else { &WAYS6 };
+        OwnedElement::of(set, [octets(self.ip), link_name(&self.link)].concat())
     }
 
     fn read(set: &str, key: &[u8]) -> Option<Way> {
@@ -383,13 +374,11 @@ fn lay_out(batch: &mut Batch, table: Table) {
         rule.connection(Connection::Direction, 1).equal(1, &[ORIGINAL]).verdict(&Verdict::Return);
     });
     jump_to_admin(batch, table, BASE_CHAIN);
-    for (family, set, offsets) in [(Family::V4, FAST4, [12, 16]), (Family::V6, FAST6, [8, 24])] {
-        for offset in offsets {
-            // `ip saddr @SET flow add @fast`, or `daddr`, by the offset of the address.
+    for (family, set) in [(Family::V4, FAST4), (Family::V6, FAST6)] {
+        for load in [Expressions::source, Expressions::destination] {
+            // `ip saddr @SET flow add @fast`, or `daddr`.
             batch.rule(table, BASE_CHAIN, |rule| {
-                let length = if family == Family::V4 { 4 } else { 16 };
-                rule.family(family).payload(Header::Network, offset, length, 1);
-                rule.in_set(set.name, 1, false).flow_add(FLOWTABLE);
+                load(rule.family(family), family).in_set(set.name, 1, false).flow_add(FLOWTABLE);
             });
         }
     }

@@ -21,6 +21,7 @@ use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, jump_to_admin};
+use crate::net::nft::wire::link_name;
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::owned::Owned;
 use crate::plugin::part::{Part, Target};
@@ -44,8 +45,6 @@ const ALLOWED: Set =
 const BASE_CHAIN: &str = "prerouting";
 /// Priority dstnat of the bridge family, as in the reference.
 const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
-/// IFNAMSIZ.
-const IFNAME: usize = 16;
 
 /// The reference has a rule per attachment, which leads to two chains of the attachment.
 const REFERENCE: ReferenceRules = ReferenceRules {
@@ -159,15 +158,10 @@ fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
 impl Port<'_> {
     /// The fields of a key are padded to four bytes.
     fn elements(&self) -> [OwnedElement; 2] {
-        let mut name = self.name.as_bytes().to_vec();
-        name.resize(IFNAME, 0);
+        let name = link_name(self.name);
         let mut allowed = [&name, self.mac.octets()].concat();
         allowed.resize(allowed.len().next_multiple_of(4), 0);
-        [(PORTS, name), (ALLOWED, allowed)].map(|(set, key)| OwnedElement {
-            set: set.name,
-            key,
-            ..OwnedElement::default()
-        })
+        [OwnedElement::of(&PORTS, name), OwnedElement::of(&ALLOWED, allowed)]
     }
 }
 

@@ -1,7 +1,9 @@
 //! The expressions of a rule, as `nft --debug=netlink` names them.
 
+use ipnet::IpNet;
+
 use super::uapi::*;
-use super::wire::Attributes;
+use super::wire::{Attributes, octets};
 use crate::family::Family;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::NfFamily;
@@ -137,6 +139,27 @@ impl Expressions {
     /// Continues only for packets of this family.
     pub fn family(&mut self, family: Family) -> &mut Expressions {
         self.meta(Meta::NfProto, 1).equal(1, &[NfFamily::from(family) as u8])
+    }
+
+    /// Loads the source address of a packet.
+    pub fn source(&mut self, family: Family) -> &mut Expressions {
+        match family {
+            Family::V4 => self.payload(Header::Network, 12, 4, 1),
+            Family::V6 => self.payload(Header::Network, 8, 16, 1),
+        }
+    }
+
+    /// Loads the destination address of a packet.
+    pub fn destination(&mut self, family: Family) -> &mut Expressions {
+        match family {
+            Family::V4 => self.payload(Header::Network, 16, 4, 1),
+            Family::V6 => self.payload(Header::Network, 24, 16, 1),
+        }
+    }
+
+    /// Continues only if the loaded address is in this network.
+    pub fn is_in(&mut self, net: IpNet) -> &mut Expressions {
+        self.mask(1, &octets(net.netmask())).equal(1, &octets(net.network()))
     }
 
     /// Loads bytes of a packet.

@@ -27,6 +27,13 @@ impl Attributes {
     }
 }
 
+/// The name of a link as a key: IFNAMSIZ bytes.
+pub fn link_name(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.resize(16, 0);
+    key
+}
+
 impl<'a> Attrs<'a> {
     /// The bytes of a value (NFTA_DATA_VALUE).
     pub fn value(self, kind: u16) -> Option<&'a [u8]> {

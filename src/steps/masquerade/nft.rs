@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Expressions, Header, Verdict};
+use crate::net::nft::expr::{Expressions, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain, jump_to_admin};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::plugin::Handles;
@@ -167,12 +167,9 @@ fn elements(addresses: &[IpNet], exempt: &[IpNet]) -> Vec<OwnedElement> {
         let mut rest = Expressions::default();
         rest.masquerade();
         rules.push(rest);
-        elements.push(OwnedElement {
-            set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
-            key: octets(address.addr()),
-            chain: Some(SharedChain { name: chain_name(net, &exempt), rules }),
-            ..OwnedElement::default()
-        });
+        let map = if address.addr().is_ipv6() { &MASQ6 } else { &MASQ4 };
+        let chain = SharedChain { name: chain_name(net, &exempt), rules };
+        elements.push(OwnedElement::of(map, octets(address.addr())).leading_to(chain));
     }
     elements
 }
@@ -201,12 +198,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
     }
     for (family, map) in [(Family::V4, MASQ4), (Family::V6, MASQ6)] {
         batch.rule(table, BASE_CHAIN, |rule| {
-            let rule = rule.family(family);
-            let source = match family {
-                Family::V4 => rule.payload(Header::Network, 12, 4, 1),
-                Family::V6 => rule.payload(Header::Network, 8, 16, 1),
-            };
-            source.verdict_of(map.name, 1);
+            rule.family(family).source(family).verdict_of(map.name, 1);
         });
     }
 }
@@ -214,16 +206,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
 /// `ip daddr NET return`.
 fn return_to(rule: &mut Expressions, net: IpNet) {
     let family = Family::of_net(net);
-    let offset = match family {
-        Family::V4 => 16,
-        Family::V6 => 24,
-    };
-    let address = octets(net.network());
-    rule.family(family)
-        .payload(Header::Network, offset, address.len() as u32, 1)
-        .mask(1, &octets(net.netmask()))
-        .equal(1, &address)
-        .verdict(&Verdict::Return);
+    rule.family(family).destination(family).is_in(net).verdict(&Verdict::Return);
 }
 
 #[cfg(test)]

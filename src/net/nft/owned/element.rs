@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::net::nft::batch::{Batch, Element, Holding, Table};
+use crate::net::nft::batch::{Batch, Element, Holding, Set, Table};
 use crate::net::nft::expr::Expressions;
 
 /// The comment of elements that owners share.
@@ -35,6 +35,16 @@ pub struct OwnedElement {
 }
 
 impl OwnedElement {
+    /// The element of a set with this key.
+    pub fn of(set: &Set, key: Vec<u8>) -> OwnedElement {
+        OwnedElement { set: set.name, key, ..OwnedElement::default() }
+    }
+
+    /// The same in a verdict map, leading to this chain.
+    pub fn leading_to(self, chain: SharedChain) -> OwnedElement {
+        OwnedElement { chain: Some(chain), ..self }
+    }
+
     /// The name of the chain that it leads to.
     pub(super) fn chain_name(&self) -> Option<&str> {
         self.chain.as_ref().map(|chain| chain.name.as_str())

@@ -60,11 +60,9 @@ impl Policy {
     }
 }
 
-/// IFNAMSIZ.
-pub const IFNAME: usize = 16;
 /// The longest zone name that can be recorded: in two fields for names of links. firewalld's own
 /// limit is 17.
-pub const ZONE_MAX: usize = 2 * IFNAME;
+pub const ZONE_MAX: usize = 32;
 
 /// The name of a firewalld zone.
 #[derive(Clone, Debug, PartialEq, Eq)]

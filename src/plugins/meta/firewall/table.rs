@@ -30,7 +30,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::conf::{IFNAME, Isolation, Policy, Wish, ZONE_MAX};
+use super::conf::{Isolation, Policy, Wish, ZONE_MAX};
 use super::rules;
 use crate::cni::attachment::Key;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -40,7 +40,7 @@ use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search, jump_to_admin};
-use crate::net::nft::wire::{octets, read_ip};
+use crate::net::nft::wire::{link_name, octets, read_ip};
 use crate::net::nft::xtables::filter_table;
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
@@ -287,10 +287,9 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
 /// Records rules that were made for the attachment.
 pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
     let element = |rule: &RuleHandle| {
-        let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
+        let set = if rule.table == filter_table(Family::V6) { &ACCEPTS6 } else { &ACCEPTS4 };
         let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
-        let key = halves.map(u32::to_ne_bytes).concat();
-        OwnedElement { set: set.name, key, ..OwnedElement::default() }
+        OwnedElement::of(set, halves.map(u32::to_ne_bytes).concat())
     };
     let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
     let nft = handles.require_nft()?;
@@ -312,10 +311,10 @@ fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
 }
 
 fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
-    let set = if ip.is_ipv6() { ZONES6 } else { ZONES4 };
+    let set = if ip.is_ipv6() { &ZONES6 } else { &ZONES4 };
     let mut key = [octets(ip), zone.as_bytes().to_vec()].concat();
     key.resize(octets(ip).len() + ZONE_MAX, 0);
-    OwnedElement { set: set.name, key, ..OwnedElement::default() }
+    OwnedElement::of(set, key)
 }
 
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
@@ -323,21 +322,14 @@ fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
 }
 
 fn of_address(ip: IpAddr) -> OwnedElement {
-    let set = if ip.is_ipv6() { CONTAINERS6 } else { CONTAINERS4 };
-    OwnedElement { set: set.name, key: octets(ip), ..OwnedElement::default() }
+    OwnedElement::of(if ip.is_ipv6() { &CONTAINERS6 } else { &CONTAINERS4 }, octets(ip))
 }
 
 fn of_bridge(Isolation { bridge, policy }: &Isolation) -> [OwnedElement; 2] {
-    let mut name = bridge.as_str().as_bytes().to_vec();
-    name.resize(IFNAME, 0);
-    let pairs = if *policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
-    let shared = |set: Set, key| OwnedElement {
-        set: set.name,
-        key,
-        is_shared: true,
-        ..OwnedElement::default()
-    };
-    [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
+    let name = link_name(bridge.as_str());
+    let pairs = if *policy == Policy::Isolated { &ISOLATED } else { &SAME_BRIDGE };
+    [(&BRIDGES, name.clone()), (pairs, [name.clone(), name].concat())]
+        .map(|(set, key)| OwnedElement { is_shared: true, ..OwnedElement::of(set, key) })
 }
 
 /// Returns the address at the beginning of a key, for sets of addresses.

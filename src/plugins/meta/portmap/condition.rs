@@ -8,11 +8,9 @@ use ipnet::IpNet;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::net::nft::expr::{Expressions, Header, Meta};
-use crate::net::nft::wire::octets;
+use crate::net::nft::expr::{Expressions, Meta};
+use crate::net::nft::wire::{link_name, octets};
 
-/// IFNAMSIZ.
-const IFNAME: usize = 16;
 /// The maximum number of values that one rule compares. The kernel takes at most 128 expressions
 /// (NFT_RULE_MAXEXPRS) and 4 KiB of its own in a rule, of which an IPv6 network needs 128 bytes.
 const MOST: usize = 30;
@@ -208,10 +206,8 @@ impl Field {
 
     fn load(self, rule: &mut Expressions) {
         match self {
-            Field::Source(Family::V4) => rule.payload(Header::Network, 12, 4, 1),
-            Field::Source(Family::V6) => rule.payload(Header::Network, 8, 16, 1),
-            Field::Destination(Family::V4) => rule.payload(Header::Network, 16, 4, 1),
-            Field::Destination(Family::V6) => rule.payload(Header::Network, 24, 16, 1),
+            Field::Source(family) => rule.source(family),
+            Field::Destination(family) => rule.destination(family),
             Field::CameBy => rule.meta(Meta::IifName, 1),
             Field::Mark => rule.meta(Meta::Mark, 1),
         };
@@ -270,11 +266,10 @@ fn link_names(text: &str) -> Option<What> {
     let beginning = text.strip_suffix('*').filter(|_| escaped.is_none());
     let name = escaped.as_deref().or(beginning).unwrap_or(text);
     IfName::parse(name).ok()?;
-    let mut bytes = name.as_bytes().to_vec();
-    if beginning.is_none() {
-        bytes.resize(IFNAME, 0);
-    }
-    Some(What::Value(bytes))
+    Some(What::Value(match beginning {
+        Some(_) => name.as_bytes().to_vec(),
+        None => link_name(name),
+    }))
 }
 
 fn marks(text: &str) -> Option<What> {

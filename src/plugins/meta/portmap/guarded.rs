@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::localnet::{Localnet, OURS, element, end, is_off, is_on, key_of, of_link};
+use super::localnet::{Localnet, OURS, element, end, is_off, is_on, of_link};
 use super::publication::Publication;
 use super::table::LAYOUT;
 use crate::cni::attachment::Key;
@@ -13,6 +13,7 @@ use crate::cni::valid::Stale;
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Netlink};
+use crate::net::nft::wire::link_name;
 use crate::plugin::{Context, Detachment, Handles};
 use crate::repair::Repairs;
 use crate::steps::backend::Backend;
@@ -102,7 +103,7 @@ pub fn note_of_missing(
 
 /// Switches the setting off where it has our value and no guard: the rule set was flushed.
 pub fn end_unguarded(handles: &Handles, links: &[Link]) -> Result<()> {
-    ErrorList::of(unguarded(handles, links)?.map(|link| end(&key_of(&link.name))))
+    ErrorList::of(unguarded(handles, links)?.map(|link| end(&link_name(&link.name))))
 }
 
 /// The same after a DEL that has found no element of its attachment.
@@ -126,7 +127,7 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
         let what = format!("sysctl {} of ours", of_link(&link.name));
         // Ports that need it are not published either.
         let stale = Stale { what, is_torn: true, ..Stale::default() };
-        valid.remove(|| stale, || end(&key_of(&link.name)))
+        valid.remove(|| stale, || end(&link_name(&link.name)))
     }))
 }
 
@@ -135,7 +136,7 @@ fn unguarded<'l>(handles: &Handles, links: &'l [Link]) -> Result<impl Iterator<I
     if let Some(nft) = handles.nft()?.filter(|_| !ours.is_empty()) {
         let elements: Vec<_> = ours.iter().map(|link| element(&link.name, true)).collect();
         let absent = LAYOUT.on(nft).absent(&elements)?;
-        ours.retain(|link| absent.iter().any(|absent| absent.key == key_of(&link.name)));
+        ours.retain(|link| absent.iter().any(|absent| absent.key == link_name(&link.name)));
     }
     Ok(ours.into_iter())
 }

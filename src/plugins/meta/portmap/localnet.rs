@@ -15,6 +15,7 @@ use crate::net::netlink::Link;
 use crate::net::netlink::attr::read_text;
 use crate::net::nft::batch::{Holds, KeyType, Set};
 use crate::net::nft::owned::{OwnedElement, Reliance};
+use crate::net::nft::wire::link_name;
 use crate::net::sysctl::Sysctl;
 
 /// The links whose setting we have switched on.
@@ -24,8 +25,6 @@ pub const RELIANCE: Reliance = Reliance { set: &LINKS, end, begin_again };
 
 /// Our value. For the kernel every value but 0 is on.
 pub const OURS: u32 = 127;
-/// IFNAMSIZ.
-const IFNAME: usize = 16;
 
 /// The setting of one link, if it is ours to switch on: it is off, or has our value.
 pub struct Localnet {
@@ -81,13 +80,7 @@ pub fn is_off(setting: &Sysctl) -> Error {
 
 /// A link of several attachments, such as a bridge, has one element for all of them.
 pub fn element(name: &str, is_shared: bool) -> OwnedElement {
-    OwnedElement { set: LINKS.name, key: key_of(name), is_shared, ..OwnedElement::default() }
-}
-
-pub fn key_of(name: &str) -> Vec<u8> {
-    let mut key = name.as_bytes().to_vec();
-    key.resize(IFNAME, 0);
-    key
+    OwnedElement { is_shared, ..OwnedElement::of(&LINKS, link_name(name)) }
 }
 
 /// Switches a link's setting off if it has our value. It was off before: no other is changed to

@@ -9,7 +9,7 @@ use super::localnet::Localnet;
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
 use super::publication::{Held, Publication};
-use super::table::{LAYOUT, OfFamily, V4, V6, is_in, load_destination, load_source, redirect};
+use super::table::{LAYOUT, OfFamily, V4, V6, redirect};
 use crate::cni::attachment::{Key, hash8, hex};
 use crate::cni::valid::Holder;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -181,22 +181,16 @@ fn elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
     for forward in &ports.forwards {
         let family = OfFamily::of(forward);
         if let Some(chain) = conditional_chain(ports, family) {
-            elements.push(OwnedElement {
-                set: family.maps_of(forward).conditional.name,
-                key: key_of(forward),
-                chain: Some(chain),
-                ..OwnedElement::default()
-            });
+            let map = &family.maps_of(forward).conditional;
+            elements.push(OwnedElement::of(map, key_of(forward)).leading_to(chain));
         }
     }
     for family in [&V4, &V6] {
         let to = ports.of_family(family.ip).filter(|_| ports.conf.snat).map(|forward| forward.to);
-        elements.extend(to.collect::<BTreeSet<IpNet>>().into_iter().map(|to| OwnedElement {
-            set: family.snat.name,
-            key: octets(to.addr()),
-            chain: Some(masquerading(family, to.trunc(), ports.conf.masq_all)),
-            ..OwnedElement::default()
-        }));
+        for to in to.collect::<BTreeSet<IpNet>>() {
+            let chain = masquerading(family, to.trunc(), ports.conf.masq_all);
+            elements.push(OwnedElement::of(&family.snat, octets(to.addr())).leading_to(chain));
+        }
     }
     elements.extend(known_elements(ports));
     elements
@@ -213,12 +207,11 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
             None => Rival::Suffix { set: family.at_address.ports.name, suffix: port },
         };
         let to = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+        let map = &family.maps_of(forward).ports;
         OwnedElement {
-            set: family.maps_of(forward).ports.name,
-            key: key_of(forward),
             value: Some(to),
             rivals: vec![rival],
-            ..OwnedElement::default()
+            ..OwnedElement::of(map, key_of(forward))
         }
     };
     forwards.iter().map(element).collect()
@@ -246,12 +239,8 @@ fn known_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
     for family in [&V4, &V6] {
         let Some(known) = known_chain(ports, family) else { continue };
         let at_all = ports.of_family(family.ip).filter(|forward| forward.at.is_none());
-        elements.extend(at_all.map(|forward| OwnedElement {
-            set: family.known.name,
-            key: key_of(forward),
-            chain: Some(known.clone()),
-            ..OwnedElement::default()
-        }));
+        let to_known = |forward| OwnedElement::of(&family.known, key_of(forward));
+        elements.extend(at_all.map(|forward| to_known(forward).leading_to(known.clone())));
     }
     elements
 }
@@ -266,7 +255,7 @@ fn known_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain
     let mut rules: Vec<Expressions> = vec![];
     for network in &networks {
         let mut rule = Expressions::default();
-        is_in(load_destination(rule.family(family.ip), family), *network).verdict(&Verdict::Return);
+        rule.family(family.ip).destination(family.ip).is_in(*network).verdict(&Verdict::Return);
         rules.push(rule);
     }
     rules.push(to_services());
@@ -291,7 +280,7 @@ pub fn verify_spared(handles: &Handles, ports: &Publication<'_>, link: &str) -> 
         let OfFamily { at_all, known, .. } = OfFamily::of(forward);
         let key = key_of(forward);
         let spares = ours.leads_to_end(known.name, &key, &to_services())?;
-        let published = OwnedElement { set: at_all.ports.name, key, ..OwnedElement::default() };
+        let published = OwnedElement::of(&at_all.ports, key);
         if !spares && ours.absent(&[published])?.is_empty() {
             let what = format!("port {forward} takes the packets of services on {link:?}");
             return Err(Error::check(what).with_details("`cni-multi net sync` spares them"));
@@ -313,7 +302,7 @@ fn masquerading(family: &OfFamily, net: IpNet, all: bool) -> SharedChain {
     let mut rules = vec![];
     for net in [net, family.loopback] {
         let mut rule = Expressions::default();
-        is_in(load_source(rule.family(family.ip), family), net).masquerade();
+        rule.family(family.ip).source(family.ip).is_in(net).masquerade();
         rules.push(rule);
     }
     SharedChain { name: format!("net-{}", net.to_string().replace(':', "-")), rules }

@@ -55,7 +55,6 @@ use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Connection, Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout};
-use crate::net::nft::wire::octets;
 
 /// The layout of the table.
 pub const LAYOUT: Layout = Layout {
@@ -117,10 +116,8 @@ pub struct Maps {
 /// The sets and rules of one address family.
 pub struct OfFamily {
     pub ip: Family,
-    /// Bytes of an address.
-    length: u32,
-    /// The offset of the source address in the header; the destination follows.
-    source: u32,
+    /// The first register after an address in register 1.
+    after_address: Register,
     pub at_address: Maps,
     pub at_all: Maps,
     /// Containers that see a source address other than the client's.
@@ -141,8 +138,7 @@ const TO6: Holds = Holds::Values(&[Ipv6, Service]);
 
 pub static V4: OfFamily = OfFamily {
     ip: Family::V4,
-    length: 4,
-    source: 12,
+    after_address: WORD + 1,
     at_address: Maps {
         has_address: true,
         ports: Set { name: "hostport4", key: PORT4, holds: TO4 },
@@ -160,8 +156,7 @@ pub static V4: OfFamily = OfFamily {
 
 pub static V6: OfFamily = OfFamily {
     ip: Family::V6,
-    length: 16,
-    source: 8,
+    after_address: WORD + 4,
     at_address: Maps {
         has_address: true,
         ports: Set { name: "hostport6", key: PORT6, holds: TO6 },
@@ -197,18 +192,20 @@ impl OfFamily {
 
     /// The registers of protocol and port in a key, which has an address in the first ones or none.
     fn registers(&self, maps: &Maps) -> [Register; 2] {
-        let after_address = WORD + self.length / 4;
-        if maps.has_address { [after_address, after_address + 1] } else { [1, WORD + 1] }
+        match maps.has_address {
+            true => [self.after_address, self.after_address + 1],
+            false => [1, WORD + 1],
+        }
     }
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
     // In the order of a packet's path, in which damage is reported.
     batch.base_chain(table, GUARD, AT_GUARD).flush_chain(table, GUARD);
-    for load in [load_source, load_destination] {
+    for load in [Expressions::source, Expressions::destination] {
         // as the kernel does while the link's setting is off
         batch.rule(table, GUARD, |rule| {
-            is_in(load(rule.family(V4.ip), &V4), V4.loopback).meta(Meta::IifName, 1);
+            load(rule.family(V4.ip), V4.ip).is_in(V4.loopback).meta(Meta::IifName, 1);
             rule.in_set(localnet::LINKS.name, 1, false).verdict(&Verdict::Drop);
         });
     }
@@ -229,7 +226,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
     lay_out_elsewhere(batch, table);
     batch.rule(table, PREROUTING, |rule| {
         // The kernel itself refuses packets to ::1 that come from elsewhere.
-        is_in(load_destination(rule.family(V4.ip), &V4), V4.loopback).verdict(&Verdict::Return);
+        rule.family(V4.ip).destination(V4.ip).is_in(V4.loopback).verdict(&Verdict::Return);
     });
     batch.rule(table, PREROUTING, |rule| {
         let to = Verdict::Goto(PORTS.to_owned());
@@ -279,37 +276,21 @@ fn lay_out_snat(batch: &mut Batch, table: Table, family: &OfFamily, maps: &Maps)
             rule.original_destination(family.ip, 1);
         }
         rule.meta(Meta::L4Proto, protocol).original_port(port).value_of(maps.ports.name, 1, 1);
-        load_destination(rule, family).verdict_of(family.snat.name, 1);
+        rule.destination(family.ip).verdict_of(family.snat.name, 1);
     });
 }
 
 /// `dnat to [ip daddr .] meta l4proto . th dport map @MAP`.
 pub fn redirect(rule: &mut Expressions, family: &OfFamily, maps: &Maps) {
     load_port(rule, family, maps);
-    let after_address = WORD + family.length / 4;
-    rule.value_of(maps.ports.name, 1, 1).destination_nat(family.ip, 1, after_address);
+    rule.value_of(maps.ports.name, 1, 1).destination_nat(family.ip, 1, family.after_address);
 }
 
 /// `[ip daddr .] meta l4proto . th dport`.
 fn load_port(rule: &mut Expressions, family: &OfFamily, maps: &Maps) {
     let [protocol, port] = family.registers(maps);
     if maps.has_address {
-        load_destination(rule, family);
+        rule.destination(family.ip);
     }
     rule.meta(Meta::L4Proto, protocol).payload(Header::Transport, 2, 2, port);
-}
-
-/// `ip saddr`.
-pub fn load_source<'r>(rule: &'r mut Expressions, family: &OfFamily) -> &'r mut Expressions {
-    rule.payload(Header::Network, family.source, family.length, 1)
-}
-
-/// `ip daddr`.
-pub fn load_destination<'r>(rule: &'r mut Expressions, family: &OfFamily) -> &'r mut Expressions {
-    rule.payload(Header::Network, family.source + family.length, family.length, 1)
-}
-
-/// Matches if the loaded address is in the network.
-pub fn is_in(rule: &mut Expressions, net: IpNet) -> &mut Expressions {
-    rule.mask(1, &octets(net.netmask())).equal(1, &octets(net.network()))
 }
