@@ -6,19 +6,24 @@ use std::collections::HashSet;
 
 use sha2::{Digest as _, Sha512};
 
-use super::shaping;
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::{ValidAttachment, ValidAttachments};
 use crate::cni::valid::Stale;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, LinkKind, LinkSpec, Netlink};
+use crate::net::netlink::{
+    Filter, Handle, Link, LinkChange, LinkKind, LinkSpec, Netlink, QdiscKind, Verdict,
+};
 use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{link_alias, link_record};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "ifb";
+/// The handle of a link's root qdisc.
+pub const ROOT: Handle = Handle::new(1, 0);
+/// The handle of the ingress qdisc, for packets that a link has received.
+pub const RECEIVED: Handle = Handle::new(0xffff, 0);
 /// The beginning of the reference's names and of ours.
 const PREFIX: &str = "bwp";
 
@@ -74,7 +79,7 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
     }
     match (find_of_reference(host, key)?, host_end) {
         (Some(link), Some(end))
-            if !shaping::redirects(host, end)?.contains(&link.index)
+            if !redirects(host, end)?.contains(&link.index)
                 && redirected_to(host)?.contains(&link.index) =>
         {
             Ok(None)
@@ -85,9 +90,24 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
 
 /// Returns the ifindexes of the links that veths redirect packets to.
 fn redirected_to(host: &Netlink) -> Result<Vec<u32>> {
-    let targets =
-        host.links_of_kind("veth")?.into_iter().map(|veth| shaping::redirects(host, &veth));
+    let targets = host.links_of_kind("veth")?.into_iter().map(|veth| redirects(host, &veth));
     Ok(targets.collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Returns the ifindexes of the links that received packets are redirected to.
+fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
+    Ok(host.filters(link, RECEIVED)?.iter().filter_map(target).collect())
+}
+
+/// Returns the ifindex that a filter redirects to; 0 if that link is gone.
+pub fn target(filter: &Filter) -> Option<u32> {
+    if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
+}
+
+/// Whether a link has a queue like those that ADD creates.
+fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
+    let root = host.qdisc_at(link, Handle::ROOT)?;
+    Ok(root.is_some_and(|root| root.handle == ROOT && matches!(root.kind, QdiscKind::Tbf(_))))
 }
 
 fn find_own(host: &Netlink, key: &Key) -> Result<Option<Link>> {
@@ -170,7 +190,7 @@ fn left_by_reference<'l>(
     found.retain(|link| !valid.contains(&link.name) && !used.contains(&link.index));
     let mut left = vec![];
     for link in found {
-        left.extend(shaping::is_limited(host, link)?.then_some(link));
+        left.extend(is_limited(host, link)?.then_some(link));
     }
     Ok(left)
 }

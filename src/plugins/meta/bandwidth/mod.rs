@@ -10,10 +10,9 @@ mod conf;
 mod ifb;
 mod shaping;
 
-use self::bucket::Limit;
 pub use self::conf::Conf;
 use self::conf::Limits;
-use self::shaping::{Shaped, Sought};
+use self::shaping::{Egress, Ingress, Shaped};
 
 use std::cell::RefCell;
 
@@ -22,10 +21,10 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{FQ_CODEL, Link, Netlink};
-use crate::plugin::part::{Part, Parts, Target};
+use crate::plugin::part::{Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::{interface, link_alias, link_kind, link_record, prev_result, veth};
 
 /// The `bandwidth` plugin.
@@ -139,79 +138,6 @@ fn parts<'p, 'a>(
     parts.extend(limits.ingress.map(|limit| Ingress { shaped, limit }));
     parts.extend(limits.egress.map(|limit| Egress { shaped, limit, made }));
     parts
-}
-
-/// The limit of traffic to the container.
-struct Ingress<'p, 'a> {
-    shaped: &'p Shaped<'a>,
-    limit: Limit,
-}
-
-impl<'a> Part<'a> for Ingress<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "ingress limit"
-    }
-
-    fn what(&self) -> String {
-        format!("limit ingress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
-    }
-
-    fn make(&self, _: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        self.shaped.limit_ingress(self.limit, rb)
-    }
-
-    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let Shaped { host, link, .. } = *self.shaped;
-        shaping::delete_queue(host, link, Sought::Exactly(self.limit))?;
-        self.make(on, rb)
-    }
-
-    fn compare(&self, _: Target<'a>) -> Result<()> {
-        self.shaped.verify_ingress(self.limit)
-    }
-}
-
-/// The limit of traffic from the container.
-struct Egress<'p, 'a> {
-    shaped: &'p Shaped<'a>,
-    limit: Limit,
-    made: &'p RefCell<Option<Link>>,
-}
-
-impl<'a> Part<'a> for Egress<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "egress limit"
-    }
-
-    fn what(&self) -> String {
-        format!("limit egress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
-    }
-
-    fn make(&self, Target { at, .. }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let ifb = ifb::create(self.shaped.host, &at.key, self.shaped.link.mtu, rb)?;
-        self.shaped.limit_egress(&ifb, self.limit, rb)?;
-        self.made.replace(Some(ifb));
-        Ok(())
-    }
-
-    /// The filters go before the ifb: packets redirected to a missing link are lost.
-    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
-        let Shaped { host, link, .. } = *self.shaped;
-        let ifb = ifb::find(host, &on.at.key, Some(link))?;
-        shaping::delete_redirection(host, link, ifb.as_ref())?;
-        ifb.map_or(Ok(()), |ifb| link_record::delete_link(host, ifb.index))?;
-        self.make(on, rb)
-    }
-
-    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
-        let ifb = ifb::find_made(self.shaped.host, &at.key)?;
-        let mut found = ErrorList::default();
-        if !ifb.up {
-            found.push::<()>(Err(Error::check(format!("ifb {:?} is down", ifb.name))));
-        }
-        found.push(self.shaped.verify_egress(&ifb, self.limit));
-        found.finish()
-    }
 }
 
 /// Fails with code 50 if the kernel lacks a kind of queue.

@@ -1,22 +1,23 @@
 //! Queues with a rate, and the filters that send packets there.
 
+use std::cell::RefCell;
+
 use ipnet::IpNet;
 
 use super::bucket::{FASTEST, Limit, is_of_add};
 use super::conf::{Limits, Traffic};
+use super::ifb::{self, RECEIVED, ROOT, target};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{
     FQ_CODEL, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
 };
+use crate::plugin::part::{Part, Target};
 use crate::rollback::Rollback;
+use crate::steps::link_record;
 
-/// The handle of a link's root qdisc.
-const ROOT: Handle = Handle::new(1, 0);
 /// The HTB class of limited packets, and the bucket that limits them.
 const LIMITED: Handle = Handle::new(1, 0x30);
 const QUEUE: Handle = Handle::new(0x30, 0);
-/// The handle of the ingress qdisc, for packets that a link has received.
-const RECEIVED: Handle = Handle::new(0xffff, 0);
 /// The ingress qdisc, which has the filters that redirect.
 const INGRESS: Qdisc =
     Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress };
@@ -39,22 +40,117 @@ pub struct Shaped<'a> {
     pub traffic: &'a Traffic,
 }
 
-impl<'a> Shaped<'a> {
-    /// Limits traffic to the container, in a queue of the host's end, or in a class of an HTB if
-    /// filters select it.
-    pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
-        let Shaped { host, link, traffic } = *self;
+/// The limit of traffic to the container, in a queue of the host's end, or in a class of an HTB if
+/// filters select it.
+pub struct Ingress<'p, 'a> {
+    /// What is limited.
+    pub shaped: &'p Shaped<'a>,
+    /// The limit.
+    pub limit: Limit,
+}
+
+impl<'a> Part<'a> for Ingress<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "ingress limit"
+    }
+
+    fn what(&self) -> String {
+        format!("limit ingress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
+    }
+
+    fn make(&self, _: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Ingress { shaped, limit } = *self;
+        let Shaped { host, link, traffic } = *shaped;
         if *traffic == Traffic::All {
-            return self.limit_all(link, limit, rb);
+            return shaped.limit_all(link, limit, rb);
         }
         create(host, link, at_root(QdiscKind::Htb), rb)?;
         host.create_htb_class(link, ROOT, &UNHURRIED)?;
         let kind = QdiscKind::Tbf(limit.bucket(link.mtu));
         host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind })?;
-        self.fill(link, QUEUE, limit)?;
-        self.create_filters(ROOT, &ingress_filters(traffic))
+        shaped.fill(link, QUEUE, limit)?;
+        shaped.create_filters(ROOT, &ingress_filters(traffic))
     }
 
+    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        delete_queue(self.shaped.host, self.shaped.link, Sought::Exactly(self.limit))?;
+        self.make(on, rb)
+    }
+
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        let Ingress { shaped, limit } = *self;
+        let Shaped { host, link, traffic } = *shaped;
+        if *traffic == Traffic::All {
+            return shaped.verify_bucket(link, Handle::ROOT, limit);
+        }
+        let name = &link.name;
+        if host.qdisc_at(link, Handle::ROOT)? != Some(at_root(QdiscKind::Htb)) {
+            let problem = format!("the qdisc of {name:?} is another, expected htb {ROOT}");
+            return Err(Error::check(problem));
+        }
+        if host.htb_classes(link)? != [UNHURRIED] {
+            let problem = format!("the classes of {name:?} are others, expected {LIMITED} alone");
+            return Err(Error::check(problem));
+        }
+        ErrorList::of([
+            shaped.verify_bucket(link, LIMITED, limit),
+            verify_filters(host, link, ROOT, &ingress_filters(traffic)),
+        ])
+    }
+}
+
+/// The limit of traffic from the container, which is redirected to the queue of an ifb.
+pub struct Egress<'p, 'a> {
+    /// What is limited.
+    pub shaped: &'p Shaped<'a>,
+    /// The limit.
+    pub limit: Limit,
+    /// Gets the ifb.
+    pub made: &'p RefCell<Option<Link>>,
+}
+
+impl<'a> Part<'a> for Egress<'_, 'a> {
+    fn name(&self) -> &'static str {
+        "egress limit"
+    }
+
+    fn what(&self) -> String {
+        format!("limit egress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
+    }
+
+    fn make(&self, Target { at, .. }: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Shaped { host, link, traffic } = *self.shaped;
+        let ifb = ifb::create(host, &at.key, link.mtu, rb)?;
+        self.shaped.limit_all(&ifb, self.limit, rb)?;
+        host.change_link(&ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        create(host, link, INGRESS, rb)?;
+        self.shaped.create_filters(RECEIVED, &egress_filters(traffic, &ifb))?;
+        self.made.replace(Some(ifb));
+        Ok(())
+    }
+
+    /// The filters go before the ifb: packets redirected to a missing link are lost.
+    fn make_again(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Shaped { host, link, .. } = *self.shaped;
+        let ifb = ifb::find(host, &on.at.key, Some(link))?;
+        delete_redirection(host, link, ifb.as_ref())?;
+        ifb.map_or(Ok(()), |ifb| link_record::delete_link(host, ifb.index))?;
+        self.make(on, rb)
+    }
+
+    fn compare(&self, Target { at, .. }: Target<'a>) -> Result<()> {
+        let Shaped { host, link, traffic } = *self.shaped;
+        let ifb = ifb::find_made(host, &at.key)?;
+        let is_down = || Err(Error::check(format!("ifb {:?} is down", ifb.name)));
+        ErrorList::of([
+            if ifb.up { Ok(()) } else { is_down() },
+            self.shaped.verify_bucket(&ifb, Handle::ROOT, self.limit),
+            verify_filters(host, link, RECEIVED, &egress_filters(traffic, &ifb)),
+        ])
+    }
+}
+
+impl<'a> Shaped<'a> {
     /// Limits all that leaves by a link: the host's end or the ifb.
     fn limit_all(&self, link: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         create(self.host, link, at_root(QdiscKind::Tbf(limit.bucket(self.link.mtu))), rb)?;
@@ -71,48 +167,8 @@ impl<'a> Shaped<'a> {
         self.host.create_qdisc(link, &queue)
     }
 
-    /// Limits traffic from the container: sets up the ifb with a queue, and redirects the traffic
-    /// to it.
-    pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
-        let Shaped { host, link, traffic } = *self;
-        self.limit_all(ifb, limit, rb)?;
-        host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-        create(host, link, INGRESS, rb)?;
-        self.create_filters(RECEIVED, &egress_filters(traffic, ifb))
-    }
-
     fn create_filters(&self, qdisc: Handle, filters: &[Filter]) -> Result<()> {
         filters.iter().try_for_each(|filter| self.host.create_filter(self.link, qdisc, filter))
-    }
-
-    /// Verifies that traffic to the container waits in the expected queue.
-    pub fn verify_ingress(&self, limit: Limit) -> Result<()> {
-        let Shaped { host, link, traffic } = *self;
-        if *traffic == Traffic::All {
-            return self.verify_bucket(link, Handle::ROOT, limit);
-        }
-        let name = &link.name;
-        if host.qdisc_at(link, Handle::ROOT)? != Some(at_root(QdiscKind::Htb)) {
-            let problem = format!("the qdisc of {name:?} is another, expected htb {ROOT}");
-            return Err(Error::check(problem));
-        }
-        if host.htb_classes(link)? != [UNHURRIED] {
-            let problem = format!("the classes of {name:?} are others, expected {LIMITED} alone");
-            return Err(Error::check(problem));
-        }
-        ErrorList::of([
-            self.verify_bucket(link, LIMITED, limit),
-            verify_filters(host, link, ROOT, &ingress_filters(traffic)),
-        ])
-    }
-
-    /// Verifies that traffic from the container goes to the ifb and waits in the expected queue.
-    pub fn verify_egress(&self, ifb: &Link, limit: Limit) -> Result<()> {
-        let filters = egress_filters(self.traffic, ifb);
-        ErrorList::of([
-            self.verify_bucket(ifb, Handle::ROOT, limit),
-            verify_filters(self.host, self.link, RECEIVED, &filters),
-        ])
     }
 
     /// Verifies that the qdisc at this place of a link, the host's end or the ifb, is the bucket
@@ -242,22 +298,6 @@ fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter
     }
 }
 
-/// Returns the ifindexes of the links that received packets are redirected to.
-pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
-    Ok(host.filters(link, RECEIVED)?.iter().filter_map(target).collect())
-}
-
-/// Returns the ifindex that a filter redirects to; 0 if that link is gone.
-fn target(filter: &Filter) -> Option<u32> {
-    if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
-}
-
-/// Whether a link has a queue like those that ADD creates.
-pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
-    let root = host.qdisc_at(link, Handle::ROOT)?;
-    Ok(root.is_some_and(|root| root.handle == ROOT && matches!(root.kind, QdiscKind::Tbf(_))))
-}
-
 /// Removes the limits from the host's end: its queue, and the redirection to the ifb or to a link
 /// that is gone. Anything that ADD would create differently belongs to an administrator, and may be
 /// why ADD failed.
@@ -269,7 +309,7 @@ pub fn unlimit(host: &Netlink, link: &Link, limits: &Limits, ifb: Option<&Link>)
 
 /// A bucket to delete.
 #[derive(Clone, Copy)]
-pub enum Sought {
+enum Sought {
     /// That of this limit.
     Exactly(Limit),
     /// That of any limit with this latency.
@@ -277,7 +317,7 @@ pub enum Sought {
 }
 
 /// Removes the queue for traffic to the container, if ADD creates it like this.
-pub fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
+fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
     let root = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT);
     let Some(root) = root else { return Ok(()) };
     let is_ours = match &root.kind {
@@ -292,7 +332,7 @@ pub fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
 }
 
 /// Removes the redirection of traffic from the container to the ifb, or to a link that is gone.
-pub fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
+fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
     let filters = host.filters(link, RECEIVED)?;
     let redirects = |filter: &Filter| {
         target(filter).is_some_and(|to| to == 0 || ifb.is_some_and(|ifb| ifb.index == to))
