@@ -22,16 +22,6 @@ use crate::steps::{link_alias, veth};
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// The link that leads to a container.
-enum Way {
-    /// The host has none, or the ports do not need it.
-    None,
-    /// A link of the attachment.
-    Own(Link),
-    /// A link of others, such as an uplink, and the container's address.
-    Other(Link, IpAddr),
-}
-
 /// The setting that lets packets from 127.0.0.1 out to the ports. Fails with code 103 if the
 /// host's route to the container is not the attachment's.
 pub fn plan(
@@ -40,11 +30,19 @@ pub fn plan(
     result: &AddResult,
 ) -> Result<Option<Localnet>> {
     let host = cx.host()?;
-    let link = match way(host, ports, result)? {
-        Way::None => return Ok(None),
-        Way::Own(link) => link,
-        Way::Other(link, ip) => return require_no_detour(host, result, &link, ip).map(|()| None),
+    let Some(ip) = forward_to(ports) else { return Ok(None) };
+    let index = match host.link_towards(ip) {
+        Ok(LOOPBACK) => return Ok(None), // the host's own address, not a container's
+        // then even the container's own network does not reach it
+        Err(error) if error.is_no_route() => return Ok(None),
+        towards => towards?,
     };
+    let Some(link) = host.find_link_by_index(index)? else { return Ok(None) };
+    // A stray route to the container's address may lead to a link of others, such as an uplink, whose
+    // settings are not the attachment's.
+    if !is_own(host, &link, result, ports.key)? {
+        return require_no_detour(host, result, &link, ip).map(|()| None);
+    }
     if link.route_localnet != OURS && is_on(&link) {
         return Ok(None);
     }
@@ -148,25 +146,6 @@ pub fn links_in(host: &Netlink, result: &AddResult) -> Result<Vec<Link>> {
         links.extend(host.find_link(&interface.name)?);
     }
     Ok(links)
-}
-
-/// Finds the link that leads to the container. A stray route to the container's address may lead to
-/// a link of others, whose settings are not the attachment's.
-fn way(host: &Netlink, ports: &Publication<'_>, result: &AddResult) -> Result<Way> {
-    let Some(ip) = forward_to(ports) else { return Ok(Way::None) };
-    let index = match host.link_towards(ip) {
-        Ok(LOOPBACK) => return Ok(Way::None), // the host's own address, not a container's
-        Ok(index) => index,
-        // then even the container's own network does not reach it
-        Err(error) if error.is_no_route() => return Ok(Way::None),
-        Err(error) => return Err(error),
-    };
-    let Some(link) = host.find_link_by_index(index)? else { return Ok(Way::None) };
-    if is_own(host, &link, result, ports.key)? {
-        Ok(Way::Own(link))
-    } else {
-        Ok(Way::Other(link, ip))
-    }
 }
 
 /// Whether a link of the host is one of the attachment: the result names it, or it is the host's end

@@ -5,8 +5,8 @@ use super::publication::Publication;
 use super::{abandoned, flows, guarded, iptables, nft, of_reference};
 use crate::cni::result::AddResult;
 use crate::error::{Code, Result};
+use crate::plugin::Context;
 use crate::plugin::part::{Part, Parts, Target};
-use crate::plugin::{Context, Handles};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::backend::Backend;
 
@@ -116,8 +116,15 @@ impl<'a> Part<'a> for &Localnet {
 /// Refuses ports that a container has which is not gone. Where no port was closed, another ADD may
 /// have closed it: the holder is refused when it is seen again.
 pub fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    let handles = cx.handles();
+    // also those taken by another backend or by the reference
+    let refuse_taken = || {
+        nft::refuse_taken(handles, ports)?;
+        of_reference::refuse_taken(handles, ports)?;
+        iptables::refuse_taken(handles, ports)
+    };
     let mut kept = None;
-    while let Err(taken) = refuse_taken(cx.handles(), ports) {
+    while let Err(taken) = refuse_taken() {
         if taken.code != Code::CONFLICT || kept.as_ref() == Some(&taken.details()) {
             return Err(taken);
         }
@@ -130,11 +137,4 @@ pub fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Refuses ports that are taken, also those taken by another backend or by the reference.
-fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
-    nft::refuse_taken(handles, ports)?;
-    of_reference::refuse_taken(handles, ports)?;
-    iptables::refuse_taken(handles, ports)
 }

@@ -113,7 +113,7 @@ impl Plugin for RouteOverride {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        if conf.skips_check() {
+        if conf.args.cni.skipcheck.unwrap_or(conf.skipcheck) {
             return Ok(());
         }
         routes::verify(at, &conf.wishes()?, &prev_result::require(cx)?)
@@ -156,10 +156,6 @@ impl Conf {
             Some(routes) => Listed { path: "args.cni.addroutes", routes },
             None => Listed { path: "addroutes", routes: &self.addroutes },
         }
-    }
-
-    fn skips_check(&self) -> bool {
-        self.args.cni.skipcheck.unwrap_or(self.skipcheck)
     }
 
     fn wishes(&self) -> Result<Wishes> {

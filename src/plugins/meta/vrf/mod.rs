@@ -34,8 +34,18 @@ impl PluginConf for Conf {
     ];
 
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        self.validate_name()?;
-        self.table().map(drop)
+        let name = &self.vrfname;
+        if name.is_empty() {
+            return Err(Error::missing("vrfname", "the name of a VRF")
+                .saying("configuration is expected to have a valid vrf name"));
+        }
+        // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
+        let problem = match IfName::parse(name) {
+            _ if name.contains(['%', '\0']) => "it contains % or NUL".to_owned(),
+            Ok(_) => return self.wanted().map(drop),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}")))
     }
 }
 
@@ -86,27 +96,9 @@ fn chained(cx: &Context<'_>) -> Result<AddResult> {
 }
 
 impl Conf {
-    fn validate_name(&self) -> Result<()> {
-        let name = &self.vrfname;
-        if name.is_empty() {
-            return Err(Error::missing("vrfname", "the name of a VRF")
-                .saying("configuration is expected to have a valid vrf name"));
-        }
-        // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
-        let problem = match IfName::parse(name) {
-            _ if name.contains(['%', '\0']) => "it contains % or NUL".to_owned(),
-            Ok(_) => return Ok(()),
-            Err(error) => error.to_string(),
-        };
-        Err(Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}")))
-    }
-
     fn wanted(&self) -> Result<Wanted<'_>> {
-        Ok(Wanted { name: &self.vrfname, table: self.table()? })
-    }
-
-    fn table(&self) -> Result<Option<u32>> {
         let configured = Some(self.table).filter(|table| *table != 0);
-        configured.map(|table| routing_table::parse("table", table)).transpose()
+        let table = configured.map(|table| routing_table::parse("table", table)).transpose()?;
+        Ok(Wanted { name: &self.vrfname, table })
     }
 }
