@@ -99,20 +99,21 @@ impl Firewalld {
 
     /// Verifies that the zone has all of the addresses.
     pub fn verify(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
-        ips.iter().try_for_each(|ip| self.verify_address(zone, *ip))
-    }
-
-    fn verify_address(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
-        match self.ask("querySource", zone, ip)? {
-            Answer::Done(body) if body.is_true() => Ok(()),
-            Answer::Done(_) => {
-                let what = format!("failed to find the address {ip} in {zone} zone");
-                Err(Error::check(what).with_details(
-                    "a reload of firewalld removes what containers added: run `cni-multi net sync`",
-                ))
+        for ip in ips {
+            match self.ask("querySource", zone, *ip)? {
+                Answer::Done(body) if body.is_true() => (),
+                Answer::Done(_) => {
+                    let what = format!("failed to find the address {ip} in {zone} zone");
+                    return Err(Error::check(what).with_details(
+                        "a reload of firewalld removes what containers added: run `cni-multi net sync`",
+                    ));
+                }
+                Answer::Refused(why) => {
+                    return Err(Error::check(format!("firewalld zone {zone:?}: {why}")));
+                }
             }
-            Answer::Refused(why) => Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),
         }
+        Ok(())
     }
 
     /// Removes each address from its zone, if the zone has it.
@@ -121,7 +122,9 @@ impl Firewalld {
         for (ip, zone) in sources {
             // Stop at the first call without an answer: each call may take its full timeout.
             if let Answer::Refused(why) = self.ask("removeSource", zone, *ip)?
-                && !is_elsewhere(&why)
+                // The address may be in another zone.
+                && !is_one_of(&why, &NOT_THERE)
+                && !why.contains(CONFLICT)
             {
                 let msg = format!("remove address {ip} from firewalld zone {zone:?}: {why}");
                 errors.push::<()>(Err(Error::new(Code::HOST_PROGRAM, msg)));
@@ -144,9 +147,4 @@ impl Firewalld {
 /// for the reason.
 fn is_one_of(why: &str, reasons: &[&str]) -> bool {
     reasons.iter().any(|reason| why.starts_with(reason))
-}
-
-/// Whether an error means that the zone lacks the address, which may be in another zone.
-fn is_elsewhere(why: &str) -> bool {
-    is_one_of(why, &NOT_THERE) || why.contains(CONFLICT)
 }

@@ -27,7 +27,7 @@ use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::iptables::Iptables;
 use crate::net::nft::NfFamily;
-use crate::net::nft::owned::Search;
+use crate::net::nft::owned::{Owner, Search};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::part::{Part, Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
@@ -61,9 +61,7 @@ impl Plugin for Firewall {
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let told: Vec<IpAddr> = at.prev_result.iter().flat_map(conf::addresses).collect();
-        let owner = nft_owner::of(&at.key);
-        remove(cx, conf, &table::held(cx.handles(), &owner, &told, Search::Ledger)?)?;
-        table::release(cx.handles(), &owner, Search::Ledger)
+        remove(cx, conf, &nft_owner::of(&at.key), &told, Search::Ledger)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -85,16 +83,10 @@ impl Plugin for Firewall {
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        for (owner, stale) in
-            nft_owner::invalid(cx.handles(), &table::LAYOUT, &cx.config.name, valid)?
-        {
-            errors.push(valid.remove(
-                || stale,
-                || {
-                    remove(cx, conf, &table::held(cx.handles(), &owner, &[], Search::Comments)?)?;
-                    table::release(cx.handles(), &owner, Search::Comments)
-                },
-            ));
+        let invalid = nft_owner::invalid(cx.handles(), &LAYOUT, &cx.config.name, valid)?;
+        for (owner, stale) in invalid {
+            let work = || remove(cx, conf, &owner, &[], Search::Comments);
+            errors.push(valid.remove(|| stale, work));
         }
         errors.finish()
     }
@@ -160,14 +152,14 @@ impl<'a> Admission<'a> {
         &self.conf.firewalld_zone.0
     }
 
-    /// Records the addresses as the attachment's.
-    fn claim(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<Claimed> {
+    /// Records the addresses as the attachment's. Returns whether there can be no rules for them yet,
+    /// and what the attachment had before for others.
+    fn claim(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<(bool, Held)> {
         let Admission { cx, wish, .. } = *self;
         let Some(replaced) = table::claim(cx.handles(), key, wish, notes)? else {
-            return Ok(Claimed::default());
+            return Ok((false, Held::default()));
         };
-        let outdated = table::outdated(&replaced, &wish.ips);
-        let claimed = Claimed { are_new: replaced.is_empty(), outdated };
+        let claimed = (replaced.is_empty(), table::outdated(&replaced, &wish.ips));
         rb.undo("give the addresses back", move || {
             // A previous owner of an address that was detached since has left its accepts to us.
             let left = table::give_back(cx.handles(), key, &replaced)?;
@@ -179,22 +171,25 @@ impl<'a> Admission<'a> {
     /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
     fn accept(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
         let Admission { cx, wish, .. } = *self;
-        match self.backend {
-            Backend::Firewalld => accept_by_firewalld(cx, self.zone(), &wish.ips, rb),
-            Backend::Iptables => {
-                let programs = programs::of_host(cx.handles(), &wish.ips);
-                accept_by_programs(programs, wish, wish.isolation.as_ref(), rb)
-            }
+        let handles = cx.handles();
+        let (programs, isolation) = match self.backend {
+            Backend::Firewalld => return accept_by_firewalld(cx, self.zone(), &wish.ips, rb),
+            Backend::Iptables => (programs::of_host(handles, &wish.ips), wish.isolation.as_ref()),
             Backend::Nftables => {
-                let handles = cx.handles();
                 let added = netlink::accept(handles, wish, are_new)?;
                 let accepts = added.accepts();
                 rb.undo("remove the rules", move || netlink::take_back(handles, &added));
                 table::note_rules(handles, key, &accepts)?;
-                let programs = programs::to_accept_by_legacy(handles, &wish.ips)?;
-                accept_by_programs(programs, wish, None, rb)
+                (programs::to_accept_by_legacy(handles, &wish.ips)?, None)
             }
+        };
+        for iptables in programs {
+            let added = programs::accept(&iptables, wish, isolation)?;
+            rb.undo(format_args!("remove the rules of {}", iptables.name()), move || {
+                programs::take_back(&iptables, &added)
+            });
         }
+        Ok(())
     }
 
     fn verify_accepts(&self, key: &Key) -> Result<()> {
@@ -235,7 +230,7 @@ impl<'a> Part<'a> for Admission<'a> {
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let key = &on.at.key;
         let notes = self.require_ready()?;
-        let Claimed { are_new, outdated } = self.claim(key, notes, rb)?;
+        let (are_new, outdated) = self.claim(key, notes, rb)?;
         self.accept(key, are_new, rb)?;
         // What the attachment had before for other addresses: no record leads a DEL to it any more, and
         // other containers may get the addresses.
@@ -268,15 +263,6 @@ impl<'a> Part<'a> for Admission<'a> {
     }
 }
 
-/// What recording an attachment's addresses has shown.
-#[derive(Default)]
-struct Claimed {
-    /// Whether there can be no rules for the addresses yet.
-    are_new: bool,
-    /// What the attachment had before, for other addresses.
-    outdated: Held,
-}
-
 /// Refuses a bridge name that iptables reads as a pattern: `br+` matches every link whose name
 /// begins with `br`.
 fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
@@ -291,21 +277,6 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn accept_by_programs<'a>(
-    programs: Vec<Iptables<'a>>,
-    wish: &Wish,
-    isolation: Option<&Isolation>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    for iptables in programs {
-        let added = programs::accept(&iptables, wish, isolation)?;
-        rb.undo(format_args!("remove the rules of {}", iptables.name()), move || {
-            programs::take_back(&iptables, &added)
-        });
-    }
-    Ok(())
 }
 
 fn accept_by_firewalld<'a>(
@@ -337,8 +308,15 @@ fn revoke(cx: &Context<'_>, held: &Held) -> ErrorList {
 
 /// Removes whatever lets the attachment's packets pass, whichever backend made it: the
 /// configuration may have changed since. The records of the attachment stay until all of that has
-/// succeeded; the caller releases them then.
-fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
+/// succeeded. `told` are its addresses, as far as DEL knows them.
+fn remove(
+    cx: &Context<'_>,
+    conf: &Conf,
+    owner: &Owner,
+    told: &[IpAddr],
+    search: Search,
+) -> Result<()> {
+    let held = &table::held(cx.handles(), owner, told, search)?;
     let mut errors = revoke(cx, held);
     // Addresses without a record, such as those that the reference attached, may be in the configured
     // zone.
@@ -354,7 +332,8 @@ fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
             errors.push(done);
         }
     }
-    errors.finish()
+    errors.finish()?;
+    nft_owner::release(cx.handles(), &LAYOUT, owner, search).map(drop)
 }
 
 fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {

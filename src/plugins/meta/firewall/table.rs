@@ -296,11 +296,6 @@ pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<
     LAYOUT.on(nft).of(&nft_owner::of(key)).take_more(&elements)
 }
 
-/// Removes the elements of an attachment, and with the last element the table.
-pub fn release(handles: &Handles, owner: &Owner, search: Search) -> Result<()> {
-    nft_owner::release(handles, &LAYOUT, owner, search).map(drop)
-}
-
 fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
     let mut ips = ips.to_vec();
     ips.sort_unstable();
