@@ -23,23 +23,18 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    const WORDS: &'static [&'static str] = &["tcp", "udp", "sctp"];
+
     /// Returns the protocol with this number.
     pub fn of_number(number: u8) -> Option<Protocol> {
-        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
-            .into_iter()
-            .find(|protocol| *protocol as u8 == number)
+        Protocol::ALL.into_iter().find(|protocol| *protocol as u8 == number)
     }
-
-    const WORDS: &'static [&'static str] = &["tcp", "udp", "sctp"];
 
     /// Returns the protocol of this name in any case; an empty name is TCP.
     pub fn of(name: &str) -> Option<Protocol> {
-        match name.to_ascii_lowercase().as_str() {
-            "" | "tcp" => Some(Protocol::Tcp),
-            "udp" => Some(Protocol::Udp),
-            "sctp" => Some(Protocol::Sctp),
-            _ => None,
-        }
+        let name = if name.is_empty() { "tcp" } else { name };
+        Protocol::ALL.into_iter().find(|protocol| protocol.as_str().eq_ignore_ascii_case(name))
     }
 
     /// Returns its name in rules.

@@ -109,7 +109,7 @@ impl Plugin for RouteOverride {
         let result = prev_result::require_chained(cx, "Required prevResult missing")?;
         let wishes = conf.wishes()?;
         transaction(|rb| routes::create(at, &wishes, &result, rb))?;
-        Ok(wishes.put_into(result, conf.addroutes().routes))
+        Ok(wishes.put_into(result, conf.addroutes().1))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -137,53 +137,36 @@ impl Plugin for RouteOverride {
     }
 }
 
-/// A list of routes and its place in the configuration.
-struct Listed<'c> {
-    path: &'static str,
-    routes: &'c [Route],
-}
-
 impl Conf {
-    fn delroutes(&self) -> Listed<'_> {
-        match &self.args.cni.delroutes {
-            Some(routes) => Listed { path: "args.cni.delroutes", routes },
-            None => Listed { path: "delroutes", routes: &self.delroutes },
-        }
-    }
-
-    fn addroutes(&self) -> Listed<'_> {
+    /// The routes to add, with their key.
+    fn addroutes(&self) -> (&'static str, &[Route]) {
         match &self.args.cni.addroutes {
-            Some(routes) => Listed { path: "args.cni.addroutes", routes },
-            None => Listed { path: "addroutes", routes: &self.addroutes },
+            Some(routes) => ("args.cni.addroutes", routes),
+            None => ("addroutes", &self.addroutes),
         }
     }
 
     fn wishes(&self) -> Result<Wishes> {
         let asked = &self.args.cni;
+        let (path, deleted) = match &asked.delroutes {
+            Some(routes) => ("args.cni.delroutes", routes),
+            None => ("delroutes", &self.delroutes),
+        };
+        // Of these only the destination and the table count.
+        let bare = |route: &Route| Route { table: route.table, ..Route::to(route.dst.trunc()) };
+        let deleted = planned(path, &deleted.iter().map(bare).collect::<Vec<_>>())?;
+        let (path, added) = self.addroutes();
         Ok(Wishes {
             flush_routes: asked.flushroutes.unwrap_or(self.flushroutes),
             flush_gateway: asked.flushgateway.unwrap_or(self.flushgateway),
-            deleted: self.delroutes().destinations()?,
-            added: self.addroutes().planned()?,
+            deleted,
+            added: planned(path, added)?,
         })
     }
 }
 
-impl Listed<'_> {
-    /// The routes as the kernel takes them. One without a gateway is on the link.
-    fn planned(&self) -> Result<Vec<netlink::Route>> {
-        let each = self.routes.iter().enumerate();
-        each.map(|(at, route)| addresses::plan(&self.path_of(at), route, &[])).collect()
-    }
-
-    /// The routes of which only the destination and the table count.
-    fn destinations(&self) -> Result<Vec<netlink::Route>> {
-        let bare = |route: &Route| Route { table: route.table, ..Route::to(route.dst.trunc()) };
-        let each = self.routes.iter().map(bare).enumerate();
-        each.map(|(at, route)| addresses::plan(&self.path_of(at), &route, &[])).collect()
-    }
-
-    fn path_of(&self, index: usize) -> String {
-        format!("{}[{index}]", self.path)
-    }
+/// The routes as the kernel takes them. One without a gateway is on the link.
+fn planned(path: &str, routes: &[Route]) -> Result<Vec<netlink::Route>> {
+    let each = routes.iter().enumerate();
+    each.map(|(at, route)| addresses::plan(&format!("{path}[{at}]"), route, &[])).collect()
 }

@@ -1,7 +1,7 @@
 //! What to tune: the settings of the configuration, CNI_ARGS, `runtimeConfig` and `args`, merged
 //! into one list.
 
-use std::fmt;
+use std::{fmt, iter};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -19,6 +19,7 @@ use crate::steps::hardware_address::{self, MacConf};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
+    #[serde(deserialize_with = "pairs")]
     sysctl: Pairs,
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
@@ -48,6 +49,7 @@ struct Args {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Overrides {
+    #[serde(deserialize_with = "pairs")]
     sysctl: Pairs,
     #[serde(deserialize_with = "given_mac")]
     mac: Option<Option<MacAddr>>,
@@ -135,9 +137,9 @@ fn given_mac<'de, D: Deserializer<'de>>(
 }
 
 /// Parses the sysctls at `path`. `ifname` is empty in STATUS, which concerns no link.
-fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
+fn settings(path: &str, pairs: &[(String, String)], ifname: &str) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = vec![];
-    for (name, value) in &pairs.0 {
+    for (name, value) in pairs {
         let path = format!("{path}.{name}");
         let sysctl = Sysctl::parse(name).ok_or_else(|| {
             Error::config(&path, "not a sysctl of a network")
@@ -168,31 +170,24 @@ fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<
 }
 
 /// A map of strings in document order, with its duplicates.
-#[derive(Debug, Default)]
-struct Pairs(Vec<(String, String)>);
+type Pairs = Vec<(String, String)>;
 
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
-        deserializer.deserialize_map(PairsVisitor)
-    }
-}
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+    struct PairsVisitor;
 
-struct PairsVisitor;
+    impl<'de> Visitor<'de> for PairsVisitor {
+        type Value = Pairs;
 
-impl<'de> Visitor<'de> for PairsVisitor {
-    type Value = Pairs;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Pairs, A::Error> {
-        let mut pairs = vec![];
-        while let Some(pair) = members.next_entry()? {
-            pairs.push(pair);
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
         }
-        Ok(Pairs(pairs))
+
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Pairs, A::Error> {
+            iter::from_fn(|| members.next_entry().transpose()).collect()
+        }
     }
+
+    deserializer.deserialize_map(PairsVisitor)
 }
 
 #[cfg(test)]
