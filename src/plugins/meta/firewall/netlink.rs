@@ -27,7 +27,7 @@ pub const MADE: &str = "made by cni-multi, and removed with the last container";
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
 /// What one ADD has added to the tables of iptables-nft.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Added(Vec<AddedTo>);
 
 /// The additions to one table.
@@ -78,15 +78,6 @@ impl AddedTo {
 }
 
 impl Added {
-    /// Assigns the handles, which are in the order in which the rules were added.
-    fn numbered(mut self, handles: Vec<u64>) -> Added {
-        let mut handles = handles.into_iter();
-        for part in &mut self.0 {
-            part.handles = handles.by_ref().take(part.rules.len() + part.moved).collect();
-        }
-        self
-    }
-
     /// Returns the rules of addresses.
     pub fn accepts(&self) -> Vec<RuleHandle> {
         let mut accepts = vec![];
@@ -111,47 +102,54 @@ pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
         Ok(filter.is_in_use(wish)?
             || handles.iptables().variant_of_host(family) == Some(Variant::Nft))
     })?;
-    if are_new && are_laid_out(nft, &tables, &wish.admin_chain)? {
-        match append(nft, &tables, wish) {
+    if are_new && are_laid_out(&tables, &wish.admin_chain)? {
+        let append = |batch: &mut Batch, filter: &Filter<'_>, ips: &[IpAddr]| {
+            let mut added = AddedTo::new(filter.table, vec![]);
+            added.accept(batch, wish.rules_of(ips).into_iter());
+            Ok(added)
+        };
+        match add(nft, Batch::default(), &tables, append) {
             // the last container has just gone, and the chain with it
             Err(error) if error.is_not_found() => (),
             done => return done,
         }
     }
-    match nft.again(ACCEPTING, || lay_out(nft, &tables, wish)) {
+    let lay_out = |tables: &[(Filter<'_>, Vec<IpAddr>)]| {
+        nft.again(ACCEPTING, || {
+            let batch = Batch::of_generation(nft.generation()?);
+            add(nft, batch, tables, |batch, filter, ips| filter.plan_accept(batch, ips, wish))
+        })
+    };
+    match lay_out(&tables) {
         // A kernel without the extensions of iptables: no program can make a FORWARD that drops.
         Err(error) if error.is_not_found() => {
             let needed = self::tables(nft, wish, |filter, _| filter.is_in_use(wish))?;
             if needed.len() == tables.len() {
                 return Err(error);
             }
-            nft.again(ACCEPTING, || lay_out(nft, &needed, wish))
+            lay_out(&needed)
         }
         done => done,
     }
 }
 
-/// Adds whatever is missing of chains, jumps and rules of addresses.
-fn lay_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<Added> {
-    let mut batch = Batch::of_generation(nft.generation()?);
-    let mut added = Added::default();
-    for (table, ips) in tables {
-        let filter = Filter { nft, table: *table };
-        added.0.push(filter.plan_accept(&mut batch, ips, wish)?);
+/// Adds what `plan` returns for each table, in one transaction.
+fn add(
+    nft: &Nft,
+    mut batch: Batch,
+    tables: &[(Filter<'_>, Vec<IpAddr>)],
+    plan: impl Fn(&mut Batch, &Filter<'_>, &[IpAddr]) -> Result<AddedTo>,
+) -> Result<Added> {
+    let mut added = vec![];
+    for (filter, ips) in tables {
+        added.push(plan(&mut batch, filter, ips)?);
     }
-    nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
-}
-
-/// Adds the rules of addresses to existing chains.
-fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<Added> {
-    let mut batch = Batch::default();
-    let mut added = Added::default();
-    for (table, ips) in tables {
-        let mut part = AddedTo::new(*table, vec![]);
-        part.accept(&mut batch, wish.rules_of(ips).into_iter());
-        added.0.push(part);
+    // The handles are in the order in which the rules were added.
+    let mut handles = nft.commit_rules(&batch, ACCEPTING)?.into_iter();
+    for part in &mut added {
+        part.handles = handles.by_ref().take(part.rules.len() + part.moved).collect();
     }
-    nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
+    Ok(Added(added))
 }
 
 /// Reverts what `accept` has added. Chains, and the jumps to them, stay if other rules have come to
@@ -173,8 +171,8 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
     let mut found = ErrorList::default();
-    for (table, ips) in tables(nft, wish, |filter, _| filter.has_chain(FORWARD))? {
-        let filter = Filter { nft, table };
+    for (filter, ips) in tables(nft, wish, |filter, _| filter.has_chain(FORWARD))? {
+        let table = filter.table;
         let is_noted = noted.iter().any(|rule| rule.table == table);
         if !is_noted && filter.passes_without_us(handles, &ips, &wish.admin_chain)? {
             continue;
@@ -218,17 +216,17 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
 const FEW: usize = 32;
 
 /// Returns the table of each family with addresses, if it is wanted.
-fn tables(
-    nft: &Nft,
+fn tables<'n>(
+    nft: &'n Nft,
     wish: &Wish,
     is_wanted: impl Fn(&Filter<'_>, Family) -> Result<bool>,
-) -> Result<Vec<(Table, Vec<IpAddr>)>> {
+) -> Result<Vec<(Filter<'n>, Vec<IpAddr>)>> {
     let mut found = vec![];
     for family in Family::ALL {
-        let table = filter_table(family);
+        let filter = Filter { nft, table: filter_table(family) };
         let ips = wish.ips_of(family);
-        if !ips.is_empty() && is_wanted(&Filter { nft, table }, family)? {
-            found.push((table, ips));
+        if !ips.is_empty() && is_wanted(&filter, family)? {
+            found.push((filter, ips));
         }
     }
     Ok(found)
@@ -236,9 +234,8 @@ fn tables(
 
 /// Whether everything but the rules of addresses exists: the jump from FORWARD, and the jump to the
 /// administrator's chain.
-fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], admin_chain: &str) -> Result<bool> {
-    for (table, _) in tables {
-        let filter = Filter { nft, table: *table };
+fn are_laid_out(tables: &[(Filter<'_>, Vec<IpAddr>)], admin_chain: &str) -> Result<bool> {
+    for (filter, _) in tables {
         let forward = filter.rules(FORWARD)?;
         if !has(&forward, &rules::jump())
             || late_isolation(&forward).is_some()
