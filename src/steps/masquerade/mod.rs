@@ -64,7 +64,7 @@ fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
 pub fn status(handles: &Handles, configured: Option<Backend>) -> Result<()> {
     let ready = resolve(handles, configured).and_then(|backend| match backend {
         Backend::Iptables => handles.iptables().require_table(NAT),
-        Backend::Nftables => nft::require(handles),
+        Backend::Nftables => LAYOUT.on(handles.require_nft()?).require(),
     });
     ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
 }

@@ -71,12 +71,6 @@ pub fn create(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet
     LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(addresses, exempt)).map(drop)
 }
 
-/// Fails unless the kernel can do it.
-pub fn require(handles: &Handles) -> Result<()> {
-    let nft = handles.require_nft()?;
-    LAYOUT.on(nft).require()
-}
-
 /// Fails unless the kernel has every element, and each leads to the chain with these exemptions.
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet], exempt: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;

@@ -23,8 +23,9 @@ pub struct Conf {
     #[serde(deserialize_with = "decode::word")]
     qdisc: Inner,
     runtime_config: RuntimeConfig,
+    /// The limits that apply.
     #[serde(skip)]
-    limits: Limits,
+    pub limits: Limits,
 }
 
 /// What queues packets in the token bucket.
@@ -116,46 +117,37 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
-    /// Returns the limits that apply.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
     /// Reads the limits from a configuration that was not validated.
     pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
-        let mut limits = self.read_rates(cx)?;
-        limits.queue = self.queue()?;
+        let of_network: Limiting = cx.config.decode()?;
+        let of_runtime = &self.runtime_config.bandwidth;
+        let Limiting { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = of_network;
+        let mut limits =
+            if ingress_rate.or(ingress_burst).or(egress_rate).or(egress_burst).is_some() {
+                of_network.limits("", of_network.traffic("")?)?
+            } else {
+                // The network's subnets apply to the limits of every container, unless the runtime
+                // names others.
+                let traffic = match of_runtime.traffic(OF_RUNTIME)? {
+                    Traffic::All => of_network.traffic("")?,
+                    traffic => traffic,
+                };
+                of_runtime.limits(OF_RUNTIME, traffic)?
+            };
+        let fair = self.qdisc == Inner::FqCodel;
+        limits.queue = match self.latency {
+            None => Queue { fair, ..Queue::default() },
+            Some(_) if fair => {
+                return Err(Error::exclusive("latency", "qdisc")
+                    .with_details("fq_codel itself chooses how long packets wait"));
+            }
+            Some(latency @ 1..=LONGEST) => Queue { latency: latency.unsigned_abs(), fair },
+            Some(latency) => return Err(Error::out_of_range("latency", latency, 1..=LONGEST)),
+        };
         for limit in [&mut limits.ingress, &mut limits.egress].into_iter().flatten() {
             limit.queue = limits.queue;
         }
         Ok(limits)
-    }
-
-    fn queue(&self) -> Result<Queue> {
-        let fair = self.qdisc == Inner::FqCodel;
-        match self.latency {
-            None => Ok(Queue { fair, ..Queue::default() }),
-            Some(_) if fair => Err(Error::exclusive("latency", "qdisc")
-                .with_details("fq_codel itself chooses how long packets wait")),
-            Some(latency @ 1..=LONGEST) => Ok(Queue { latency: latency.unsigned_abs(), fair }),
-            Some(latency) => Err(Error::out_of_range("latency", latency, 1..=LONGEST)),
-        }
-    }
-
-    fn read_rates(&self, cx: &Context<'_>) -> Result<Limits> {
-        let of_network: Limiting = cx.config.decode()?;
-        let Limiting { ingress_rate, ingress_burst, egress_rate, egress_burst, .. } = of_network;
-        if ingress_rate.or(ingress_burst).or(egress_rate).or(egress_burst).is_some() {
-            return of_network.limits("", of_network.traffic("")?);
-        }
-        let of_runtime = &self.runtime_config.bandwidth;
-        // The network's subnets apply to the limits of every container, unless the runtime names
-        // others.
-        let traffic = match of_runtime.traffic(OF_RUNTIME)? {
-            Traffic::All => of_network.traffic("")?,
-            traffic => traffic,
-        };
-        of_runtime.limits(OF_RUNTIME, traffic)
     }
 }
 

@@ -38,7 +38,7 @@ impl Plugin for Bandwidth {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let mut result = prev_result::require_chained(cx, "must be called as chained plugin")?;
-        let limits = conf.limits();
+        let limits = &conf.limits;
         if limits.are_none() {
             return Ok(result);
         }
@@ -57,7 +57,7 @@ impl Plugin for Bandwidth {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
-        let limits = conf.limits();
+        let limits = &conf.limits;
         let host = cx.host()?;
         if limits.are_none() {
             return Ok(());
@@ -97,7 +97,7 @@ impl Plugin for Bandwidth {
     /// a kernel without the feature is a warning and not an error: otherwise a runtime would start
     /// no container at all, for a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let limits = conf.limits();
+        let limits = &conf.limits;
         let mut queues = ["tbf"].into_iter().chain(limits.queue.fair.then_some(FQ_CODEL));
         let able = queues
             .try_for_each(|kind| require_qdisc(cx, kind))
@@ -118,7 +118,7 @@ impl Plugin for Bandwidth {
     /// Limits both directions again.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
-        let limits = conf.limits();
+        let limits = &conf.limits;
         if limits.are_none() {
             return Ok(());
         }

@@ -17,6 +17,8 @@ use crate::net::nft::batch::{Holds, KeyType, Set};
 use crate::net::nft::owned::{OwnedElement, Reliance};
 use crate::net::nft::wire::link_name;
 use crate::net::sysctl::Sysctl;
+use crate::plugin::part::{Part, Target};
+use crate::rollback::Rollback;
 
 /// The links whose setting we have switched on.
 pub const LINKS: Set = Set { name: "localnet", key: &[KeyType::IfName], holds: Holds::Keys };
@@ -37,27 +39,40 @@ pub struct Localnet {
 }
 
 impl Localnet {
-    /// Switches the setting on. Its link's element stands.
-    pub fn switch_on(&self) -> Result<()> {
-        if self.setting.read()? != "0" {
-            return Ok(());
-        }
-        self.setting.write(&self.value())
-    }
-
     /// The value that switches it on.
-    pub fn value(&self) -> String {
+    fn value(&self) -> String {
         if self.is_guarded { OURS.to_string() } else { "1".to_owned() }
     }
+}
 
-    /// Verifies that the setting is on. One that cannot be read is not on either: its link may be
-    /// gone.
-    pub fn verify(&self) -> Result<()> {
+impl<'a> Part<'a> for &Localnet {
+    fn name(&self) -> &'static str {
+        "route_localnet"
+    }
+
+    fn what(&self) -> String {
+        format!("set sysctl {} to {}", self.setting, self.value())
+    }
+
+    /// The link's element stands.
+    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        match self.setting.read()?.as_str() {
+            "0" => self.setting.write(&self.value()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A setting that cannot be read is not on either: its link may be gone.
+    fn compare(&self, _: Target<'a>) -> Result<()> {
         if self.setting.read().is_ok_and(|value| value != "0") || is_on_for_all() {
             Ok(())
         } else {
             Err(is_off(&self.setting))
         }
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 

@@ -101,9 +101,11 @@ pub struct Mapping {
     /// Its path in the configuration, for errors.
     path: String,
     host: Host,
-    host_port: u16,
+    /// The host's port.
+    pub host_port: u16,
     container_port: u16,
-    protocol: Protocol,
+    /// The transport protocol.
+    pub protocol: Protocol,
 }
 
 impl Mapping {
@@ -161,16 +163,6 @@ impl Mapping {
             }
         };
         Ok(Mapping { path, host, host_port, container_port, protocol })
-    }
-
-    /// The transport protocol.
-    pub fn protocol(&self) -> Protocol {
-        self.protocol
-    }
-
-    /// The host's port.
-    pub fn host_port(&self) -> u16 {
-        self.host_port
     }
 }
 

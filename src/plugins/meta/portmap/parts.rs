@@ -91,28 +91,6 @@ impl<'a> Part<'a> for Open<'_, 'a> {
     }
 }
 
-impl<'a> Part<'a> for &Localnet {
-    fn name(&self) -> &'static str {
-        "route_localnet"
-    }
-
-    fn what(&self) -> String {
-        format!("set sysctl {} to {}", self.setting, self.value())
-    }
-
-    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        self.switch_on()
-    }
-
-    fn compare(&self, _: Target<'a>) -> Result<()> {
-        self.verify()
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-}
-
 /// Refuses ports that a container has which is not gone. Where no port was closed, another ADD may
 /// have closed it: the holder is refused when it is seen again.
 pub fn require_free(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {

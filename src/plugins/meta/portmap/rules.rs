@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::conf::Conf;
-use super::mapping::{Forward, Mapping, Protocol, Released};
+use super::mapping::{Forward, Protocol, Released};
 use super::publication::Publication;
 use crate::cni::attachment::Key;
 use crate::family::Family;
@@ -79,9 +79,8 @@ fn destination(forward: &Forward) -> SocketAddr {
 pub fn entries(conf: &Conf) -> Vec<Entry> {
     let mut entries = vec![];
     for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
-        let of_protocol = conf.mappings.iter().filter(|mapping| mapping.protocol() == protocol);
-        let ports: Vec<String> =
-            of_protocol.map(Mapping::host_port).map(|port| port.to_string()).collect();
+        let of_protocol = conf.mappings.iter().filter(|mapping| mapping.protocol == protocol);
+        let ports: Vec<String> = of_protocol.map(|mapping| mapping.host_port.to_string()).collect();
         entries.extend(ports.chunks(PORTS).map(|ports| Entry { protocol, ports: ports.join(",") }));
     }
     entries
