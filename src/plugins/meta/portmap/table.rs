@@ -271,7 +271,9 @@ fn lay_out_snat(batch: &mut Batch, table: Table, family: &OfFamily, maps: &Maps)
     let [protocol, port] = family.registers(maps);
     batch.rule(table, POSTROUTING, |rule| {
         rule.family(family.ip);
-        rule.connection(Connection::Status, 1).mask(1, &DST_NAT.to_ne_bytes()).not_equal(1, &[0; 4]);
+        rule.connection(Connection::Status, 1)
+            .mask(1, &DST_NAT.to_ne_bytes())
+            .not_equal(1, &[0; 4]);
         if maps.has_address {
             rule.original_destination(family.ip, 1);
         }
