@@ -19,7 +19,7 @@ fn del_again_and_del_of_what_never_was() {
         for _ in 0..3 {
             attachment.del();
         }
-        wait_for_release(lab, &server);
+        wait_for_release(lab, server);
         lab.attach(&lab.container(), &conf()).del();
         lab.attach(&lab.container(), &conf()).netns(None).del();
         assert!(server.heard_of(RELEASE).len() <= 1);

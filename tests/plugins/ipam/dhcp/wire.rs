@@ -104,7 +104,7 @@ fn a_long_client_id_is_cut() {
         let common = if lab.peer == Peer::Ours { 221 } else { 255 };
         assert_eq!((sent.len(), &sent[..common * 2]), (2 * 255, &*hex(&text.as_bytes()[..common])));
         attachment.del();
-        wait_for_release(lab, &server);
+        wait_for_release(lab, server);
     });
 }
 
