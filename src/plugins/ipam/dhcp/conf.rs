@@ -8,8 +8,8 @@ use serde::Deserialize;
 use crate::cni::conf::Config;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
-use crate::plugins::ipam::dhcp::v4::client::Provided;
-use crate::plugins::ipam::dhcp::v6::client::Mode;
+use crate::plugins::ipam::dhcp::client::v4::Provided;
+use crate::plugins::ipam::dhcp::client::v6::Mode;
 use crate::plugins::ipam::dhcp::wire::Terms;
 
 /// The daemon's default socket.

@@ -1,6 +1,9 @@
 //! What the clients of both families share: how they are called, the actions that they return, and
 //! the leases that they acquire.
 
+pub mod v4;
+pub mod v6;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -8,7 +11,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{v4, v6};
 use crate::cni::result::AddResult;
 use crate::hex;
 use crate::net::packet_socket::Claim;
@@ -59,11 +61,11 @@ impl<'a> Turn<'a> {
 /// What an exchange has received.
 pub enum Heard {
     /// A DHCPv4 message.
-    V4(v4::message::Message),
+    V4(super::v4::message::Message),
     /// A DHCPv6 message.
-    V6(v6::message::Message),
+    V6(super::v6::message::Message),
     /// A router's advertisement, and the link's own address.
-    Router(v6::router::Advertisement, Ipv6Addr),
+    Router(super::v6::router::Advertisement, Ipv6Addr),
     /// A host answers ARP for an IPv4 address.
     ClaimV4(Claim),
     /// A host claims this IPv6 address.
@@ -99,14 +101,14 @@ pub enum Outgoing {
     /// A DHCPv4 message.
     V4 {
         /// The message.
-        message: v4::message::Message,
+        message: super::v4::message::Message,
         /// The one server that it goes to, from its `ciaddr`. If the link does not have that
         /// address, as after a failed ADD, the packet has both IP addresses and is broadcast on the
         /// link. `None` is every host on the link, from the unspecified address.
         server: Option<Ipv4Addr>,
     },
     /// A DHCPv6 message, to the servers on the link.
-    V6(v6::message::Message),
+    V6(super::v6::message::Message),
     /// A solicitation to the routers on the link.
     Routers,
 }
@@ -116,9 +118,9 @@ pub enum Outgoing {
 #[serde(untagged, expecting = "expected an address and its server")]
 pub enum Intent {
     /// An IPv4 address.
-    V4(v4::client::Intent),
+    V4(v4::Intent),
     /// An IPv6 address.
-    V6(v6::client::Intent),
+    V6(v6::Intent),
 }
 
 /// A lease.
@@ -126,9 +128,9 @@ pub enum Intent {
 #[serde(untagged, expecting = "expected a lease of IPv4 or of IPv6")]
 pub enum Lease {
     /// An IPv4 lease.
-    V4(v4::lease::Lease),
+    V4(super::v4::lease::Lease),
     /// An IPv6 lease.
-    V6(v6::lease::Lease),
+    V6(super::v6::lease::Lease),
 }
 
 impl Lease {
@@ -153,7 +155,7 @@ impl Lease {
     pub fn server(&self) -> String {
         match self {
             Lease::V4(lease) => lease.server.to_string(),
-            Lease::V6(v6::lease::Lease { server, router: Some(router), .. })
+            Lease::V6(super::v6::lease::Lease { server, router: Some(router), .. })
                 if server.is_empty() =>
             {
                 router.to_string()

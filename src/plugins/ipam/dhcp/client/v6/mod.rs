@@ -18,12 +18,12 @@ use self::phase::{Holding, Phase, Stage, Timer};
 use self::routers::Routers;
 use self::setup::Content;
 pub use self::setup::{Intent, Mode, Setup, duid};
-use super::lease::Lease;
-use super::message::Kind;
 use crate::hex;
 use crate::plugins::ipam::dhcp::client::{
     self, Action, Heard, Outgoing, Reason, State, Troubles, Turn,
 };
+use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
