@@ -343,6 +343,25 @@ impl Iptables<'_> {
         self.family == Family::of(ip)
     }
 
+    /// These chains of a table, up to the first that does not exist. iptables-nft reads no other
+    /// rules for it.
+    pub fn chains(&self, table: &str, names: &[&str]) -> Result<Saved> {
+        let mut listed = String::new();
+        for name in names {
+            let seconds = self.programs.seconds();
+            let output = self.run("", &["-w", &seconds, "-t", table, "-S", name], "")?;
+            match output.status.code() {
+                Some(0) => {
+                    let rules = String::from_utf8_lossy(&output.stdout);
+                    listed += &format!(":{name} -\n{rules}\n");
+                }
+                Some(1) => break,
+                _ => return Err(self.failed("list chain", name, &output)),
+            }
+        }
+        Ok(Saved::parse(&listed))
+    }
+
     /// Applies the lines of `iptables-restore` that `plan` returns, all or none. A lock keeps other
     /// processes of ours from changing rules between the plan and the change. If another program
     /// changed them and a line fails for that reason, the plan is made again.

@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
@@ -64,12 +65,14 @@ impl CniChains {
     }
 
     /// Has `delete` remove the chains of this network's containers without a valid attachment. Runs
-    /// no program on a host without such chains. `addresses` lists those of a chain's container.
+    /// no program on a host without such chains. `read` lists the entrance, and what `addresses`
+    /// needs to list those of a chain's container.
     pub fn collect_garbage(
         &self,
         handles: &Handles,
         network: &NetworkName,
         valid: &ValidAttachments,
+        read: impl Fn(&Iptables<'_>) -> Result<Rc<Saved>>,
         addresses: impl Fn(&Saved, &str) -> Vec<IpAddr>,
         mut delete: impl FnMut(&Iptables<'_>, &str) -> Result<()>,
     ) -> Result<()> {
@@ -78,7 +81,7 @@ impl CniChains {
         let of_valid: OnceCell<HashSet<String>> = OnceCell::new();
         let names = || valid.containers().map(|id| self.name(network.as_str(), id)).collect();
         for iptables in programs_with(handles, self.entrance)? {
-            let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
+            let saved = errors.push(read(&iptables)).unwrap_or_default();
             let rules = saved.rules_in(self.entrance).iter();
             let mut chains: Vec<&str> =
                 rules.filter_map(|rule| self.chain_in(rule, network)).collect();

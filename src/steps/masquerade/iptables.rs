@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use ipnet::IpNet;
 
@@ -49,7 +50,7 @@ pub fn create(
     for rules in Rules::by_family(key, addresses, exempt) {
         let iptables = handles.iptables().for_address(rules.addresses[0].addr());
         iptables.change(NAT, &|| {
-            let saved = iptables.save(NAT)?;
+            let saved = present(&iptables, &rules.chain)?;
             let mut lines = rules.missing_from(&saved);
             let is_another_s =
                 |rule: &str| !rules.addresses.iter().any(|net| is_from(rule, net.addr()));
@@ -79,7 +80,7 @@ pub fn is_complete(
         let ip = rules.addresses[0].addr();
         let mut are_in_any = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            are_in_any |= rules.missing_from(&*iptables.save(NAT)?).is_empty();
+            are_in_any |= rules.missing_from(&present(iptables, &rules.chain)?).is_empty();
         }
         if !are_in_any {
             return Ok(false);
@@ -140,7 +141,13 @@ pub fn delete(handles: &Handles, key: &Key, addresses: ReadAddresses<'_>) -> Res
 }
 
 fn delete_from(iptables: &Iptables<'_>, chain: &str, addresses: ReadAddresses<'_>) -> Result<()> {
-    iptables.change(NAT, &|| Ok(removal(chain, &addresses()?, &*iptables.save(NAT)?)))
+    iptables.change(NAT, &|| Ok(removal(chain, &addresses()?, &present(iptables, chain)?)))
+}
+
+/// The container's chain and the rules that lead to it from the entrance, and nothing of the rest of a
+/// table that may be large.
+fn present(iptables: &Iptables<'_>, chain: &str) -> Result<Saved> {
+    iptables.chains(NAT, &[chain, CHAINS.entrance])
 }
 
 /// The lines that remove the rules for these addresses, and the chain with the last rule that leads
@@ -166,6 +173,7 @@ pub fn collect_garbage(
         handles,
         network,
         valid,
+        |iptables| iptables.chains(NAT, &[CHAINS.entrance]).map(Rc::new),
         |saved, chain| saved.leading_to(chain).filter_map(|(_, rule)| source(rule)).collect(),
         |iptables, chain| delete_from(iptables, chain, &|| Ok(Addresses::default())),
     )

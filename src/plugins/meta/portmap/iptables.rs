@@ -233,6 +233,7 @@ pub fn collect_garbage(
         handles,
         network,
         valid,
+        |iptables| iptables.save(NAT),
         |saved, chain| released_from(chain, saved).iter().map(|released| released.to).collect(),
         |_, chain| delete_chain(handles, chain, ALWAYS).map(|ports| released.extend(ports)),
     )?;
