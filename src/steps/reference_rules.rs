@@ -12,6 +12,8 @@ pub struct ReferenceRules {
     pub table: Table,
     /// The chain.
     pub chain: &'static str,
+    /// How many rules of the layout lead to the chain, which the kernel counts as its uses.
+    pub jumps: u32,
     /// What the deletion of one is called in errors.
     pub deletion: &'static str,
 }
@@ -20,7 +22,7 @@ impl ReferenceRules {
     /// Those whose comment is asked for.
     pub fn find(&self, nft: &Nft, is_asked: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
         let Table { family, name } = self.table;
-        if nft.chain(family, name, self.chain)?.is_none_or(|chain| chain.uses == 0) {
+        if nft.chain(family, name, self.chain)?.is_none_or(|chain| chain.uses <= self.jumps) {
             return Ok(vec![]);
         }
         let mut rules = nft.rules(family, name, self.chain)?;

@@ -50,6 +50,7 @@ const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
 const REFERENCE: ReferenceRules = ReferenceRules {
     table: Table { family: NfFamily::Bridge, name: "nat" },
     chain: "PREROUTING",
+    jumps: 0,
     deletion: "delete the spoof check of the reference plugins",
 };
 

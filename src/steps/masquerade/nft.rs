@@ -59,6 +59,7 @@ const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 const REFERENCE: ReferenceRules = ReferenceRules {
     table: Table { family: NfFamily::Inet, name: "cni_plugins_masquerade" },
     chain: "masq_checks",
+    jumps: 1,
     deletion: "delete a masquerading rule of the reference plugins",
 };
 

@@ -12,23 +12,24 @@ use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::reference_rules::ReferenceRules;
 
-const fn rules(family: NfFamily, chain: &'static str) -> ReferenceRules {
+const fn rules(family: NfFamily, chain: &'static str, jumps: u32) -> ReferenceRules {
     ReferenceRules {
         table: Table { family, name: "cni_hostport" },
         chain,
+        jumps,
         deletion: "delete a port rule of the reference plugins",
     }
 }
 
 /// The rules that redirect, of each family.
 const PORTS: [ReferenceRules; 2] =
-    [rules(NfFamily::Ip, "hostports"), rules(NfFamily::Ip6, "hostports")];
+    [rules(NfFamily::Ip, "hostports", 1), rules(NfFamily::Ip6, "hostports", 1)];
 /// Those at one address of the host, and those that masquerade.
 const OTHERS: [ReferenceRules; 4] = [
-    rules(NfFamily::Ip, "hostip_hostports"),
-    rules(NfFamily::Ip, "masquerading"),
-    rules(NfFamily::Ip6, "hostip_hostports"),
-    rules(NfFamily::Ip6, "masquerading"),
+    rules(NfFamily::Ip, "hostip_hostports", 0),
+    rules(NfFamily::Ip, "masquerading", 0),
+    rules(NfFamily::Ip6, "hostip_hostports", 0),
+    rules(NfFamily::Ip6, "masquerading", 0),
 ];
 
 /// Whether the reference made as many rules as there are ports: its rules name the container's ID
