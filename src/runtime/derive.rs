@@ -51,7 +51,12 @@ pub fn for_gc(
 ) -> Vec<u8> {
     let mut config = named(list, plugin);
     if let Some(valid) = valid {
-        let entries = Value::of(valid);
+        // Built, not read back: a text that cannot be read would count as an empty list.
+        let entry = |it: &ValidAttachment| {
+            let [id, ifname] = [&it.container_id, &it.ifname].map(Value::text);
+            Value::object([("containerID", id), ("ifname", ifname)])
+        };
+        let entries = Value::Array(valid.iter().map(entry).collect());
         config.set("cni.dev/valid-attachments", entries.clone());
         config.set("cni.dev/attachments", entries);
     }

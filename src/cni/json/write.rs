@@ -32,9 +32,10 @@ pub fn plain_indented_text(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 impl Value {
-    /// The value that a type is written as.
+    /// The value that a type is written as, of a text within the limits of [`Value::parse`]; `null`
+    /// for a larger one.
     pub fn of(value: &(impl Serialize + ?Sized)) -> Value {
-        // What a type of ours writes is JSON.
+        // What a type of ours writes is JSON, and small.
         Value::parse(plain_text(value).as_bytes()).unwrap_or_default()
     }
 
