@@ -361,8 +361,9 @@ fn much_is_looked_at_in_little_time() {
     };
     let keys: Vec<String> = (0..20_000).map(|i| format!("\"unknown-{i}\":{i}")).collect();
     let text = format!(
-        r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#,
-        keys.join(",")
+        r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}{}"#,
+        keys.join(","),
+        "\n".repeat(3_000_000)
     );
     let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
     assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);

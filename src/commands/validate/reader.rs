@@ -298,12 +298,13 @@ impl<'a> Reader<'a> {
     /// Reads a text in other quotes than JSON's, up to the next such quote on its line.
     fn foreign_string(&mut self, open: char) -> Option<()> {
         let start = self.at + open.len_utf8();
-        let line = self.text[start..].lines().next()?;
+        let line = &self.text[start..];
         let is_end = |letter: char| match open {
             '\'' => letter == '\'',
             _ => letter == '"' || is_typographic(letter),
         };
-        let (length, close) = line.char_indices().find(|(_, letter)| is_end(*letter))?;
+        let mut letters = line.char_indices().take_while(|(_, letter)| *letter != '\n');
+        let (length, close) = letters.find(|(_, letter)| is_end(*letter))?;
         let remedy = in_quotes(&line[..length]);
         let problem = if open == '\'' { "single quotes" } else { "typographic quotes" };
         self.report(open.len_utf8() + length + close.len_utf8(), problem, &remedy);
@@ -375,7 +376,7 @@ impl<'a> Reader<'a> {
         let rest = &self.text[self.at..];
         let taken = &rest[..rest.find(|letter| !is_of_kind(letter)).unwrap_or(rest.len())];
         self.at += taken.len();
-        if taken.len() == rest.trim_end().len() {
+        if self.text[self.at..].trim_start().is_empty() {
             self.tell_end();
             return None;
         }
