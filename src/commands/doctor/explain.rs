@@ -15,7 +15,7 @@ pub fn explain(code: &str) -> Result<String> {
     let mut text = format!("{}  {}  {}\n", fault.code, fault.severity.word(), fault.title);
     for (name, line) in [("cause", fault.cause), ("fix", fault.fix)] {
         if !line.is_empty() {
-            text += &format!("{name}: {line}\n");
+            text += &format!("{name}: {}\n", line.replace('`', ""));
         }
     }
     Ok(text)
@@ -28,8 +28,8 @@ mod tests {
     #[test]
     fn a_code_of_doctor_or_of_validate_is_explained() {
         let expected = "D221  error  IPv6 forwarding is off\n\
-            cause: Switched off since ADD, such as by `sysctl --system`.\n\
-            fix: Switch it on; keep it on in `/etc/sysctl.d`.\n";
+            cause: Switched off since ADD, such as by sysctl --system.\n\
+            fix: Switch it on; keep it on in /etc/sysctl.d.\n";
         assert_eq!(explain("d221").unwrap(), expected);
         assert!(explain("overlap").unwrap().starts_with("overlap  warning  Two networks"));
         assert!(explain("D999").is_err());

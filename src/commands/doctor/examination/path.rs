@@ -52,6 +52,9 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let follower = Follower::begin(&mut Reader(findings));
     let (all, asked) = Wiring::with_others(node);
     for wiring in &all[..asked] {
+        if follower.is_interrupted() {
+            break;
+        }
         let object = wiring.attachment.object();
         // A gateway that does not answer is looked into, unless it is known why.
         let is_silence = |it: &Finding| {
@@ -275,10 +278,11 @@ impl Walk<'_> {
         let Some((own, end)) = own.zip(self.wiring.below.filter(|_| self.wiring.is_pair())) else {
             return Ok(found);
         };
-        let ports = self.wiring.published(own);
+        let mut ports = self.wiring.published(own);
+        ports.sort_by_key(|(_, protocol)| *protocol); // those of TCP have an answer
         if ports.len() > MOST_PORTS {
             let numbers: Vec<String> =
-                ports[..MOST_PORTS].iter().map(|(at, _)| at.port().to_string()).collect();
+                ports[..MOST_PORTS].iter().map(|(at, of)| format!("{}/{of}", at.port())).collect();
             let note =
                 format!("of {} published ports, {} were tried", ports.len(), numbers.join(", "));
             *self.node.note.borrow_mut() = note;

@@ -19,7 +19,7 @@ const BINARY: &str = "cni-multi";
 
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let dirs = node.request.plugin_dirs();
-    if !dirs.iter().any(|dir| dir.is_dir()) {
+    if !dirs.is_empty() && !dirs.iter().any(|dir| dir.is_dir()) {
         findings.0.retain(|known| known.fault.code != NOT_ON_PATH); // that there is none is the cause
     }
     for dir in dirs {

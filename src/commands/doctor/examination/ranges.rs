@@ -90,6 +90,10 @@ fn has_data_dir(wiring: &Wiring<'_>) -> bool {
 /// A range of a network that the host routes for, and that is elsewhere as well.
 fn overlaps(node: &Node<'_>, network: &str, range: &RangeUse, findings: &mut Findings) {
     let Some(own) = node.networks.iter().find(|it| it.list.name == network) else { return };
+    let object = Object::Network(network.to_owned());
+    if findings.0.iter().any(|it| it.object == object && it.fault.code == "overlap") {
+        return; // of two configurations
+    }
     let (Some((first, last)), Some(bridge)) = (ends(&range.range), routed_bridge(own)) else {
         return;
     };
@@ -121,7 +125,7 @@ fn overlaps(node: &Node<'_>, network: &str, range: &RangeUse, findings: &mut Fin
     }
     let evidence = format!("{} overlaps {}", range.range, found.join(", "));
     let file = own.file.display();
-    let finding = Finding::new(&RANGE_OVERLAPS, Object::Network(network.to_owned()), evidence);
+    let finding = Finding::new(&RANGE_OVERLAPS, object, evidence);
     findings.add(finding.fix(format!("choose another subnet in {file}")));
 }
 

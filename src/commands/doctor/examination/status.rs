@@ -5,6 +5,27 @@ use nix::errno::Errno;
 use super::faults::{DISK_FULL, DISK_READ_ONLY, MOUNTED_NOEXEC, NOT_EXECUTABLE, NOT_READY};
 use super::finding::{Finding, Findings, Object, text_of};
 use super::node::Node;
+use crate::error::Error;
+
+/// What an ordinary user is refused.
+const RIGHTS: [Errno; 2] = [Errno::EPERM, Errno::EACCES];
+/// What a file system says that has no room or may not be written.
+const OF_FILE_SYSTEM: [Errno; 2] = [Errno::ENOSPC, Errno::EROFS];
+
+/// Whether a finding about a file system, or about a file that cannot be started, is the cause.
+fn is_known(error: &Error, findings: &Findings) -> bool {
+    let text = text_of(error);
+    findings.0.iter().any(|known| match known.fault {
+        fault if [DISK_FULL, DISK_READ_ONLY].contains(fault) => {
+            OF_FILE_SYSTEM.iter().any(|errno| error.is_errno(*errno))
+        }
+        fault if [NOT_EXECUTABLE, MOUNTED_NOEXEC].contains(fault) => text.contains(NOT_STARTED),
+        _ => false,
+    })
+}
+
+/// What libcni says of a program that the kernel does not start.
+const NOT_STARTED: &str = "fork/exec ";
 
 /// It runs after those of networks and of the node, and skips a network that one of
 /// their findings names: that finding is the cause.
@@ -18,15 +39,14 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
             let quoted = format!("{:?}", network.list.name.as_str());
             finding.object == object
                 || finding.object == Object::Node
-                    && ([DISK_FULL, DISK_READ_ONLY, NOT_EXECUTABLE, MOUNTED_NOEXEC]
-                        .contains(finding.fault)
-                        || words.any(|word| word == quoted || network.has(word)))
+                    && words.any(|word| word == quoted || network.has(word))
         };
         if findings.0.iter().any(|finding| is_about(&finding)) {
             continue;
         }
         if let Err(error) = runtime.status(&network.list)
-            && error.errno.is_none_or(|it| it != Errno::EPERM as i32 && it != Errno::EACCES as i32)
+            && !RIGHTS.iter().any(|errno| error.is_errno(*errno))
+            && !is_known(&error, findings)
         {
             let show = format!("sudo cni-multi net status {}", network.list.name);
             findings.add(Finding::new(&NOT_READY, object, text_of(&error)).show(show));

@@ -4,6 +4,7 @@ use super::attachment::{Attachment, Inside, bridge_of};
 use super::finding::{Finding, quoted};
 use super::node::Node;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::cni::json::Value;
@@ -16,12 +17,18 @@ use crate::runtime::parameters::{self, Parameters};
 use crate::steps::veth;
 
 /// What a published port is of.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// Connections.
     Tcp,
     /// Datagrams.
     Udp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Protocol::Tcp { "tcp" } else { "udp" })
+    }
 }
 
 /// The links of an attachment that lives.
