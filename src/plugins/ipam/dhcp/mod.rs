@@ -14,6 +14,7 @@ mod reader;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+pub mod times;
 pub mod v4;
 pub mod v6;
 pub mod wire;

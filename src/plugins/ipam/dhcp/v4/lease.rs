@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::message::Message;
 use super::options::{Options, code};
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
-use crate::plugins::ipam::dhcp::client::Times;
 use crate::plugins::ipam::dhcp::reader::{Reader, domain, search};
+use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::{Moment, NEVER};
 
 /// The lease time where the server gives none, as in the reference.

@@ -8,8 +8,8 @@ use super::message::{Message, MessageType, Op};
 use super::options::{Options, code};
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
-use crate::plugins::ipam::dhcp::client::Times;
 use crate::plugins::ipam::dhcp::tests::{bytes, changed};
+use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::NEVER;
 
 const SECOND: Duration = Duration::from_secs(1);

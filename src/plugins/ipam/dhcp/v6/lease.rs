@@ -11,7 +11,7 @@ use super::message::Grant;
 use super::router::Advertisement;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::hex;
-use crate::plugins::ipam::dhcp::client::Times;
+use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::{Moment, NEVER};
 
 /// A lifetime without end.
