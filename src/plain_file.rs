@@ -267,7 +267,7 @@ pub fn identity(path: impl AsRef<Path>) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Removes a file; a missing file is not an error.
+/// Removes a file; one that is not there, as [`is_nowhere`] knows, is not an error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if !is_nowhere(&e) => Err(e),

@@ -73,6 +73,7 @@ fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
     let parent = path.parent().unwrap_or(path);
     plain_file::make_directories(parent, 0o700).map_err(|e| not_bound(path, &e))?;
     remove_stale(identity, path)?;
+    // The mode applies from creation on; no other thread of this process can create a file now.
     let before = umask(Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     umask(before);

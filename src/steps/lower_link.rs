@@ -87,8 +87,8 @@ impl<'a> LowerLink<'a> {
     }
 }
 
-/// A link of this kind on top of the lower link, with `mtu` of the configuration, which the lower
-/// link's limits; 0 leaves it to the kernel, which takes the lower link's.
+/// A link of this kind on top of the lower link, with `mtu` of a configuration, limited by the lower
+/// link's MTU; 0 leaves it to the kernel, which takes the lower link's.
 pub fn upper(lower: &Link, kind: LinkKind, mtu: i64) -> Result<LinkSpec> {
     let most = lower.mtu;
     let mtu = match u32::try_from(mtu) {

@@ -203,7 +203,7 @@ impl Records {
 
     /// The files whose names have this prefix and extension.
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
-        let mut paths = plain_file::entries(&self.0).map_err(Error::at_path("open", &self.0))?;
+        let mut paths = plain_file::entries(&self.0).map_err(Error::at_path("list", &self.0))?;
         paths.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with(prefix) && path.extension().is_some_and(|of| of == ending)

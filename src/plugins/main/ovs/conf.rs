@@ -1,5 +1,6 @@
 //! The configuration of `ovs`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -231,7 +232,7 @@ fn find(configured: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
     for path in [configured].iter().chain(&PLACES).filter(|path| !path.is_empty()) {
         match plain_file::read_configuration(Path::new(path)) {
             Ok(text) => return Ok(Some((path.into(), text))),
-            Err(e) if plain_file::is_nowhere(&e) => (),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => (),
             Err(e) => {
                 let what = format_args!("open ovs config file {path} error");
                 return Err(Error::io(what, &e).with_code(Code::IO));

@@ -1,7 +1,7 @@
 //! The directory of the backups, `dataDir`.
 
 use std::ffi::OsStr;
-use std::fs::{self};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
@@ -79,7 +79,7 @@ impl Backups {
     }
 
     fn entries(&self) -> Result<Vec<PathBuf>> {
-        plain_file::entries(&self.0).map_err(Error::at_path("open", &self.0))
+        plain_file::entries(&self.0).map_err(Error::at_path("list", &self.0))
     }
 
     /// Writes the backup, in place of an earlier one.
