@@ -154,6 +154,10 @@ fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
 
         gc(lab, &first, &valid);
         before.assert_unchanged("those that nobody wants");
+        if subject.plugin == "tuning" {
+            // GC restores nothing: the namespace may be that of another container by now.
+            assert_eq!(unwanted.container.link("eth0").unwrap()["mtu"], 1400);
+        }
         gc(lab, &first, &[valid[0], ("never", "eth0"), valid[1], ("stale", "eth1")]);
         before.assert_unchanged("GC again, with more that are wanted");
         wanted.iter().for_each(Member::assert_whole);

@@ -10,6 +10,7 @@ use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::can_limit;
 use crate::support::networks::bond::has_bonds;
 use crate::support::networks::dummy::makes_dummies;
+use crate::support::networks::firewall::DROPPING;
 use crate::support::networks::ovs;
 use crate::support::networks::tap::makes_taps;
 use crate::support::networks::vrf::has_vrf;
@@ -85,7 +86,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 31] = [
+pub static SUBJECTS: [Subject; 32] = [
 of("bridge", &[PAIR, LEASE], |network, _| vec![bridge(network, json!({}))]),
 of("bridge", &[MASQUERADE, SPOOF], |network, _| {
             vec![bridge(
@@ -176,10 +177,11 @@ of("portmap", &[PORT_CHAIN], |network, nth| {
         }),
 of("firewall", &[ADMITTED, ACCEPT], |network, _| {
             vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))]
-        }).on(|lab| {
-            lab.host.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
-            Some(nothing())
-        }),
+        }).on(dropping),
+of("firewall", &[ACCEPT], |network, _| {
+            let keys = json!({"type": "firewall", "backend": "iptables"});
+            vec![bridge(network, json!({})), chained(network, keys)]
+        }).on(dropping),
 of("bandwidth", &[IFB], |network, _| {
             let limits = json!({"egressRate": 20_000_000, "egressBurst": 2_000_000, "ingressRate": 20_000_000, "ingressBurst": 2_000_000});
             vec![
@@ -273,6 +275,11 @@ fn has_kind(lab: &Lab, kind: &'static str) -> Option<Box<dyn Held>> {
         skip(kind);
     }
     made.then(nothing)
+}
+
+fn dropping(lab: &Lab) -> Option<Box<dyn Held + '_>> {
+    lab.host.sh(DROPPING);
+    Some(nothing())
 }
 
 /// A device for each attachment of a case. The peer stays outside the containers: a veth pair is

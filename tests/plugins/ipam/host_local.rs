@@ -383,6 +383,19 @@ fn torn_bookkeeping_does_not_stop_anyone() {
     });
 }
 
+/// A crash leaves the file of a lease empty, or with a part of the container's ID.
+#[test]
+fn gc_removes_leases_that_a_crash_has_torn() {
+    for_ours("host-local", |lab| {
+        let conf = with(&subnet("10.0.0.0/24"), json!({"cniVersion": "1.1.0"}));
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
+        assert_eq!(attachment.gc(&[(&attachment.container_id, "eth0")]).ok(), Value::Null);
+        assert_eq!(leases(lab), ["10.0.0.2"]);
+    });
+}
+
 #[test]
 fn names_cannot_leave_the_directory() {
     for_each_peer("host-local", |lab| {

@@ -231,6 +231,22 @@ fn del_waits_until_the_device_s_name_is_free_on_the_host() {
     });
 }
 
+/// The device, an end of a veth pair, is gone with its namespace.
+#[test]
+fn gc_removes_the_record_and_the_lease_of_a_gone_namespace() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&leased(), json!({"cniVersion": "1.1.0"})));
+        attachment.add();
+        container.vanish();
+        assert_eq!(records(lab), ["600 0"]);
+        assert_eq!(attachment.gc(&[]).ok(), Value::Null);
+        assert_eq!(records(lab), [""; 0]);
+        assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
+    });
+}
+
 /// A node is upgraded or rolled back while a container has the device: both plugins find the
 /// device's name in its alias.
 #[test]
