@@ -242,18 +242,23 @@ fn tuning_is_restored_in_its_own_namespace_only() {
 }
 
 /// The backup of `a_b` with `c` has the same file name as that of `a` with `b_c`. The reference's
-/// second ADD overwrites the file, so DEL restores wrong values.
+/// second ADD overwrites the file, so the first DEL restores the second link's values.
 #[test]
 fn a_backup_of_the_same_name_is_not_overwritten() {
-    differs("tuning", FAILED, OK, |lab| {
-        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+    differs("tuning", (102, true, json!(1500)), (0, false, json!(1450)), |lab| {
+        let [first, second] = [("a_b", "c", 1500), ("a", "b_c", 1450)].map(|(id, ifname, mtu)| {
             let container = lab.container();
-            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            container.sh(&format!("ip link add {ifname} mtu {mtu} type veth peer name other"));
             let conf = json!({"name": "n", "cniVersion": "1.0.0", "mtu": 1400, "prevResult": {"cniVersion": "1.0.0"}});
             let attachment = lab.attach(&container, &tuning::tuning(conf)).id(id).ifname(ifname);
             (container, attachment)
         });
         first.1.add();
-        second.1.try_add().status
+        let before = Watch::start(lab, &[&first.0, &second.0]);
+        let outcome = second.1.try_add();
+        let code = if outcome.status == 0 { 0 } else { outcome.err().code };
+        let is_unchanged = before.changes_now().is_empty();
+        first.1.del();
+        (code, is_unchanged, first.0.link("c").unwrap()["mtu"].clone())
     });
 }

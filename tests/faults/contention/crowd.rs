@@ -127,6 +127,21 @@ fn tell_crowd(
     tell("contention", &[&crowd[..], &figures].concat());
 }
 
+/// Without a container before them, all of the crowd create the shared chains.
+#[test]
+fn shared_chains_of_iptables_are_jumped_to_once() {
+    for_ours("portmap", |lab| {
+        let crowd = Crowd::new(lab, "iptables", AT_A_TIME);
+        crowd.add().into_iter().for_each(|added| drop(added.unwrap()));
+        // PREROUTING and OUTPUT jump to the chain of ports.
+        for (table, chain, jumps) in [("nat", "CNI-HOSTPORT-DNAT", 2), ("filter", "CNI-FORWARD", 1)]
+        {
+            let rules = lab.host.sh(&format!("iptables-save -t {table}"));
+            assert_eq!(rules.matches(&format!("-j {chain}")).count(), jumps, "{rules}");
+        }
+    });
+}
+
 #[test]
 fn hundreds_with_nftables_are_served_and_leave_nothing() {
     all_are_served_and_nothing_is_left("nftables", long_or_short(200, 60));

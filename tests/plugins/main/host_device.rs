@@ -15,7 +15,9 @@ use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::assert_dns_of_network_or_ipam;
 use crate::support::netns::{Lab, Namespace};
-use crate::support::networks::host_device::{await_carrier, conf, device, is_up, layer_two};
+use crate::support::networks::host_device::{
+    await_carrier, conf, device, is_up, layer_two, leased,
+};
 use crate::support::traffic::assert_pings;
 
 /// The hardware address of `dev0`.
@@ -200,11 +202,13 @@ fn check_finds_what_has_changed() {
     let route = Break::new("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16");
     let own = vec![route, Break::mac_changed(), Break::link_renamed()];
     let cases = breaks(["10.40.0.2/24", "2001:db8:40::2/64"], own);
+    let lease = Break::new("lease removed", "true", "no address of network")
+        .host("rm /var/lib/cni/networks/net1/10.40.0.2");
     for_each_peer("host-device", |lab| {
-        for case in &cases {
+        for (case, conf) in cases.iter().map(|case| (case, conf())).chain([(&lease, leased())]) {
             device(lab);
             let container = lab.container();
-            let attachment = lab.attach(&container, &conf());
+            let attachment = lab.attach(&container, &conf);
             assert_check_finds(lab, &container, &attachment, case);
             attachment.try_del(); // the reference's fails if the link is missing
             lab.outside.try_sh("ip link del peer0");

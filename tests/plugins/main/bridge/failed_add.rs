@@ -31,6 +31,7 @@ mtu out of range | {"mtu": 100000} | 7: mtu: 100000 | both
 mtu out of range, bridge exists | {"mtu": 100000} | 7: mtu: 100000 | host: ip link add br0 type bridge
 bad mac | {"runtimeConfig": {"mac": "02:00:00:00:00"}} | 7: 02:00:00:00:00
 vlan out of range | {"vlan": 5000} | 7: 5000 | both
+unknown backend | {"ipMasq": true, "ipMasqBackend": "ebtables"} | 7: ipMasqBackend
 name of the bridge too long | {"bridge": "a-name-of-16-byte"} | 7: a-name-of-16-byte | both
 name of the bridge is a pattern | {"bridge": "br%d"} | 7: br%d
 bridge name taken by a non-bridge | {} | 102: br0 | host: ip link add br0 type veth peer name br1 | both

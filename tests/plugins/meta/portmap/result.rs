@@ -75,6 +75,18 @@ fn without_a_previous_result_add_and_check_are_refused() {
     });
 }
 
+/// A result of version 0.2.0 has no list of addresses, and there is no CHECK that would miss the rules.
+#[test]
+fn the_addresses_of_an_old_result_are_published() {
+    for_each_backend(|lab, backend| {
+        let main = with(&network(), json!({"cniVersion": "0.2.0"}));
+        let chain = lab.chain(&main, &portmap(backend, json!([web()])));
+        assert_eq!(chain.add(), chain.result);
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+    });
+}
+
 /// An address of another interface, or of one on the host, is not the container's.
 #[test]
 fn only_an_address_of_this_interface_is_published() {
