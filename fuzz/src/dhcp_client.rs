@@ -9,7 +9,7 @@ use cni_multi::net::mac::MacAddr;
 use cni_multi::net::packet_socket::Claim;
 use cni_multi::sys::random::Random;
 use cni_multi::plugins::ipam::dhcp::client::{Action, Client as _, Heard, Outgoing, State, Turn};
-use cni_multi::plugins::ipam::dhcp::client::v4::{Client, Setup};
+use cni_multi::plugins::ipam::dhcp::client::dhcpv4::{Client, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 
 /// How many steps a client may take at one moment.

@@ -1,19 +1,14 @@
 //! The configuration of `dhcp`: its keys as written, and what they resolve to.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::cni::conf::Config;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
-use crate::plugins::ipam::dhcp::client::v4::Provided;
-use crate::plugins::ipam::dhcp::client::v6::Mode;
-use crate::plugins::ipam::dhcp::wire::Terms;
-
-/// The daemon's default socket.
-pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
+use crate::plugins::ipam::dhcp::client::dhcpv4::Provided;
+use crate::plugins::ipam::dhcp::client::dhcpv6::Mode;
+use crate::plugins::ipam::dhcp::wire::{Terms, socket_path};
 
 /// DHCPv4 option names (RFC 2132, RFC 3004, RFC 3397, RFC 3442). The first six are the reference's.
 const OPTION_NAMES: [(&str, u8); 12] = [
@@ -140,28 +135,6 @@ fn sources(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     Ok(sources)
 }
 
-/// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
-/// the other keys contain.
-pub fn socket_path(config: &Config) -> Result<PathBuf> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Document {
-        ipam: Ipam,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Ipam {
-        daemon_socket_path: String,
-    }
-    let path = config.decode::<Document>()?.ipam.daemon_socket_path;
-    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
-    if path.is_absolute() {
-        return Ok(path.to_owned());
-    }
-    Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
-        .expecting("an absolute path"))
-}
-
 /// The options to send to the server. The last of several values for one option wins.
 fn provided(list: &[Provide], args: &str) -> Result<Vec<Provided>> {
     let mut options: Vec<Provided> = vec![];
@@ -229,6 +202,7 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::cni::conf::Config;
     use crate::cni::env::Environment;
     use crate::error::Code;
 
@@ -344,25 +318,5 @@ mod tests {
             let found = decoded(ipam, "").unwrap().leases;
             assert_eq!(found.iter().map(|terms| terms.v6).collect::<Vec<_>>(), leases, "{ipam}");
         }
-    }
-
-    #[test]
-    fn the_socket_is_found_whatever_the_rest_says() {
-        let path = |ipam: &str| {
-            let config =
-                Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
-            socket_path(&config).unwrap()
-        };
-        assert_eq!(path("{}"), Path::new(DEFAULT_SOCKET));
-        let config =
-            Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec())
-                .unwrap();
-        assert!(
-            socket_path(&config)
-                .unwrap_err()
-                .msg
-                .starts_with("ipam.daemonSocketPath: \"y.sock\" is relative")
-        );
-        assert_eq!(path(r#"{"daemonSocketPath":"/x/y.sock","provide":7}"#), Path::new("/x/y.sock"));
     }
 }

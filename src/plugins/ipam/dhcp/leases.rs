@@ -6,10 +6,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::conf::DEFAULT_SOCKET;
 use super::daemon::flags::Flags;
 use super::daemon::journal::{Journal, Record, file_name, forget_all_torn};
 use super::daemon::release::give_back;
+use super::wire::DEFAULT_SOCKET;
 use super::wire::{DAEMON, Described, Peer, Request, is_not_running, names_in};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;

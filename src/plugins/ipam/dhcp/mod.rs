@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use self::conf::Conf;
-pub use self::conf::DEFAULT_SOCKET;
+pub use self::wire::DEFAULT_SOCKET;
 use self::wire::{Described, Peer, Request, Terms, Wish};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;

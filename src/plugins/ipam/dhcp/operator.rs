@@ -2,9 +2,9 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::conf::DEFAULT_SOCKET;
 use super::daemon;
 use super::daemon::flags::{Flags, Refused, usage};
+use super::wire::DEFAULT_SOCKET;
 use super::wire::{Peer, Request};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;

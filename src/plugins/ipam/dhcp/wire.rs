@@ -1,14 +1,14 @@
 //! The protocol between plugin and daemon, in lines of [`service::wire`](crate::service::wire):
 //! `{"protocol":1,"op":"add",…}` is answered by a CNI result, and so on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
-use crate::cni::conf::ValidAttachments;
+use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode::{from_value, member};
 use crate::cni::json::Value;
 use crate::cni::valid::ValidAttachment;
@@ -16,12 +16,14 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Expected, Mistake, Problem, Result};
 use crate::family::Family;
 use crate::plugin::Context;
-use crate::plugins::ipam::dhcp::client::v4::Provided;
-use crate::plugins::ipam::dhcp::client::v6::Mode;
-use crate::plugins::ipam::dhcp::conf::socket_path;
+use crate::plugins::ipam::dhcp::client::dhcpv4::Provided;
+use crate::plugins::ipam::dhcp::client::dhcpv6::Mode;
 use crate::service::Identity;
 use crate::service::wire::Asked;
 pub use crate::service::wire::is_not_running;
+
+/// The daemon's default socket.
+pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
 
 /// The daemon as errors, protocol and file names have it.
 pub static DAEMON: Identity = Identity {
@@ -247,6 +249,28 @@ impl Peer {
     }
 }
 
+/// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
+/// the other keys contain.
+pub fn socket_path(config: &Config) -> Result<PathBuf> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Document {
+        ipam: Ipam,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Ipam {
+        daemon_socket_path: String,
+    }
+    let path = config.decode::<Document>()?.ipam.daemon_socket_path;
+    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
+        .expecting("an absolute path"))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -256,6 +280,27 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn the_socket_is_found_whatever_the_rest_says() {
+        let path = |ipam: &str| {
+            let config =
+                Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
+            socket_path(&config).unwrap()
+        };
+        assert_eq!(path("{}"), Path::new(DEFAULT_SOCKET));
+        let config =
+            Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec())
+                .unwrap();
+        assert!(
+            socket_path(&config)
+                .unwrap_err()
+                .msg
+                .starts_with("ipam.daemonSocketPath: \"y.sock\" is relative")
+        );
+        assert_eq!(path(r#"{"daemonSocketPath":"/x/y.sock","provide":7}"#), Path::new("/x/y.sock"));
+    }
+
     use crate::scratch::Scratch;
 
     fn key() -> Key {

@@ -1,8 +1,8 @@
 //! What the clients of both families share: how they are called, the actions that they return, and
 //! the leases that they acquire.
 
-pub mod v4;
-pub mod v6;
+pub mod dhcpv4;
+pub mod dhcpv6;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -119,9 +119,9 @@ pub enum Outgoing {
 #[serde(untagged, expecting = "expected an address and its server")]
 pub enum Intent {
     /// An IPv4 address.
-    V4(v4::Intent),
+    V4(super::v4::lease::Intent),
     /// An IPv6 address.
-    V6(v6::Intent),
+    V6(super::v6::lease::Intent),
 }
 
 /// A lease.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::plugins::ipam::dhcp::conf::DEFAULT_SOCKET;
+use crate::plugins::ipam::dhcp::wire::DEFAULT_SOCKET;
 
 /// The daemon's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -87,8 +87,8 @@ pub fn forget_all_torn(journal: &Journal, network: &NetworkName, valid: &[Names]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::plugins::ipam::dhcp::client::v4::Provided;
-    use crate::plugins::ipam::dhcp::client::v6::Mode;
+    use crate::plugins::ipam::dhcp::client::dhcpv4::Provided;
+    use crate::plugins::ipam::dhcp::client::dhcpv6::Mode;
     use crate::plugins::ipam::dhcp::wire::DAEMON;
     use crate::scratch::Scratch;
     use crate::service::journal::{Read, Record as _};

@@ -10,8 +10,8 @@ use super::journal::Record;
 use super::table::{Entry, name_of};
 use crate::cni::attachment::Key;
 use crate::family::Family;
-use crate::plugins::ipam::dhcp::client::v6::Mode;
-use crate::plugins::ipam::dhcp::client::{Action, Client, Intent, Lease, Turn, v4, v6};
+use crate::plugins::ipam::dhcp::client::dhcpv6::Mode;
+use crate::plugins::ipam::dhcp::client::{Action, Client, Intent, Lease, Turn, dhcpv4, dhcpv6};
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::random::Random;
 
@@ -32,13 +32,13 @@ pub fn acquire(
         Family::V4 => {
             let wanted = if let Some(IpAddr::V4(ip)) = entry.wanted { Some(ip) } else { None };
             let setup = setup_v4(record, flags);
-            let (client, actions) = v4::Client::acquire(setup, wanted, entry.limit, turn);
+            let (client, actions) = dhcpv4::Client::acquire(setup, wanted, entry.limit, turn);
             (Box::new(client), actions)
         }
         Family::V6 => {
             let wanted = if let Some(IpAddr::V6(ip)) = entry.wanted { Some(ip) } else { None };
             let setup = setup_v6(record, flags);
-            let (client, actions) = v6::Client::acquire(setup, wanted, entry.limit, turn);
+            let (client, actions) = dhcpv6::Client::acquire(setup, wanted, entry.limit, turn);
             (Box::new(client), actions)
         }
     }
@@ -48,14 +48,18 @@ pub fn acquire(
 pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Box<dyn Client> {
     let lost = record.lost;
     match lease.clone() {
-        Lease::V4(lease) => Box::new(v4::Client::resume(setup_v4(record, flags), lease, lost, now)),
-        Lease::V6(lease) => Box::new(v6::Client::resume(setup_v6(record, flags), lease, lost, now)),
+        Lease::V4(lease) => {
+            Box::new(dhcpv4::Client::resume(setup_v4(record, flags), lease, lost, now))
+        }
+        Lease::V6(lease) => {
+            Box::new(dhcpv6::Client::resume(setup_v6(record, flags), lease, lost, now))
+        }
     }
 }
 
 /// The settings of the client of an IPv4 lease.
-fn setup_v4(record: &Record, flags: &Flags) -> v4::Setup {
-    v4::Setup {
+fn setup_v4(record: &Record, flags: &Flags) -> dhcpv4::Setup {
+    dhcpv4::Setup {
         mac: record.place.mac.clone(),
         client_id: client_id(&record.key),
         broadcast: flags.broadcast || record.place.broadcast,
@@ -69,10 +73,10 @@ fn setup_v4(record: &Record, flags: &Flags) -> v4::Setup {
 }
 
 /// The settings of the client of an IPv6 lease.
-fn setup_v6(record: &Record, flags: &Flags) -> v6::Setup {
-    v6::Setup {
+fn setup_v6(record: &Record, flags: &Flags) -> dhcpv6::Setup {
+    dhcpv6::Setup {
         mode: record.terms.v6.unwrap_or(Mode::Dhcp),
-        duid: v6::duid(&name_of(&record.key, Family::V6)),
+        duid: dhcpv6::duid(&name_of(&record.key, Family::V6)),
         within: flags.resendtimeout,
     }
 }

@@ -159,3 +159,27 @@ fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     }
     Some(routes)
 }
+
+/// An address that is about to be requested. It must be released if the outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The server that has offered it.
+    pub server: Ipv4Addr,
+    /// The transaction id of the exchange.
+    pub xid: u32,
+}
+
+impl Intent {
+    /// The intent that led to a lease, which releases it.
+    pub fn of(lease: &Lease) -> Intent {
+        Intent { address: lease.net.addr(), server: lease.server, xid: lease.xid }
+    }
+
+    /// Names the offer in a message about it.
+    pub fn write(&self, options: &mut Options) {
+        options.set(code::REQUESTED_ADDRESS, &self.address.octets());
+        options.set(code::SERVER_ID, &self.server.octets());
+    }
+}

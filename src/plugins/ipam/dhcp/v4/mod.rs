@@ -1,5 +1,5 @@
 //! DHCP for IPv4 (RFC 2131, RFC 2132), without sockets, clocks or random numbers of its own:
-//! packets and the time go into [`super::client::v4::Client`], actions come out.
+//! packets and the time go into [`super::client::dhcpv4::Client`], actions come out.
 
 pub mod lease;
 pub mod message;

@@ -137,6 +137,23 @@ fn after(now: Moment, seconds: u32) -> Moment {
     if seconds == INFINITE { NEVER } else { now + Duration::from_secs(seconds.into()) }
 }
 
+/// An address that is about to be requested. It must be released if the outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// The DUID of the server that has offered it.
+    #[serde(with = "hex")]
+    pub server: Vec<u8>,
+}
+
+impl Intent {
+    /// What releases or declines a lease.
+    pub fn of(lease: &Lease) -> Intent {
+        Intent { address: lease.net.addr(), server: lease.server.clone() }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512};
 
-use crate::hex;
 use crate::plugins::ipam::dhcp::client::Outgoing;
-use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::lease::Intent;
 use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
 use crate::sys::random::Random;
@@ -51,16 +50,6 @@ pub struct Setup {
     pub within: Duration,
 }
 
-/// An address that is about to be requested. It must be released if the outcome is unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
-    /// The address.
-    pub address: Ipv6Addr,
-    /// The DUID of the server that has offered it.
-    #[serde(with = "hex")]
-    pub server: Vec<u8>,
-}
-
 /// The DUID of the client with this key, always the same: a UUID of version 8 (RFC 9562), made by a
 /// hash.
 pub fn duid(key: &str) -> Vec<u8> {
@@ -69,13 +58,6 @@ pub fn duid(key: &str) -> Vec<u8> {
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     [&DUID_UUID[..], &uuid].concat()
-}
-
-impl Intent {
-    /// What releases or declines a lease.
-    pub(super) fn of(lease: &Lease) -> Intent {
-        Intent { address: lease.net.addr(), server: lease.server.clone() }
-    }
 }
 
 /// What a message says.

@@ -4,10 +4,10 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::phase::{Holding, Phase};
-use super::setup::{IAID, Intent};
+use super::setup::IAID;
 use super::{AFTER_REFUSAL, Action, Client, Reason, Turn, name_of};
 use crate::plugins::ipam::dhcp::reader::Reader;
-use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::lease::{Intent, Lease};
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
 use crate::plugins::ipam::dhcp::v6::options;
 

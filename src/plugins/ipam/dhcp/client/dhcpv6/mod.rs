@@ -17,12 +17,12 @@ use std::time::Duration;
 use self::phase::{Holding, Phase, Stage, Timer};
 use self::routers::Routers;
 use self::setup::Content;
-pub use self::setup::{Intent, Mode, Setup, duid};
+pub use self::setup::{Mode, Setup, duid};
 use crate::hex;
 use crate::plugins::ipam::dhcp::client::{
     self, Action, Heard, Outgoing, Reason, State, Troubles, Turn,
 };
-use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::lease::{Intent, Lease};
 use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;

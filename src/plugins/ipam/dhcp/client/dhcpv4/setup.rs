@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::hex;
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::client::Outgoing;
-use crate::plugins::ipam::dhcp::v4::lease::Lease;
+use crate::plugins::ipam::dhcp::v4::lease::Intent;
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
-use crate::plugins::ipam::dhcp::v4::options::{Options, code};
+use crate::plugins::ipam::dhcp::v4::options::code;
 use crate::sys::random::Random;
 
 /// The longest message to accept: Ethernet's MTU.
@@ -44,30 +44,6 @@ pub struct Setup {
 /// An option to send to the server: its code and its value, which is serialised in hex.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provided(pub u8, #[serde(with = "hex")] pub Vec<u8>);
-
-/// An address that is about to be requested. It must be released if the outcome is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
-    /// The address.
-    pub address: Ipv4Addr,
-    /// The server that has offered it.
-    pub server: Ipv4Addr,
-    /// The transaction id of the exchange.
-    pub xid: u32,
-}
-
-impl Intent {
-    /// The intent that led to a lease, which releases it.
-    pub(super) fn of(lease: &Lease) -> Intent {
-        Intent { address: lease.net.addr(), server: lease.server, xid: lease.xid }
-    }
-
-    /// Names the offer in a message about it.
-    fn write(&self, options: &mut Options) {
-        options.set(code::REQUESTED_ADDRESS, &self.address.octets());
-        options.set(code::SERVER_ID, &self.server.octets());
-    }
-}
 
 impl Setup {
     /// DHCPDISCOVER; asks for the address `wanted`, if any.

@@ -9,12 +9,12 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-pub use self::setup::{Intent, Provided, Setup};
+pub use self::setup::{Provided, Setup};
 use crate::net::packet_socket::Claim;
 use crate::plugins::ipam::dhcp::client::{
     self, Action, Heard, Outgoing, Reason, State, Troubles, Turn,
 };
-use crate::plugins::ipam::dhcp::v4::lease::Lease;
+use crate::plugins::ipam::dhcp::v4::lease::{Intent, Lease};
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 use crate::plugins::ipam::dhcp::v4::options::code;
 use crate::sys::clock::{Moment, NEVER};
