@@ -9,23 +9,23 @@ use crate::error::Error;
 
 /// What an ordinary user is refused.
 const RIGHTS: [Errno; 2] = [Errno::EPERM, Errno::EACCES];
-/// What a file system says that has no room or may not be written.
-const OF_FILE_SYSTEM: [Errno; 2] = [Errno::ENOSPC, Errno::EROFS];
+/// What libcni says of a program that the kernel does not start.
+const NOT_STARTED: &str = "fork/exec ";
 
-/// Whether a finding about a file system, or about a file that cannot be started, is the cause.
+/// Whether a finding about a file system that the error names, or about a program that cannot be
+/// started, is the cause.
 fn is_known(error: &Error, findings: &Findings) -> bool {
     let text = text_of(error);
+    let names = |known: &Finding| {
+        let mut paths = known.evidence.split(' ').filter(|word| word.starts_with('/'));
+        paths.any(|path| text.contains(path))
+    };
     findings.0.iter().any(|known| match known.fault {
-        fault if [DISK_FULL, DISK_READ_ONLY].contains(fault) => {
-            OF_FILE_SYSTEM.iter().any(|errno| error.is_errno(*errno))
-        }
+        fault if [DISK_FULL, DISK_READ_ONLY].contains(fault) => names(known),
         fault if [NOT_EXECUTABLE, MOUNTED_NOEXEC].contains(fault) => text.contains(NOT_STARTED),
         _ => false,
     })
 }
-
-/// What libcni says of a program that the kernel does not start.
-const NOT_STARTED: &str = "fork/exec ";
 
 /// It runs after those of networks and of the node, and skips a network that one of
 /// their findings names: that finding is the cause.
