@@ -20,6 +20,13 @@ struct Member<'a> {
 
 impl<'a> Member<'a> {
     fn of(lab: &'a Lab, subject: &Subject) -> Member<'a> {
+        if subject.name == "vlan" {
+            // The kernel ends a namespace a moment later, and its VLAN is taken until then.
+            lab.host.sh(
+                "for n in $(seq 400); do ip link add link uplink name probe0 type vlan id 100 2>/dev/null &&
+                     ip link del probe0 && exit 0; sleep 0.05; done; exit 1",
+            );
+        }
         let container = hasty_container(lab);
         let plugins = subject.attach(lab, &container);
         Member { container, plugins }

@@ -2,8 +2,8 @@
 
 use super::attachment::Attachment;
 use super::faults::{
-    ADMISSION_GONE, CHECK_DIFFERS, LIMITS_GONE, NOT_IN_VRF, PORTS_GONE, ROUTING_INSIDE_REFUSES,
-    SETTINGS_GONE, SOURCE_ROUTING_GONE,
+    ADMISSION_GONE, CHECK_DIFFERS, LIMITS_GONE, NO_DEFAULT_ROUTE, NOT_IN_VRF, PORTS_GONE,
+    ROUTING_INSIDE_REFUSES, SETTINGS_GONE, SOURCE_ROUTING_GONE,
 };
 use super::finding::{Finding, Findings, text_of};
 use super::node::{Node, Reader};
@@ -66,8 +66,10 @@ fn add_unknown(finding: Finding, error: &Error, findings: &mut Findings) {
         let texts: Vec<String> = parts.iter().map(text_of).collect();
         // Without its own rules and routes the container has no way out, which is a finding already.
         if [SOURCE_ROUTING_GONE, NOT_IN_VRF].contains(finding.fault) {
-            let is_consequence =
-                |it: &Finding| it.object == finding.object && *it.fault == ROUTING_INSIDE_REFUSES;
+            let is_consequence = |it: &Finding| {
+                it.object == finding.object
+                    && [ROUTING_INSIDE_REFUSES, NO_DEFAULT_ROUTE].contains(it.fault)
+            };
             findings.0.retain(|known| !is_consequence(known));
         }
         findings.add(finding.saying(&texts.join("; ")));
