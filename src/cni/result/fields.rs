@@ -149,8 +149,8 @@ impl Dns {
     }
 }
 
-/// The result of CNI 0.3.0 and later, whose addresses refer to its interfaces. The fields of both
-/// depend on the shape, [`super::v04`] or [`super::v1`].
+/// The result of CNI 0.3.0 and later. Each address names its interface by index. The fields of
+/// addresses and interfaces depend on the version: [`super::v04`] or [`super::v1`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[serde(bound(deserialize = "I: Deserialize<'de>, A: Deserialize<'de>"))]

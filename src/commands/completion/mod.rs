@@ -77,9 +77,9 @@ pub fn script(shell: &str, name: &str) -> String {
     script.replace("@NAME@", name).replace("@FUNCTION@", &name.replace('-', "_"))
 }
 
-/// Prints what may be typed for the last of `words`, the first of which is the program, whose command
-/// line is one of `commands`: a line for
-/// each word, with its purpose after a tab; or `:files` or `:directories`. It always succeeds:
+/// Prints the completions of the last of `words`. The first word is the program, and its command line
+/// is one of `commands`. Each completion is a line with its purpose after a tab; a line `:files` or
+/// `:directories` leaves the completion to the shell. Always succeeds:
 /// a shell that completes has no place for an error.
 pub fn answer(
     words: &[OsString],

@@ -54,7 +54,7 @@ fn collect(operator: &Operator<'_>, stderr: &mut dyn Write, report: &mut Report<
         report.is_begun = true;
         return report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep));
     }
-    // Every network of the directory, and those whose configuration has been removed. A file that
+    // Collect for every network of the directory, and for those with records alone. A file that
     // cannot be read does not stop the loop.
     let mut errors = ErrorList::default();
     let mut known: Vec<NetworkName> = vec![];

@@ -111,9 +111,9 @@ fn packets(seen: Vec<(String, Event)>, family: Family) -> Vec<Packet> {
 }
 
 impl Passage {
-    /// The probe that the kernel has dropped, or whose answer it has, with the links of both; else the last
-    /// probe. An answer begins where a link saw the probe last, or is dropped because it comes in
-    /// elsewhere. Other packets may have the length as well.
+    /// The dropped packet with the links that have seen it: the probe, or the answer to it after the links
+    /// of the probe; else the last probe. An answer begins where a link saw the probe last, or is dropped
+    /// because it comes in elsewhere. Other packets may have the length as well.
     pub fn packet(&self, start: &str) -> Packet {
         let (own, others): (Vec<&Packet>, Vec<&Packet>) =
             self.packets.iter().partition(|it| it.links.first().is_some_and(|link| link == start));

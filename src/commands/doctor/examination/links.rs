@@ -198,8 +198,8 @@ impl Examined<'_, '_> {
     }
 }
 
-/// Reports each namespace with its loopback down, if it is a pod's, whose runtime has set it up, or has a
-/// record of its loopback. `ip netns` leaves the loopback down.
+/// Reports each namespace with a loopback that is down: of pods, since their runtime sets it up, and of
+/// containers with a record of their loopback. `ip netns` leaves the loopback down.
 fn loopbacks(all: &[Wiring<'_>], findings: &mut Findings) {
     let (of_loopback, others): (Vec<_>, Vec<_>) =
         all.iter().partition(|wiring| wiring.attachment.at().key.ifname.as_str() == LOOPBACK);

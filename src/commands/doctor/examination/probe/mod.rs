@@ -35,7 +35,7 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     }
     limits::raise_descriptors();
     let all = Wiring::all(node);
-    // An error may be why nobody answers.
+    // Skip attachments with an error: it may be the cause of a missing answer.
     let sound = all.iter().filter(|it| !findings.has_error(&it.attachment.object()));
     let mut subjects: Vec<Subject<'_>> = sound.filter_map(|it| Subject::of(node, it)).collect();
     for subject in &mut subjects {
