@@ -62,8 +62,8 @@ impl Confinement {
     }
 }
 
-/// Sets limits and the umask. Each connection needs a descriptor. A core dump would expose the memory in a file. And the daemon sets the
-/// modes of its files, not the umask it inherits.
+/// Sets limits and the umask. Each connection needs a descriptor. A core dump would expose the
+/// memory in a file. And the daemon sets the modes of its files, not the umask it inherits.
 pub fn set_limits() {
     umask(Mode::from_bits_truncate(0o022));
     limits::raise_descriptors();

@@ -2,13 +2,14 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::socket::UnixAddr;
-use nix::sys::stat::{Mode, umask};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{Mode, fchmod};
 
 use super::Identity;
 use crate::error::{Code, Error, Result};
@@ -73,11 +74,18 @@ fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
     let parent = path.parent().unwrap_or(path);
     plain_file::make_directories(parent, 0o700).map_err(|e| not_bound(path, &e))?;
     remove_stale(identity, path)?;
-    // The mode applies from creation on; no other thread of this process can create a file now.
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    bound.map_err(|e| not_bound(path, &e))
+    listen(path).map_err(|e| not_bound(path, &e.into()))
+}
+
+/// Linux gives the file the mode that the socket has at bind(2): nobody else can connect, not even
+/// for a moment. A umask would be that of all threads.
+fn listen(path: &Path) -> nix::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    socket::listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket.into())
 }
 
 fn not_bound(path: &Path, error: &io::Error) -> Error {
