@@ -31,7 +31,6 @@ mod runtime;
 mod schema;
 mod scripts;
 mod security;
-mod service;
 mod status;
 mod support;
 mod tiers;

@@ -186,3 +186,35 @@ mod system_calls {
         Err(Errno::ENOSYS)
     }
 }
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// The thread that has the filter ends with the test.
+    #[test]
+    fn no_program_no_other_socket_and_no_mode_of_a_file() {
+        const UNIX_SOCKETS_ALONE: Confinement = Confinement {
+            needed: &[],
+            useful: &[],
+            families: &[nix::libc::AF_UNIX],
+            always: &[],
+            some: &[],
+        };
+        let confined = || {
+            nix::sys::prctl::set_no_new_privs().unwrap();
+            system_calls::allow(&UNIX_SOCKETS_ALONE).unwrap();
+            [
+                std::process::Command::new("/bin/true").spawn().is_ok(),
+                std::net::UdpSocket::bind("127.0.0.1:0").is_ok(),
+                set_permissions("/", Permissions::from_mode(0o755)).is_ok(),
+                std::os::unix::net::UnixDatagram::unbound().is_ok(),
+            ]
+        };
+        let done = std::thread::spawn(confined).join().unwrap();
+        assert_eq!(done, [false, false, false, true]);
+    }
+}
