@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::errno::Errno;
 
+use super::ipam;
 use crate::cni::conf::Config;
 use crate::cni::result::{self, AddResult, IpConfig};
 use crate::deadline::Deadline;
@@ -16,7 +17,6 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
-use crate::steps::gateway_field;
 
 /// How long duplicate address detection may take, as in the reference.
 const DAD_PATIENCE: Duration = Duration::from_secs(5);
@@ -235,7 +235,7 @@ impl Interface<'_> {
         };
         error.with_details(format_args!(
             "{}: {gateway} is not in {}, expected an address of the subnet, or {way_out}",
-            gateway_field::of(self.config, self.result, gateway),
+            ipam::gateway_field(self.config, self.result, gateway),
             nets.join(", "),
         ))
     }

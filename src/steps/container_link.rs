@@ -4,24 +4,27 @@
 //! A link that must be created from the host may have a final name that is taken on the host, and
 //! kernels before 6.13 refuse that. So it is created with a temporary name, which belongs to the
 //! attachment as well.
+//!
+//! STATUS: whether the kernel can create the links that ADD needs.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::addresses::{DuplicateDetection, Inside, Wiring};
+use super::ipam::{self, Ipam};
+use super::link_record::{self, PluginLinks};
+use super::records::Site;
+use super::settings::AcceptRa;
+use super::{interface, link_alias, prev_result};
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
+use crate::net::module;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Attachment, Context};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
-use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
-use crate::steps::ipam::{self, Ipam};
-use crate::steps::link_record::{self, PluginLinks};
-use crate::steps::records::Site;
-use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::{interface, link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,4 +257,18 @@ pub fn repair(
     compared: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     ErrorList::of([ipam::repair_if_any(on.cx, on.at, repairs), repairs.leave(compared())])
+}
+
+/// Fails with code 50 if the kernel has no links of this kind.
+///
+/// Asks the kernel as ADD would, so that the module which ADD needs is loaded: a look at the loaded
+/// modules alone would call a host unable before its first container, and a runtime that waits for
+/// STATUS would never start one.
+pub fn require_kind(cx: &Context<'_>, kind: &str) -> Result<()> {
+    let has_kind = cx.host()?.has_kind(kind).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+    if has_kind {
+        return Ok(());
+    }
+    Err(Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
+        .with_details(module::advice(module::of_links(kind))))
 }

@@ -14,6 +14,7 @@
 //! }
 //! ```
 
+use super::rules::ReferenceRules;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -28,7 +29,6 @@ use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
-use crate::steps::reference_rules::ReferenceRules;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {

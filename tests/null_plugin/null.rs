@@ -19,8 +19,8 @@ use cni_multi::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use cni_multi::steps::container_link::{NetnsOf, Plan};
 use cni_multi::steps::link_record::PluginLinks;
 use cni_multi::steps::records::Records;
-use cni_multi::steps::router_advertisements::AcceptRa;
-use cni_multi::steps::{interface, link_kind, prev_result, routing_table};
+use cni_multi::steps::settings::AcceptRa;
+use cni_multi::steps::{container_link, interface, prev_result, routes};
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -95,7 +95,7 @@ impl Plugin for Null {
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        link_kind::require(cx, KIND)
+        container_link::require_kind(cx, KIND)
     }
 }
 
@@ -130,7 +130,7 @@ impl HostRoute {
     fn find(&self, host: &Netlink) -> Result<Vec<FoundRoute>> {
         let mut routes = host.routes()?;
         let dst = IpNet::from(self.0);
-        routes.retain(|route| route.dst == dst && route.table == routing_table::MAIN);
+        routes.retain(|route| route.dst == dst && route.table == routes::MAIN);
         Ok(routes)
     }
 

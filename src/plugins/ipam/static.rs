@@ -13,7 +13,7 @@ use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::assigned::{self, Address};
-use crate::steps::{families, prev_result};
+use crate::steps::{ipam, prev_result};
 
 /// Advice for a configuration that an old version has no room for.
 const ADVICE: &str = "set cniVersion to 0.3.0 or later";
@@ -57,7 +57,7 @@ impl PluginConf for Conf {
         let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
         let families: Vec<Family> = self.ips.iter().map(|ip| Family::of_net(ip.address)).collect();
-        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        ipam::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         let ipam = document.ipam.unwrap_or_default();
         (self.routes, self.dns) = (ipam.routes, ipam.dns);
         Ok(())

@@ -16,8 +16,8 @@ use crate::steps::container_link::{self, Addressing, NetnsOf, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
-use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::{link_kind, prev_result};
+use crate::steps::prev_result;
+use crate::steps::settings::AcceptRa;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "dummy";
@@ -78,7 +78,7 @@ impl Plugin for Dummy {
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
         let ipam = Ipam::require(cx)?;
-        link_kind::require(cx, KIND)?;
+        container_link::require_kind(cx, KIND)?;
         ipam.status()
     }
 

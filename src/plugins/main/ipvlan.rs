@@ -21,8 +21,8 @@ use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
-use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::{link_kind, prev_result, veth};
+use crate::steps::settings::AcceptRa;
+use crate::steps::{prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "ipvlan";
@@ -116,7 +116,7 @@ impl Plugin for Ipvlan {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
-        link_kind::require(cx, KIND)?;
+        container_link::require_kind(cx, KIND)?;
         if ipam.is_some() || !conf.master.is_empty() {
             conf.lower_link(&conf.master).status(cx)?; // else it is chained, and its master does not exist yet
         }

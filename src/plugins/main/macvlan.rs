@@ -20,8 +20,8 @@ use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
-use crate::steps::router_advertisements::AcceptRa;
-use crate::steps::{link_kind, prev_result, veth};
+use crate::steps::settings::AcceptRa;
+use crate::steps::{prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "macvlan";
@@ -110,7 +110,7 @@ impl Plugin for Macvlan {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
-        link_kind::require(cx, KIND)?;
+        container_link::require_kind(cx, KIND)?;
         conf.lower_link().status(cx)?;
         ipam.map_or(Ok(()), |ipam| ipam.status())
     }

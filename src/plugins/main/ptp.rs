@@ -18,15 +18,14 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
-use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::fastpath::{self, FastPaths, Path};
-use crate::steps::forwarding::Forwarding;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::masquerade::{self, Masquerade, Masquerading};
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::rules::Backend;
+use crate::steps::settings::{self, AcceptRa, Forwarding};
 use crate::steps::veth::{self, Pairs};
-use crate::steps::{interface, link_kind, prev_result, router_advertisements, routing_table};
+use crate::steps::{container_link, interface, prev_result, routes};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 1;
@@ -119,7 +118,7 @@ impl Plugin for Ptp {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::require(cx)?;
-        link_kind::require(cx, veth::KIND)?;
+        container_link::require_kind(cx, veth::KIND)?;
         if conf.ip_masq {
             masquerade::status(cx.handles(), conf.ip_masq_backend)?;
         }
@@ -208,7 +207,7 @@ impl<'a> Part<'a> for HostEnd<'_> {
 
     /// Ignores router advertisements from the container before it is up.
     fn make(&self, on: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
-        router_advertisements::ignore(&self.0.name)?;
+        settings::ignore_ra(&self.0.name)?;
         on.cx.host()?.set_up(self.0)
     }
 
@@ -297,7 +296,7 @@ impl<'a> Part<'a> for HostRoute<'_> {
     fn compare(&self, on: Target<'a>) -> Result<()> {
         let mut present = on.cx.host()?.routes()?;
         let dst = IpNet::from(self.ip);
-        present.retain(|route| route.dst == dst && route.table == routing_table::MAIN);
+        present.retain(|route| route.dst == dst && route.table == routes::MAIN);
         let name = &self.link.name;
         match present.first() {
             None => Err(Error::check(format!("the host has no route to {} by {name:?}", self.ip))),

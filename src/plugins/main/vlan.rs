@@ -18,9 +18,9 @@ use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::settings::AcceptRa;
 use crate::steps::vlan_trunk::VLAN_MAX;
-use crate::steps::{link_kind, prev_result, veth};
+use crate::steps::{prev_result, veth};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "vlan";
@@ -119,7 +119,7 @@ impl Plugin for Vlan {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::require(cx)?;
-        link_kind::require(cx, KIND)?;
+        container_link::require_kind(cx, KIND)?;
         conf.lower_link().status(cx)?;
         ipam.status()
     }

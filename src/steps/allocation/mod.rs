@@ -2,25 +2,22 @@
 //! leases needs.
 //!
 //! [`ranges`] defines which addresses may be allocated, [`requested`] reads those that the runtime
-//! or the user requests, [`search`] finds a free address, and a [`Store`] remembers its owner.
+//! or the user requests, [`first_free`] finds a free address, and a [`Store`] remembers its owner.
 //! [`files`] is the store of `host-local`.
 
-pub mod advice;
 pub mod files;
-pub mod owner;
-pub mod range_sets;
 pub mod ranges;
 pub mod requested;
-pub mod search;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use self::owner::Owner;
 use self::ranges::{Range, RangeSet};
-use self::search::{Pool, first_free};
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::result::IpConfig;
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::namespaces;
+use crate::plugin::Attachment;
 use crate::rollback::Rollback;
 
 /// The leases of one network.
@@ -194,3 +191,106 @@ pub fn full_set(set: &RangeSet) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+
+/// The owner of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The container's id.
+    pub container_id: String,
+    /// The interface's name; None in leases of old plugins, which did not write it.
+    pub ifname: Option<String>,
+}
+
+impl Owner {
+    /// The owner that an attachment is.
+    pub fn new(container_id: &str, ifname: &str) -> Owner {
+        Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
+    }
+
+    /// The owner that the attachment of this key is.
+    pub fn of(key: &Key) -> Owner {
+        Owner::new(key.container_id.as_str(), key.ifname.as_str())
+    }
+
+    /// The same container without an interface name, as old plugins wrote it.
+    #[must_use]
+    pub fn without_ifname(&self) -> Owner {
+        Owner { container_id: self.container_id.clone(), ifname: None }
+    }
+}
+
+/// An address and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub ip: IpAddr,
+    /// The attachment that holds it.
+    pub owner: Owner,
+}
+
+/// After this many consecutive taken addresses, listing all of them is cheaper than trying one by
+/// one.
+const SINGLE_LOOKS: usize = 64;
+
+/// Addresses that can be tried one by one, and listed.
+pub trait Pool {
+    /// Whether the address is free. A pool that makes reservations has reserved it then.
+    fn attempt(&mut self, ip: IpAddr) -> Result<bool>;
+    /// Every address that is not free.
+    fn taken(&self) -> Result<HashSet<IpAddr>>;
+}
+
+/// The first candidate that is free. The walk ends after as many steps as there are leases, however
+/// many candidates there are: an address that the pool lists as taken is not tried.
+pub fn first_free(
+    mut candidates: impl Iterator<Item = IpAddr>,
+    pool: &mut impl Pool,
+) -> Result<Option<IpAddr>> {
+    let found = try_each(candidates.by_ref().take(SINGLE_LOOKS), pool)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let Some(next) = candidates.next() else { return Ok(None) };
+    let taken = pool.taken()?;
+    let rest = std::iter::once(next).chain(candidates);
+    try_each(rest.filter(|ip| !taken.contains(ip)), pool)
+}
+
+/// Tries the addresses until one is free.
+fn try_each(ips: impl Iterator<Item = IpAddr>, pool: &mut impl Pool) -> Result<Option<IpAddr>> {
+    for ip in ips {
+        if pool.attempt(ip)? {
+            return Ok(Some(ip));
+        }
+    }
+    Ok(None)
+}
+
+/// What frees addresses of sets that are full. Looks into every namespace of the machine, so it is
+/// for failures only.
+pub fn advice_on_full_sets(held: &[IpAddr], network: &NetworkName) -> String {
+    let gone = namespaces::addresses_elsewhere()
+        .map(|in_use| held.iter().filter(|ip| !in_use.contains(ip)).count());
+    let count = held.len();
+    match gone {
+        Ok(0) => format!("all {count} leases are of containers that exist: make the range larger"),
+        Ok(gone) => format!(
+            "{gone} of {count} leases are of containers that are gone; \
+             free those with: cni-multi net gc {network}"
+        ),
+        Err(_) => {
+            format!("free leases of containers that are gone with: cni-multi net gc {network}")
+        }
+    }
+}
+
+/// What frees the address of an attachment that has one.
+pub fn advice_on_second_add(at: &Attachment) -> String {
+    let Key { network, container_id, ifname } = &at.key;
+    let netns = &at.netns_path;
+    format!(
+        "its {:?} has the address from an earlier ADD; DEL frees it: \
+         cni-multi net del {network} {netns} --container-id {container_id} --ifname {ifname}",
+        ifname.as_str()
+    )
+}

@@ -25,7 +25,7 @@ use crate::error::{ErrorList, Result};
 use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
-use crate::steps::cni_chains::{CniChains, NAT, chain_away, programs_with, value_of};
+use crate::steps::rules::{CniChains, NAT, chain_away, programs_with, value_of};
 
 /// The containers' chains.
 const CHAINS: CniChains =

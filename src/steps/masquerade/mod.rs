@@ -13,8 +13,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 
 use self::iptables::Addresses;
-pub use self::iptables::make_chains;
-pub use self::nft::LAYOUT;
+use super::rules::{Backend, NAT};
 use crate::cni::addr;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
@@ -25,9 +24,10 @@ use crate::plugin::owned::Owned;
 use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
-use crate::steps::backend::Backend;
-use crate::steps::cni_chains::NAT;
 use crate::steps::veth;
+
+pub use self::iptables::make_chains;
+pub use self::nft::LAYOUT;
 
 /// For `deserialize_with`: the value of `ipMasqBackend`.
 pub fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>, D::Error> {

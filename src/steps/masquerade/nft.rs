@@ -38,7 +38,7 @@ use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain, jump_to_
 use crate::net::nft::wire::{octets, read_ip};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
-use crate::steps::reference_rules::ReferenceRules;
+use crate::steps::rules::ReferenceRules;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {

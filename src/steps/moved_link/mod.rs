@@ -4,14 +4,12 @@
 //! write the name, the alias and nearly everything else of the link, so only the device with that
 //! identity goes back to the host. While its state is not restored, its alias is its name.
 
-mod device_records;
-mod device_return;
 mod identity;
 mod link_state;
 mod moving;
 
-pub use self::device_records::{forget_others, is_recorded, settle_returned};
-pub use self::device_return::{DeviceReturn, RecordedAt};
 pub use self::identity::{Identity, Links, may_be_of_container};
 pub use self::link_state::{LinkState, MovedDevice};
+pub use self::link_state::{forget_others, is_recorded, settle_returned};
+pub use self::moving::{DeviceReturn, RecordedAt};
 pub use self::moving::{Naming, bring_unrecorded, move_in};

@@ -21,8 +21,8 @@ use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::plugin::Context;
 use crate::runtime::derive;
-use crate::steps::backend::Backend;
 use crate::steps::masquerade::Masquerade;
+use crate::steps::rules::Backend;
 
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     let (all, asked) = Wiring::with_others(node);

@@ -21,9 +21,9 @@ use crate::cni::result::IpConfig;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::rollback::transaction;
+use crate::steps::allocation::Owner;
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::allocation::owner::Owner;
 use crate::steps::allocation::{self, Need, Store as _};
 
 /// The pause before an ADD looks again for what the daemon has claimed.

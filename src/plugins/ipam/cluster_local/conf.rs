@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::range_sets::Sets;
+use crate::steps::allocation::ranges::Sets;
 use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 use crate::steps::allocation::requested;
-use crate::steps::families;
+use crate::steps::ipam;
 
 /// The parent of the networks' directories.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/cluster-local";
@@ -116,7 +116,7 @@ impl PluginConf for Conf {
         let written = written(document.runtime_config.ip_ranges, &ipam);
         self.sets = range_sets(&written)?;
         let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
-        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        ipam::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         self.terms = terms(&ipam, &self.sets, &excluded(&written)?)?;
         self.patience = patience(ipam.patience)?;
         self.routes = ipam.routes;

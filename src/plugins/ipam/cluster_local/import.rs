@@ -10,9 +10,9 @@ use super::room::Disjoint;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
+use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::files::boot::boot_id;
-use crate::steps::allocation::owner::Lease;
+use crate::steps::allocation::files::lock::boot_id;
 use crate::sys::clock::since_boot;
 
 /// Claims a block for each lease; on a node of a cluster the daemon does.

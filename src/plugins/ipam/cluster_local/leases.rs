@@ -8,8 +8,8 @@ use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
 use crate::plugin::{Context, PluginConf as _};
+use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::operator::{self, Target};
-use crate::steps::allocation::owner::Lease;
 
 /// The leases of the file store.
 pub struct Leases {

@@ -10,8 +10,8 @@ use super::node;
 use super::pool::{Pool, Span};
 use super::room::{candidates, within};
 use super::sticky::NOTED;
+use crate::steps::allocation::Owner;
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::owner::Owner;
 use crate::steps::allocation::ranges::RangeSet;
 
 /// What an ADD allocates, for whom, and where.

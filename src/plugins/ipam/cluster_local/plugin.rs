@@ -14,10 +14,10 @@ use crate::plugin::OperatorCommand;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
-use crate::steps::allocation::advice;
-use crate::steps::allocation::files::{Place, check, release, repairing};
-use crate::steps::allocation::owner::Owner;
-use crate::steps::resolv_conf;
+use crate::steps::allocation;
+use crate::steps::allocation::Owner;
+use crate::steps::allocation::files::{Place, attached};
+use crate::steps::dns;
 
 /// The `cluster-local` plugin.
 pub struct ClusterLocal;
@@ -32,20 +32,20 @@ impl Plugin for ClusterLocal {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
+        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), dns::read_resolv_conf)?;
         let ips = addresses(cx, conf, at)?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let place = conf::place(cx);
-        let held = check::held(&place, &at.key, Self::NAME)?;
+        let held = attached::held(&place, &at.key, Self::NAME)?;
         contested::refuse(place.dir(), &held)?;
-        check::verify(&allocated(cx, conf)?, &conf.sets, &held)
+        attached::verify(&allocated(cx, conf)?, &conf.sets, &held)
     }
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        release::of_attachment(&conf::place(cx), &Owner::of(&at.key))
+        attached::release(&conf::place(cx), &Owner::of(&at.key))
     }
 
     /// Pools that are used up are a warning: kubelet evicts the pods of a node that is not ready, and
@@ -60,17 +60,17 @@ impl Plugin for ClusterLocal {
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let place = conf::place(cx);
-        release::of_invalid(&place, valid)?;
+        attached::release_invalid(&place, valid)?;
         if valid.is_look() || node::is_of_cluster() { Ok(()) } else { prune::prune(&place) }
     }
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let (result, place) = (allocated(cx, conf)?, conf::place(cx));
-        let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
+        let leases = attached::leases_of(&result, &conf.sets, &Owner::of(&at.key));
         let addresses: Vec<_> = leases.iter().map(|lease| lease.ip).collect();
         contested::refuse(place.dir(), &addresses).map_err(|e| e.with_code(Code::CONFLICT))?;
-        repairing::repair(&place, &leases, repairs)
+        attached::repair(&place, &leases, repairs)
     }
 }
 
@@ -95,9 +95,11 @@ fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpCon
 /// Adds who holds the addresses, and what frees one. The locks are released by now.
 fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> Error {
     match error.code {
-        Code::CONFLICT => error.with_details(advice::on_second_add(at)),
+        Code::CONFLICT => error.with_details(allocation::advice_on_second_add(at)),
         Code::ADDRESS_UNAVAILABLE => match held_in(place, conf) {
-            Some(held) => error.with_details(advice::on_full(&held, &at.key.network)),
+            Some(held) => {
+                error.with_details(allocation::advice_on_full_sets(&held, &at.key.network))
+            }
             None => error,
         },
         _ => error, // the store failed, or the advice is there already

@@ -14,9 +14,9 @@ use super::room::{candidates, unclaimed};
 use crate::deadline::Deadline;
 use crate::error::{Code, Result, warn};
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::files::boot::boot_id;
+use crate::steps::allocation::files::lock::boot_id;
 use crate::steps::allocation::full_set;
-use crate::steps::allocation::search::{self, first_free};
+use crate::steps::allocation::{self, first_free};
 use crate::sys::clock::since_boot;
 
 /// Fails if no ADD can be served; prints a warning about what an operator should know.
@@ -79,7 +79,7 @@ struct Looking<'a> {
     place: &'a Place,
 }
 
-impl search::Pool for Looking<'_> {
+impl allocation::Pool for Looking<'_> {
     fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
         Ok(!self.place.is_taken(ip))
     }

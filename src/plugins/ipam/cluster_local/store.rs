@@ -12,10 +12,10 @@ use super::room::candidates;
 use super::sticky::MOST_IDLE;
 use crate::error::Result;
 use crate::rollback::Rollback;
+use crate::steps::allocation::Owner;
 use crate::steps::allocation::Store;
 use crate::steps::allocation::files::FileStore;
-use crate::steps::allocation::files::boot::boot_id;
-use crate::steps::allocation::owner::Owner;
+use crate::steps::allocation::files::lock::boot_id;
 use crate::steps::allocation::ranges::RangeSet;
 use crate::sys::clock::since_boot;
 

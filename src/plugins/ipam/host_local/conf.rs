@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::range_sets::Sets;
+use crate::steps::allocation::ranges::Sets;
 use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 use crate::steps::allocation::requested;
-use crate::steps::families;
+use crate::steps::ipam;
 
 /// The parent of the networks' directories.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -74,7 +74,7 @@ impl PluginConf for Conf {
         sets.add_list("ipam.ranges", &ipam.ranges)?;
         self.sets = sets.into_sets()?;
         let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
-        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        ipam::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         self.routes = ipam.routes;
         self.resolv_conf =
             Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);

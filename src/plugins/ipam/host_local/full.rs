@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::steps::allocation::advice;
+use crate::steps::allocation;
 use crate::steps::allocation::files::{Place, lease};
 use crate::steps::allocation::ranges::RangeSet;
-use crate::steps::allocation::search::{Pool, first_free};
+use crate::steps::allocation::{Pool, first_free};
 
 /// What the reader of a failed ADD can do about full sets; None if no set is full. Looks into every
 /// namespace of the machine, so it is for failures only.
@@ -18,7 +18,7 @@ pub fn advice(place: &Place, sets: &[RangeSet], network: &NetworkName) -> Option
     let taken = place.taken().ok()?;
     let held: Vec<IpAddr> =
         taken.into_iter().filter(|ip| full.iter().any(|set| set.contains(*ip))).collect();
-    Some(advice::on_full(&held, network))
+    Some(allocation::advice_on_full_sets(&held, network))
 }
 
 /// The sets without a free address. Runtimes call STATUS every few seconds, so the search ends at the

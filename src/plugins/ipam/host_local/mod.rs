@@ -16,10 +16,10 @@ use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::allocation::files::{FileStore, check, release, repairing};
-use crate::steps::allocation::owner::Owner;
-use crate::steps::allocation::{self, Need, advice, full_set};
-use crate::steps::resolv_conf;
+use crate::steps::allocation::Owner;
+use crate::steps::allocation::files::{FileStore, attached};
+use crate::steps::allocation::{self, Need, full_set};
+use crate::steps::dns;
 
 /// The `host-local` plugin.
 pub struct HostLocal;
@@ -32,7 +32,7 @@ impl Plugin for HostLocal {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
+        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), dns::read_resolv_conf)?;
         let place = conf::place(cx);
         let owner = &Owner::of(&at.key);
         let allocated = FileStore::create(&place, owner).and_then(|mut store| {
@@ -42,7 +42,7 @@ impl Plugin for HostLocal {
         });
         // An error says who holds the addresses, and what frees one. The lock is released by now.
         let ips = allocated.map_err(|e| match e.code {
-            Code::CONFLICT => e.with_details(advice::on_second_add(at)),
+            Code::CONFLICT => e.with_details(allocation::advice_on_second_add(at)),
             Code::ADDRESS_UNAVAILABLE => match full::advice(&place, &conf.sets, &at.key.network) {
                 Some(advice) => e.with_details(advice),
                 None => e,
@@ -53,12 +53,12 @@ impl Plugin for HostLocal {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let held = check::held(&conf::place(cx), &at.key, Self::NAME)?;
-        check::verify(&cx.config.prev_result()?.unwrap_or_default(), &conf.sets, &held)
+        let held = attached::held(&conf::place(cx), &at.key, Self::NAME)?;
+        attached::verify(&cx.config.prev_result()?.unwrap_or_default(), &conf.sets, &held)
     }
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        release::of_attachment(&conf::place(cx), &Owner::of(&at.key))
+        attached::release(&conf::place(cx), &Owner::of(&at.key))
     }
 
     /// A full range set is a warning: kubelet evicts the pods of a node that is not ready, and the
@@ -73,14 +73,14 @@ impl Plugin for HostLocal {
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        release::of_invalid(&conf::place(cx), valid)
+        attached::release_invalid(&conf::place(cx), valid)
     }
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = cx.config.prev_result()?.unwrap_or_default();
-        let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
-        repairing::repair(&conf::place(cx), &leases, repairs)
+        let leases = attached::leases_of(&result, &conf.sets, &Owner::of(&at.key));
+        attached::repair(&conf::place(cx), &leases, repairs)
     }
 }
 

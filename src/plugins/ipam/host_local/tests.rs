@@ -13,9 +13,9 @@ use crate::cni::decode;
 use crate::cni::env::Environment;
 use crate::plugin::PluginConf as _;
 use crate::scratch::Scratch;
+use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::index::{self, Index};
 use crate::steps::allocation::files::lease;
-use crate::steps::allocation::owner::Lease;
 
 /// A network `net` with its own data directory.
 struct Net {

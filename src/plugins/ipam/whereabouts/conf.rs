@@ -19,9 +19,9 @@ use crate::plugins::ipam::cluster_local::conf::{
 use crate::plugins::ipam::cluster_local::engine::Name;
 use crate::plugins::ipam::cluster_local::node;
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
-use crate::steps::allocation::range_sets::Sets;
+use crate::steps::allocation::ranges::Sets;
 use crate::steps::allocation::ranges::{Range, RangeSet};
-use crate::steps::{assigned, families};
+use crate::steps::{assigned, ipam};
 
 /// Advice for a configuration that an old version has no room for.
 const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range per family";
@@ -83,7 +83,7 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
     let of_sets = ranges.sets.iter().filter_map(RangeSet::family);
     let of_assigned = assigned.iter().map(|ip| Family::of_net(ip.address));
     let families: Vec<Family> = of_sets.chain(of_assigned).collect();
-    families::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
+    ipam::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
     let without: Vec<IpAddr> = assigned.iter().map(|ip| ip.address.addr()).collect();
     let terms = Terms {
         realm: Some(realm(&ipam, &ranges)?),

@@ -13,7 +13,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::container_link::{NetnsOf, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::settings::AcceptRa;
 
 /// The smallest MTU of a bond.
 const MTU_LEAST: i64 = 68;

@@ -8,8 +8,6 @@ mod conf;
 mod ports;
 mod returning;
 
-pub use self::conf::Conf;
-
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
@@ -23,7 +21,9 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
 use crate::steps::ipam::{Ipam, Leases};
 use crate::steps::link_record::PluginLinks;
-use crate::steps::{link_kind, prev_result};
+use crate::steps::prev_result;
+
+pub use self::conf::Conf;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "bond";
@@ -67,7 +67,7 @@ impl Plugin for Bond {
     /// Does not look for the links: those that are not on the host may be in use in a container.
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
-        link_kind::require(cx, KIND)?;
+        container_link::require_kind(cx, KIND)?;
         ipam.map_or(Ok(()), |ipam| ipam.status())
     }
 

@@ -8,14 +8,13 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
-use crate::steps::ipam;
-use crate::steps::masquerade;
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::rules::Backend;
+use crate::steps::settings::AcceptRa;
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
+use crate::steps::{ipam, masquerade};
 
 /// The keys of the configuration, which `KEYS` describes.
 #[derive(Debug, Default, Deserialize)]

@@ -7,7 +7,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{BridgeSpec, Link, LinkChange, Netlink};
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
-use crate::steps::router_advertisements;
+use crate::steps::settings;
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "bridge";
@@ -81,7 +81,7 @@ impl<'a> Member<'a> {
         let mask = bridge.group_fwd_mask | self.conf.group_fwd_mask();
         let (is_other, is_changed) =
             (mask != bridge.group_fwd_mask, change != LinkChange::default());
-        let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
+        let accept_ra = settings::ra_accepted_by(&bridge.name)?;
         let accepts_advertisements = accept_ra.is_some();
         let ports = match accepts_advertisements || is_other || is_changed {
             true => host.ports(bridge)?.iter().map(|port| port.index).collect(),
@@ -97,7 +97,7 @@ impl<'a> Member<'a> {
             guard::undo(self.cx.handles(), has_new_ports, || before.restore(host))
         });
         if accepts_advertisements {
-            router_advertisements::ignore(&bridge.name)?;
+            settings::ignore_ra(&bridge.name)?;
         }
         if is_other {
             host.set_group_fwd_mask(bridge, mask)?;
@@ -144,7 +144,7 @@ impl Before {
             errors.push(host.set_group_fwd_mask(&self.link, self.link.group_fwd_mask));
         }
         if let Some(accept_ra) = &self.accept_ra {
-            errors.push(router_advertisements::restore(&self.link.name, accept_ra));
+            errors.push(settings::restore_ra(&self.link.name, accept_ra));
         }
         errors.finish()
     }

@@ -23,7 +23,7 @@ use crate::net::netlink::{
 };
 use crate::rollback::Rollback;
 use crate::steps::allocation::ranges::{RangeConf, RangeSet};
-use crate::steps::{link_alias, router_advertisements, veth};
+use crate::steps::{link_alias, settings, veth};
 
 /// Completes the result: adds gateways where the IPAM plugin named none, and default routes if they
 /// are configured.
@@ -279,11 +279,11 @@ impl<'a> VlanInterface<'a> {
             None => self.create(rb)?,
         };
         // Before the link is up: the containers of the VLAN can reach it.
-        if let Some(before) = router_advertisements::accepted_by(&link.name)? {
+        if let Some(before) = settings::ra_accepted_by(&link.name)? {
             let name = link.name.clone();
             let what = format!("restore accept_ra of {name:?}");
-            self.undo(rb, what, move || router_advertisements::restore(&name, &before));
-            router_advertisements::ignore(&link.name)?;
+            self.undo(rb, what, move || settings::restore_ra(&name, &before));
+            settings::ignore_ra(&link.name)?;
         }
         if let Some(peer) = find_peer(host, &link)?
             && (!link.up || peer.master != Some(self.bridge.index))
@@ -315,7 +315,7 @@ impl<'a> VlanInterface<'a> {
     }
 
     fn make_port(&self, host: &Netlink, peer: &Link) -> Result<()> {
-        router_advertisements::ignore(&peer.name)?;
+        settings::ignore_ra(&peer.name)?;
         port::enslave(host, &self.bridge, peer)?;
         let conf = self.member.conf;
         vlan::set(host, peer, &own_vlan(conf), conf.left_vlan(&self.bridge))

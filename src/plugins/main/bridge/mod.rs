@@ -12,8 +12,6 @@ mod parts;
 mod port;
 pub mod vlan;
 
-pub use self::conf::Conf;
-
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -34,7 +32,9 @@ use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::masquerade::{self, Masquerading};
 use crate::steps::spoofcheck::{self, SpoofChecks};
 use crate::steps::veth::{self, Pairs};
-use crate::steps::{interface, link_kind, prev_result};
+use crate::steps::{container_link, interface, prev_result};
+
+pub use self::conf::Conf;
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 2;
@@ -73,10 +73,10 @@ impl Plugin for Bridge {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
-        link_kind::require(cx, veth::KIND)?;
+        container_link::require_kind(cx, veth::KIND)?;
         match cx.host()?.find_link(&conf.bridge)? {
             Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?,
-            None => link_kind::require(cx, KIND)?,
+            None => container_link::require_kind(cx, KIND)?,
         }
         if conf.macspoofchk {
             spoofcheck::status(cx.handles())?;

@@ -12,9 +12,9 @@ use crate::plugin::part::{Part, Parts, Target};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{Inside, Wiring};
 use crate::steps::fastpath::Path;
-use crate::steps::forwarding::Forwarding;
 use crate::steps::masquerade::Masquerade;
-use crate::steps::{router_advertisements, spoofcheck};
+use crate::steps::settings::{self, Forwarding};
+use crate::steps::spoofcheck;
 
 /// What ADD has made so far, or what CHECK or a repair has found.
 pub struct Seen<'p, 'a> {
@@ -163,7 +163,7 @@ impl<'a> Part<'a> for HostBridge<'_, 'a> {
             }
             Property::Up => {
                 let bridge = seen.read_bridge()?;
-                router_advertisements::ignore(&bridge.name)?;
+                settings::ignore_ra(&bridge.name)?;
                 host.set_up(&bridge)
             }
         }

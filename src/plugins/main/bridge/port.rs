@@ -6,7 +6,7 @@ use super::vlan;
 use crate::error::{Aspect, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::rollback::Rollback;
-use crate::steps::{router_advertisements, veth};
+use crate::steps::{settings, veth};
 
 /// How many times a bridge that another ADD's rollback deleted is created again.
 const TRIES: usize = 3;
@@ -19,7 +19,7 @@ pub fn attach<'a>(
     port: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    router_advertisements::ignore(&port.name)?;
+    settings::ignore_ra(&port.name)?;
     let bridge = join(member, bridge, port, rb)?;
     let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
     let host = member.host()?;

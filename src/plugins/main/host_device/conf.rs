@@ -8,7 +8,7 @@ use crate::net::mac::{self, MacAddr};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::settings::AcceptRa;
 
 /// The keys of the configuration: one of the four that select a device, or
 /// `runtimeConfig.deviceID`.

@@ -17,7 +17,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
-use crate::steps::router_advertisements::AcceptRa;
+use crate::steps::settings::AcceptRa;
 use crate::steps::veth::{self, Wishes};
 use crate::steps::vlan_trunk::Trunk;
 

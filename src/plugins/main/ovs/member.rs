@@ -13,7 +13,7 @@ use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
 use crate::steps::addresses::{DuplicateDetection, Inside, Wiring};
 use crate::steps::ipam::Ipam;
-use crate::steps::{interface, router_advertisements, veth};
+use crate::steps::{interface, settings, veth};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 1;
@@ -146,7 +146,7 @@ impl BridgePort<'_, '_> {
     /// is set in between.
     fn connect(&self, stale: &[Port]) -> Result<()> {
         let Member { cx, conf, at, database } = self.member;
-        router_advertisements::ignore(&self.link.name)?;
+        settings::ignore_ra(&self.link.name)?;
         cx.host()?.set_up(self.link)?;
         port::create(database, conf, at, (&self.link.name, stale))
     }

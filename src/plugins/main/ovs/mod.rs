@@ -12,12 +12,10 @@ pub mod ovsdb;
 pub mod port;
 mod vlan;
 
-pub use self::conf::Conf;
 use self::kept::Kept;
 use self::member::Member;
 use self::ovsdb::{Address, Database};
 use self::port::Wanted;
-
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::cni::valid::{Holder, Stale};
@@ -29,7 +27,9 @@ use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::veth::{self, Pairs};
-use crate::steps::{link_kind, prev_result};
+use crate::steps::{container_link, prev_result};
+
+pub use self::conf::Conf;
 
 /// The plugin.
 pub struct Ovs;
@@ -78,7 +78,7 @@ impl Plugin for Ovs {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let conf = &conf::completed(conf)?;
-        link_kind::require(cx, veth::KIND)?;
+        container_link::require_kind(cx, veth::KIND)?;
         let bridge = conf.bridge()?;
         let has_bridge = conf.connect(cx).and_then(|database| port::has_bridge(&database, bridge));
         if !has_bridge.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {

@@ -10,12 +10,10 @@ mod conf;
 mod ifb;
 mod shaping;
 
-pub use self::conf::Conf;
-use self::conf::Limits;
-use self::shaping::{Egress, Ingress, Shaped};
-
 use std::cell::RefCell;
 
+use self::conf::Limits;
+use self::shaping::{Egress, Ingress, Shaped};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
@@ -25,7 +23,9 @@ use crate::plugin::part::{Parts, Target};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{interface, link_alias, link_kind, link_record, prev_result, veth};
+use crate::steps::{container_link, interface, link_alias, link_record, prev_result, veth};
+
+pub use self::conf::Conf;
 
 /// The `bandwidth` plugin.
 pub struct Bandwidth;
@@ -101,7 +101,7 @@ impl Plugin for Bandwidth {
         let mut queues = ["tbf"].into_iter().chain(limits.queue.fair.then_some(FQ_CODEL));
         let able = queues
             .try_for_each(|kind| require_qdisc(cx, kind))
-            .and_then(|()| link_kind::require(cx, ifb::KIND));
+            .and_then(|()| container_link::require_kind(cx, ifb::KIND));
         match able {
             Err(error) if limits.are_none() => {
                 warn(format_args!("bandwidth: no container can be limited: {error}"));

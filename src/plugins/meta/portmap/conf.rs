@@ -7,7 +7,7 @@ use super::mapping::{Given, Mapping};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, Handles, PluginConf};
-use crate::steps::backend::Backend;
+use crate::steps::rules::Backend;
 
 /// The default bit of the reference's mark.
 const MARK_BIT: i64 = 13;

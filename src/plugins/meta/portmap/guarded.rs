@@ -16,7 +16,7 @@ use crate::net::netlink::{Link, Netlink};
 use crate::net::nft::wire::link_name;
 use crate::plugin::{Context, Detachment, Handles};
 use crate::repair::Repairs;
-use crate::steps::backend::Backend;
+use crate::steps::rules::Backend;
 use crate::steps::{link_alias, veth};
 
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.

@@ -28,7 +28,7 @@ use crate::family::Family;
 use crate::net::iptables::Saved;
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
-use crate::steps::cni_chains::{NAT, chain_away, container_of, entrances_away, programs_with};
+use crate::steps::rules::{NAT, chain_away, container_of, entrances_away, programs_with};
 use crate::sys::process::another_runs;
 
 /// The number of jumps to that chain, from PREROUTING and OUTPUT. They stay when the last port is

@@ -22,10 +22,7 @@ mod rules;
 pub mod services;
 mod table;
 
-pub use self::conf::Conf;
-
 use self::publication::Publication;
-pub use self::table::LAYOUT;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, ErrorList, Result, warn};
@@ -33,9 +30,12 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::backend::Backend;
-use crate::steps::cni_chains::NAT;
+use crate::steps::rules::{Backend, NAT};
 use crate::steps::{nft_owner, prev_result};
+
+pub use self::conf::Conf;
+
+pub use self::table::LAYOUT;
 
 /// The `portmap` plugin.
 pub struct Portmap;

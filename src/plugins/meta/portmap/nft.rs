@@ -20,8 +20,8 @@ use crate::net::nft::expr::{Expressions, Verdict};
 use crate::net::nft::owned::{self, Owned, OwnedElement, Owner, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::plugin::Handles;
-use crate::steps::backend::Backend;
 use crate::steps::nft_owner;
+use crate::steps::rules::Backend;
 
 /// Opens the ports, all or none. A port of another attachment is an error with code 102.
 /// With another backend, it has only the guard.

@@ -10,7 +10,7 @@ use crate::net::nft::batch::Table;
 use crate::net::nft::wire::read_ip;
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
-use crate::steps::reference_rules::ReferenceRules;
+use crate::steps::rules::ReferenceRules;
 
 const fn rules(family: NfFamily, chain: &'static str, jumps: u32) -> ReferenceRules {
     ReferenceRules {

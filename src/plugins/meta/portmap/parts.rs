@@ -8,7 +8,7 @@ use crate::error::{Code, Result};
 use crate::plugin::Context;
 use crate::plugin::part::{Part, Parts, Target};
 use crate::rollback::{Rollback, transaction};
-use crate::steps::backend::Backend;
+use crate::steps::rules::Backend;
 
 /// The ports, and that 127.0.0.1 reaches them.
 pub fn of<'p, 'a: 'p>(

@@ -11,7 +11,7 @@ use super::publication::Publication;
 use crate::cni::attachment::Key;
 use crate::family::Family;
 use crate::net::iptables::Saved;
-use crate::steps::cni_chains::{CniChains, quoted, value_of};
+use crate::steps::rules::{CniChains, quoted, value_of};
 
 pub const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -179,7 +179,7 @@ pub fn holder(saved: &Saved, chain: &str) -> String {
 mod tests {
     use super::*;
     use crate::cni::attachment::NetworkName;
-    use crate::steps::cni_chains::entrances_away;
+    use crate::steps::rules::entrances_away;
 
     #[test]
     fn chains_are_the_reference_s() {

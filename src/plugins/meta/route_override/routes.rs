@@ -11,7 +11,7 @@ use crate::plugin::Attachment;
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
 use crate::steps::addresses;
-use crate::steps::route_changes::{self, is_link_local};
+use crate::steps::routes::{self, is_link_local};
 
 /// What to replace.
 #[derive(Debug, Default)]
@@ -40,11 +40,11 @@ pub fn create<'a>(
         leaving.retain(|route| {
             wishes.has_leave(route) && !is_any(wishes.added_by(link, &links), route)
         });
-        route_changes::delete(container, link, leaving, rb)?;
+        routes::delete(container, link, leaving, rb)?;
     }
     let Some(first) = links.first() else { return Ok(()) };
     for route in &wishes.added {
-        route_changes::add(container, first, route.clone(), rb)?;
+        routes::add(container, first, route.clone(), rb)?;
     }
     Ok(())
 }

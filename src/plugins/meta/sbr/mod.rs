@@ -19,7 +19,7 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{prev_result, routing_table};
+use crate::steps::{prev_result, routes};
 
 /// The `sbr` plugin.
 pub struct Sbr;
@@ -93,7 +93,7 @@ impl Plugin for Sbr {
 
 impl Conf {
     fn table(&self) -> Result<Option<u32>> {
-        self.table.map(|table| routing_table::parse("table", table)).transpose()
+        self.table.map(|table| routes::parse_table("table", table)).transpose()
     }
 
     fn wishes(&self) -> Result<Wishes> {

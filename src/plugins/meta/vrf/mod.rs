@@ -14,7 +14,7 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{link_kind, prev_result, routing_table};
+use crate::steps::{container_link, prev_result, routes};
 
 /// The `vrf` plugin.
 pub struct Vrf;
@@ -75,7 +75,7 @@ impl Plugin for Vrf {
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        link_kind::require(cx, membership::KIND)
+        container_link::require_kind(cx, membership::KIND)
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -98,7 +98,7 @@ fn chained(cx: &Context<'_>) -> Result<AddResult> {
 impl Conf {
     fn wanted(&self) -> Result<Wanted<'_>> {
         let configured = Some(self.table).filter(|table| *table != 0);
-        let table = configured.map(|table| routing_table::parse("table", table)).transpose()?;
+        let table = configured.map(|table| routes::parse_table("table", table)).transpose()?;
         Ok(Wanted { name: &self.vrfname, table })
     }
 }

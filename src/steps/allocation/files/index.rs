@@ -32,10 +32,10 @@ use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
-use super::boot::boot_id;
+use super::lock::boot_id;
 use crate::cni::attachment::hash8;
 use crate::plain_file;
-use crate::steps::allocation::owner::{Lease, Owner};
+use crate::steps::allocation::{Lease, Owner};
 
 /// The size limit of a file of the index; with a million leases a file is a tenth of this.
 const LIMIT: usize = 1 << 22;

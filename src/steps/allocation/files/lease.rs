@@ -1,14 +1,13 @@
 //! A lease: a file that is named after its address and contains its owner. Names and content are
 //! the reference's.
 
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::error::{Error, Result};
 use crate::plain_file;
-use crate::steps::allocation::owner::{Lease, Owner};
+use crate::steps::allocation::{Lease, Owner};
 
 /// A limit above any container id and interface name: an environment variable has at most 128 KiB.
 const LIMIT: usize = 129 * 1024;

@@ -3,21 +3,16 @@
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
 //! and lock are the reference's. Our addition, the [`Index`], lies beside it.
 
-pub mod boot;
-pub mod check;
+pub mod attached;
 pub mod index;
 pub mod lease;
-pub mod listing;
 pub mod lock;
 pub mod operator;
-pub mod release;
-pub mod repairing;
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
@@ -25,8 +20,7 @@ use nix::unistd::{AccessFlags, access};
 use self::index::{Bucket, Index};
 use self::lease::Content;
 use self::lock::Lock;
-use super::Store;
-use super::owner::{Lease, Owner};
+use super::{Lease, Owner, Store};
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -64,7 +58,7 @@ impl Place {
 
     /// Whether the leases here are of an earlier boot.
     fn has_passed(&self) -> bool {
-        self.is_of_boot && boot::has_passed(&self.dir)
+        self.is_of_boot && lock::has_passed(&self.dir)
     }
 
     /// The network's directory.
@@ -217,7 +211,7 @@ impl FileStore {
         // A sealed index is of this boot.
         if place.is_of_boot && indexed.is_none() && lock.is_some() {
             let remove = |ip| plain_file::remove(&lease::path(&dir, ip));
-            boot::begin(&dir, remove).map_err(Error::at_path("begin a boot in", &dir))?;
+            lock::begin(&dir, remove).map_err(Error::at_path("begin a boot in", &dir))?;
         }
         let (scope, leases, unread) = match indexed {
             Some((bucket, leases)) => (Scope::Bucket(bucket), leases, None),

@@ -26,7 +26,7 @@ use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
 use crate::service::wire::is_not_running;
-use crate::steps::allocation::owner::Owner;
+use crate::steps::allocation::Owner;
 use crate::sys::boot::id_of_boot;
 use crate::sys::clock::since_boot;
 

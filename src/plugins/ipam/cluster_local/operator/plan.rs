@@ -12,7 +12,7 @@ use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
-use crate::steps::allocation::files::listing::Listed;
+use crate::steps::allocation::files::operator::Listed;
 use crate::steps::allocation::files::{Place, operator};
 use crate::sys::random::Random;
 

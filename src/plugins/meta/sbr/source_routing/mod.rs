@@ -9,8 +9,6 @@
 
 mod parts;
 
-pub use self::parts::{check, repair};
-
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -27,8 +25,9 @@ use crate::plugin::part::Target;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Records, Site};
-use crate::steps::route_changes::{self, is_link_local};
-use crate::steps::routing_table::{self, Used};
+use crate::steps::routes::{self, Used, is_link_local};
+
+pub use self::parts::{check, repair};
 
 /// Where the search for a free table begins, as in the reference.
 const FIRST_TABLE: u32 = 100;
@@ -42,7 +41,7 @@ struct Made {
     tables: Vec<u32>,
     /// The interface's ifindex, which outlasts its name.
     link: Option<u32>,
-    /// The [kept routes](route_changes::keep) of the created tables, except default routes by the addresses' gateways.
+    /// The [kept routes](routes::keep) of the created tables, except default routes by the addresses' gateways.
     routes: Vec<String>,
 }
 
@@ -113,7 +112,7 @@ pub fn create<'a>(
         rules: plan.tables.iter().map(Table::rule).collect(),
         tables: ids.filter(|_| wishes.table.is_none()).collect(),
         link: Some(plan.link.index),
-        routes: route_changes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
+        routes: routes::keep(plan.tables.iter().flat_map(|table| &table.routes)),
     };
     remember(on.at, made, rb)?;
     plan.parts().make(on, rb)
@@ -278,7 +277,7 @@ impl Leftover {
             None => {
                 let of_link = own.iter().filter(|route| route.table == table).count();
                 let of_all = all.iter().filter(|route| route.table == table).count();
-                table >= FIRST_TABLE && table != routing_table::MAIN && of_all == of_link
+                table >= FIRST_TABLE && table != routes::MAIN && of_all == of_link
             }
         };
         let mut rules: Vec<(IpAddr, u32)> = vec![];

@@ -15,7 +15,7 @@ use crate::plugin::Attachment;
 use crate::plugin::part::{Part, Parts, Target};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
-use crate::steps::route_changes;
+use crate::steps::routes;
 
 /// Compares rules and tables with those that ADD made of the result.
 pub fn check(on: Target<'_>, result: &AddResult, wishes: &Wishes) -> Result<()> {
@@ -112,7 +112,7 @@ impl<'p, 'a> Plan<'p, 'a> {
         let rules = container.rules()?;
         let of_link = container.routes_through(&link)?;
         let present = Present { rules, of_link, routes: container.routes()? };
-        let recorded = route_changes::read(&made.routes, &link);
+        let recorded = routes::read(&made.routes, &link);
         let mut tables = vec![];
         for ip in &ips {
             let source = ip.address.addr();
@@ -226,7 +226,7 @@ impl<'a> Part<'a> for Entry<'_, 'a> {
             Of::Table if routes.is_empty() && !present.of_link.iter().any(is_of_ip) => {
                 "no route of the interface".to_owned()
             }
-            Of::Route(route) if !route_changes::has(&present.of_link, route) => {
+            Of::Route(route) if !routes::has(&present.of_link, route) => {
                 match route.gateways().first().filter(|_| route.dst.prefix_len() == 0) {
                     Some(gateway) => format!("no default route through {gateway}"),
                     None => format!("no route to {}", route.dst),
@@ -302,7 +302,7 @@ impl<'a> Part<'a> for LeftMain<'_, 'a> {
 
     fn make(&self, _: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let Plan { container, link, leaving, .. } = self.plan;
-        route_changes::delete(container, link, leaving.clone(), rb)
+        routes::delete(container, link, leaving.clone(), rb)
     }
 
     fn compare(&self, _: Target<'a>) -> Result<()> {

@@ -10,8 +10,6 @@
 
 mod parts;
 
-pub use self::parts::{check, repair};
-
 use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
@@ -23,9 +21,11 @@ use crate::net::netlink::{
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
+use crate::steps::addresses;
 use crate::steps::records::{Found, Records, Site};
-use crate::steps::routing_table::{self, Used};
-use crate::steps::{addresses, route_changes};
+use crate::steps::routes::{self, Used};
+
+pub use self::parts::{check, repair};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
@@ -44,7 +44,7 @@ enum Joined {
     Member {
         vrf: u32,
         link: u32,
-        /// The [kept routes](route_changes::keep) that were moved from the main table.
+        /// The [kept routes](routes::keep) that were moved from the main table.
         routes: Vec<String>,
     },
     /// The name of the VRF that is about to be created. The kernel takes no alias with a new link:
@@ -126,7 +126,7 @@ pub fn join<'a>(
     rb.undo(what, move || failed.take_out(vrf));
     set_master(container, &port.link, vrf.index)?;
     port.put_back(Some(vrf.table))?;
-    sweep(container, &port.link, routing_table::MAIN)
+    sweep(container, &port.link, routes::MAIN)
 }
 
 fn has_master(link: &Link, master: &str) -> Error {
@@ -150,7 +150,7 @@ impl Port<'_> {
     /// What the record says once the interface is in the VRF.
     fn member_of(&self, vrf: Vrf) -> Joined {
         let moved = self.routes.iter().filter(|route| route.is_in_main());
-        let routes = route_changes::keep(moved);
+        let routes = routes::keep(moved);
         Joined::Member { vrf: vrf.index, link: self.link.index, routes }
     }
 
@@ -245,7 +245,7 @@ impl Wanted<'_> {
 }
 
 fn table_of(link: &Link) -> Result<u32> {
-    routing_table::table_of_vrf(link).ok_or_else(|| {
+    routes::table_of_vrf(link).ok_or_else(|| {
         let name = &link.name;
         let problem = format!("{name:?} is a {} of the container", link.kind_text());
         Error::config("vrfname", problem)

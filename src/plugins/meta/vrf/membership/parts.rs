@@ -9,8 +9,8 @@ use crate::plugin::part::{Part, Parts, Target};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Inside};
-use crate::steps::route_changes::is_link_local;
-use crate::steps::{prev_result, route_changes, routing_table};
+use crate::steps::prev_result;
+use crate::steps::routes::{self, is_link_local};
 
 /// Compares VRF, interface, addresses and routes with those that ADD made of the result.
 pub fn check(on: Target<'_>, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
@@ -52,7 +52,7 @@ pub fn repair(on: Target<'_>, wanted: &Wanted<'_>, repairs: &Repairs) -> Result<
 fn recorded_routes(at: &Attachment, link: &Link) -> Result<Vec<RouteEntry>> {
     match records().find::<Joined>(&at.key)? {
         Some(record) if record.is_of(at.netns()?)? => match record.kept {
-            Joined::Member { routes, .. } => Ok(route_changes::read(&routes, link)),
+            Joined::Member { routes, .. } => Ok(routes::read(&routes, link)),
             Joined::Creating { .. } | Joined::Refused { .. } => Ok(vec![]),
         },
         _ => Ok(vec![]),
@@ -62,9 +62,8 @@ fn recorded_routes(at: &Attachment, link: &Link) -> Result<Vec<RouteEntry>> {
 /// The result with its routes in the tables where they are now, without those that the record keeps.
 fn moved(result: &AddResult, table: u32, kept: &[RouteEntry]) -> AddResult {
     let mut result = result.clone();
-    let is_moved = |route: &Route| {
-        route.table.is_none_or(|table| [0, routing_table::MAIN.into()].contains(&table))
-    };
+    let is_moved =
+        |route: &Route| route.table.is_none_or(|table| [0, routes::MAIN.into()].contains(&table));
     let is_kept = |route: &Route| kept.iter().any(|kept| kept.dst == route.dst.trunc());
     result.routes.retain(|route| !is_moved(route) || !is_kept(route));
     for route in result.routes.iter_mut().filter(|route| is_moved(route)) {
@@ -178,7 +177,7 @@ impl<'a> Part<'a> for InVrf<'_, 'a> {
             }
             Of::Up if vrf.is_down => Err(Error::check(format!("VRF {name:?} is down"))),
             Of::Route(route) if is_joined => {
-                match route_changes::has(present.as_ref().map_err(Error::clone)?, route) {
+                match routes::has(present.as_ref().map_err(Error::clone)?, route) {
                     true => Ok(()),
                     false => Err(addresses::missing_route(route.dst, &route.gateways())),
                 }

@@ -1,3 +1,5 @@
+//! Sysctls of links.
+//!
 //! Router advertisements (RFC 4861) from containers: a link of the host that accepts one gives the
 //! host a default route and addresses of the container's choice (CVE-2020-10749).
 //!
@@ -6,12 +8,17 @@
 //! port's own setting afterwards.
 //!
 //! Containers of a network are hosts for each other, too: `acceptRA` says what their interfaces do.
+//!
+//! IP forwarding on the host, for the families that an attachment has addresses of. DEL does not
+//! turn it off: others may rely on it by then, and whether it was on before ADD is not known.
 
 use nix::errno::Errno;
 use serde::Deserialize;
 
 use crate::cni::json::Value;
-use crate::error::{Error, Result, warn};
+use crate::cni::result::AddResult;
+use crate::error::{Aspect, Error, Result, warn};
+use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Context;
 use crate::plugin::part::{Part, Target};
@@ -79,7 +86,7 @@ impl<'a> Part<'a> for AcceptRa {
 
 /// `accept_ra` of a link of the host; None where the link already ignores advertisements, or has no
 /// IPv6.
-pub fn accepted_by(ifname: &str) -> Result<Option<String>> {
+pub fn ra_accepted_by(ifname: &str) -> Result<Option<String>> {
     match accept_ra(ifname).read() {
         Ok(value) => Ok(Some(value).filter(|value| value != IGNORED)),
         Err(e) => warn_if_refused(ifname, e).map(|()| None),
@@ -89,16 +96,16 @@ pub fn accepted_by(ifname: &str) -> Result<Option<String>> {
 /// Makes a link of the host ignore router advertisements. It writes the setting without reading it
 /// first, since a new link accepts them: beside 2000 namespaces the kernel takes 2 ms to open a file
 /// below /proc/sys/net.
-pub fn ignore(ifname: &str) -> Result<()> {
+pub fn ignore_ra(ifname: &str) -> Result<()> {
     match accept_ra(ifname).write(IGNORED) {
         // It may have the value already.
-        Err(e) if is_refusal(&e) && accepted_by(ifname)?.is_none() => Ok(()),
+        Err(e) if is_refusal(&e) && ra_accepted_by(ifname)?.is_none() => Ok(()),
         written => written.or_else(|e| warn_if_refused(ifname, e)),
     }
 }
 
 /// Restores the link's former setting.
-pub fn restore(ifname: &str, value: &str) -> Result<()> {
+pub fn restore_ra(ifname: &str, value: &str) -> Result<()> {
     accept_ra(ifname).ensure(value)
 }
 
@@ -122,4 +129,62 @@ fn warn_if_refused(ifname: &str, error: Error) -> Result<()> {
 
 fn is_refusal(error: &Error) -> bool {
     [Errno::EROFS, Errno::EACCES, Errno::EPERM].iter().any(|errno| error.is_errno(*errno))
+}
+
+/// The host forwards what it receives of a family by a link.
+pub struct Forwarding {
+    family: Family,
+    /// The link's name.
+    link: String,
+    /// The reference's words for a failure.
+    failure: &'static str,
+}
+
+impl Forwarding {
+    /// For each family of the result's addresses.
+    pub fn of(result: &AddResult, link: &str, failure: &'static str) -> Vec<Forwarding> {
+        let has = |of: &Family| result.ips.iter().any(|ip| Family::of_net(ip.address) == *of);
+        let of = |family| Forwarding { family, link: link.to_owned(), failure };
+        Family::ALL.into_iter().filter(has).map(of).collect()
+    }
+
+    /// The settings that must not be 0. IN_DEV_FORWARD of linux/inetdevice.h: IPv4 has one for each
+    /// link as well; ip6_forward() of net/ipv6/ip6_output.c looks at that for all links alone.
+    fn settings(&self) -> impl Iterator<Item = Sysctl> {
+        let of_link =
+            (self.family == Family::V4).then(|| Sysctl::ipv4_conf(&self.link, "forwarding"));
+        [Sysctl::forwarding(self.family)].into_iter().chain(of_link)
+    }
+}
+
+impl<'a> Part<'a> for Forwarding {
+    fn name(&self) -> &'static str {
+        "forwarding"
+    }
+
+    fn what(&self) -> String {
+        format!("forward what {:?} receives of {}", self.link, self.family)
+    }
+
+    fn make(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        let on = Sysctl::forwarding(self.family).ensure("1");
+        on.map_err(|error| error.context(self.failure))
+    }
+
+    /// A setting that cannot be read is not compared.
+    fn compare(&self, _: Target<'a>) -> Result<()> {
+        let is_off = |setting: &Sysctl| setting.read().is_ok_and(|value| value == "0");
+        let Some(setting) = self.settings().find(is_off) else { return Ok(()) };
+        let problem =
+            format!("sysctl {setting} is off, so the host forwards nothing for the container");
+        Err(Error::check(problem).about(&Aspect::Setting(setting.to_string())))
+    }
+
+    fn make_again(&self, _: Target<'a>, _: &mut Rollback<'a>) -> Result<()> {
+        self.settings().try_for_each(|setting| setting.ensure("1"))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
 }

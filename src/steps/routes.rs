@@ -1,13 +1,83 @@
-//! Numbers of routing tables: which numbers an attachment may have, and which are free.
+//! Routes of a container that an ADD deletes and adds, each with its undo, and those that a record
+//! keeps: where they were moved to, nothing else describes them once they are deleted.
 //!
-//! Nothing reserves a number. A caller that takes a free one keeps the namespace locked until a
+//! Numbers of routing tables, too: which numbers an attachment may have, and which are free. Nothing
+//! reserves a number. A caller that takes a free one keeps the namespace locked until a
 //! rule, a route or a VRF uses it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use ipnet::IpNet;
+
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, LinkKind, Netlink, Rule};
+use crate::hex;
+use crate::net::netlink::{Link, LinkKind, Netlink, Route, RouteEntry, Rule};
+use crate::rollback::Rollback;
+
+/// Deletes routes of the link.
+pub fn delete<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    mut routes: Vec<RouteEntry>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    // In reverse order: the rollback, in reverse again, restores each route after those that its
+    // gateway is reached by.
+    RouteEntry::sort_by_dependence(&mut routes);
+    for route in routes.into_iter().rev() {
+        container.delete_route(link, &route)?;
+        let (what, link) = (format!("put back route {}", route.dst), link.clone());
+        rb.undo(what, move || container.put_route(&link, &route));
+    }
+    Ok(())
+}
+
+/// Adds a route unless the link has exactly this one.
+pub fn add<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    route: Route,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    if container.routes_through(link)?.iter().any(|found| route.is(found)) {
+        return Ok(());
+    }
+    container.add_only_route(link, &route).map_err(|e| match e.is_exists() {
+        true => e.with_code(Code::CONFLICT).with_details(format_args!(
+            "another route to {} has this metric: delete it, or give this one another priority",
+            route.dst
+        )),
+        false => e,
+    })?;
+    let link = link.clone();
+    let what = format!("delete route {}", route.dst);
+    rb.undo(what, move || container.remove_route(&link, &route));
+    Ok(())
+}
+
+/// Link-local destinations are distinguished by the interface that the sender names; the kernel
+/// itself needs them in the main table.
+pub fn is_link_local(dst: &IpNet) -> bool {
+    matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
+}
+
+/// The routes for a record: each as a request adds it, in hexadecimal digits.
+pub fn keep<'r>(routes: impl IntoIterator<Item = &'r RouteEntry>) -> Vec<String> {
+    routes.into_iter().map(|route| hex::encode(&route.to_octets())).collect()
+}
+
+/// The routes of a record that are through this link.
+pub fn read(kept: &[String], link: &Link) -> Vec<RouteEntry> {
+    let octets = kept.iter().filter_map(|digits| hex::decode(digits));
+    octets.filter_map(|octets| RouteEntry::from_octets(&octets, link)).collect()
+}
+
+/// Whether one of the routes leads to the same place, by the same table.
+pub fn has(routes: &[RouteEntry], wanted: &RouteEntry) -> bool {
+    let is_it = |route: &RouteEntry| route.table == wanted.table && route.dst == wanted.dst;
+    routes.iter().any(|route| is_it(route) && route.gateways() == wanted.gateways())
+}
 
 /// RT_TABLE_MAIN: the table that is searched unless a rule says otherwise.
 pub const MAIN: u32 = 254;
@@ -21,7 +91,7 @@ fn is_reserved(table: u32) -> bool {
 const FREE: [RangeInclusive<i64>; 2] = [1..=252, 256..=u32::MAX as i64];
 
 /// A number from the configuration, which must not be that of a table of the kernel.
-pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
+pub fn parse_table(path: impl fmt::Display, table: i64) -> Result<u32> {
     match u32::try_from(table) {
         Ok(number) if !is_reserved(number) => Ok(number),
         Ok(number) if number != 0 => {
@@ -83,14 +153,14 @@ mod tests {
 
     #[test]
     fn a_number_that_is_no_table_of_one_s_own_is_a_mistake() {
-        assert_eq!(parse("table", 5000).unwrap(), 5000);
+        assert_eq!(parse_table("table", 5000).unwrap(), 5000);
         for (table, msg) in [
             (0, "table: 0 is out of range, expected 1 to 252 or 256 to 4294967295"),
             (-1, "table: -1 is out of range, expected 1 to 252 or 256 to 4294967295"),
             (1 << 32, "table: 4294967296 is out of range, expected 1 to 252 or 256 to 4294967295"),
             (254, "table: 254 is a table of the kernel, expected 1 to 252 or 256 to 4294967295"),
         ] {
-            let error = parse("table", table).unwrap_err();
+            let error = parse_table("table", table).unwrap_err();
             assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, msg));
         }
     }

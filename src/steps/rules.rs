@@ -1,16 +1,24 @@
-//! The chains of containers in iptables' table `nat`, which portmap and masquerading make under the
-//! reference's names, and the rules that lead to them: their comments name network and container.
+//! What the rules of attachments have in common: the [`Backend`] that makes them, where a
+//! configuration can choose; the chains of containers in iptables' table `nat`, which portmap and
+//! masquerading make under the reference's names, and the rules that lead to them, whose comments
+//! name network and container; and the rules that the reference's plugins made in nftables, which
+//! have a chain in common, and where the comment of a rule tells whose it is.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use serde::Deserializer;
+
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
 use crate::cni::valid::{Holder, Stale};
-use crate::error::{ErrorList, Result};
+use crate::error::{ErrorList, Result, Word, warn};
 use crate::net::iptables::{Iptables, Saved};
+use crate::net::nft::batch::{Batch, Table};
+use crate::net::nft::{Nft, RuleInfo};
 use crate::plugin::Handles;
 
 /// The table of the chains.
@@ -141,6 +149,89 @@ pub fn quoted(word: &str) -> String {
         word.to_owned()
     } else {
         format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+    }
+}
+
+/// A way to make rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables over netlink.
+    Nftables,
+    /// The host's iptables programs.
+    Iptables,
+}
+
+impl Word for Backend {
+    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
+
+    fn of(word: &str) -> Option<Backend> {
+        match word {
+            "nftables" => Some(Backend::Nftables),
+            "iptables" => Some(Backend::Iptables),
+            _ => None,
+        }
+    }
+}
+
+impl Backend {
+    /// For `deserialize_with`. `refusal` is the start of the reference plugin's sentence about an
+    /// unknown word.
+    pub fn decode<'de, D: Deserializer<'de>>(
+        deserializer: D,
+        refusal: &'static str,
+    ) -> Result<Option<Backend>, D::Error> {
+        decode::word_or(deserializer, refusal).map(Some)
+    }
+
+    /// This host's default: nftables, or iptables on a kernel without nf_tables. The fallback is
+    /// reported, because the operator then has to look for the rules of this `work` elsewhere.
+    pub fn of_host(handles: &Handles, work: &str) -> Result<Backend> {
+        if handles.nft()?.is_some() {
+            return Ok(Backend::Nftables);
+        }
+        warn(format_args!("{work} with iptables, this kernel has no nf_tables"));
+        Ok(Backend::Iptables)
+    }
+}
+
+/// The rules of one chain.
+pub struct ReferenceRules {
+    /// The table that the chain is in.
+    pub table: Table,
+    /// The chain.
+    pub chain: &'static str,
+    /// How many rules of the layout lead to the chain, which the kernel counts as its uses.
+    pub jumps: u32,
+    /// What the deletion of one is called in errors.
+    pub deletion: &'static str,
+}
+
+impl ReferenceRules {
+    /// Those whose comment is asked for.
+    pub fn find(&self, nft: &Nft, is_asked: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
+        let Table { family, name } = self.table;
+        if nft.chain(family, name, self.chain)?.is_none_or(|chain| chain.uses <= self.jumps) {
+            return Ok(vec![]);
+        }
+        let mut rules = nft.rules(family, name, self.chain)?;
+        rules.retain(|rule| is_asked(&rule.comment));
+        Ok(rules)
+    }
+
+    /// Deletes one. It may be gone already.
+    pub fn delete(&self, nft: &Nft, rule: &RuleInfo) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete_rule(self.table, self.chain, rule.handle);
+        match nft.commit(&batch, self.deletion) {
+            Err(e) if e.is_not_found() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    /// Deletes those whose comment is asked for, if the kernel has nf_tables.
+    pub fn delete_all(&self, handles: &Handles, is_asked: impl Fn(&str) -> bool) -> Result<()> {
+        let Some(nft) = handles.nft()? else { return Ok(()) };
+        ErrorList::of(self.find(nft, is_asked)?.iter().map(|rule| self.delete(nft, rule)))
     }
 }
 
