@@ -1,16 +1,12 @@
 //! Findings about a named container that only its node, or another container, shows; and
 //! namespaces that are no container's.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::site::{Site, bridge};
 use crate::support::netns::Container;
 
 const SUBNET: &str = "10.187.1.0/24";
-
-fn codes(findings: &[Value]) -> Vec<&str> {
-    findings.iter().map(|it| it["code"].as_str().unwrap()).collect()
-}
 
 /// Two containers; both are named in the finding with this code, whichever was asked for, and the
 /// fix is about the second, which has it without a record.
@@ -63,8 +59,8 @@ fn a_gateway_that_is_another_container_is_known() {
     let (router, client) = (site.attached("pods"), site.attached("pods"));
     router.sh("ip addr add 10.187.1.254/24 dev eth0");
     client.sh("ip route replace default via 10.187.1.254");
-    let findings = site.findings(&client.netns);
-    assert!(!codes(&findings).contains(&"D505"), "{findings:#?}");
+    let codes = site.codes(&client.netns);
+    assert!(!codes.contains(&"D505".to_owned()), "{codes:?}");
 }
 
 /// A container whose record names the host's namespace, as that of a process may by now.
@@ -132,18 +128,13 @@ fn descriptors_are_few_however_many_attachments_there_are() {
     const COUNT: usize = 80;
     let site = Site::with_bridge("10.187.16.0/20");
     let containers: Vec<Container> = (0..COUNT).map(|_| site.attached("pods")).collect();
-    let doctor = |subject: &str| {
-        let program = crate::support::call::binary();
-        let line = format!(
+    let program = crate::support::call::binary();
+    for subject in ["", &containers[COUNT / 2].netns] {
+        let output = site.lab.host.try_sh(&format!(
             "ulimit -n 64; NETCONFPATH=/run/net.d CNI_PATH={} {} doctor {subject} -o json",
             site.plugin_path,
             program.display()
-        );
-        let output = site.lab.host.try_sh(&line);
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
-    };
-    for subject in ["", &containers[COUNT / 2].netns] {
-        let (status, text) = doctor(subject);
-        assert_eq!(status, Some(0), "{subject}: {text}");
+        ));
+        assert_eq!(output.status.code(), Some(0), "{subject}: {output:?}");
     }
 }

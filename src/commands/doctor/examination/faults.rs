@@ -174,8 +174,6 @@ faults! {
         "Nothing has the gateway's address.", "See the other findings.");
     NO_ECHO: warning("D531", "the gateway does not answer a ping",
         "It may refuse only ICMP.", "Accept ICMP at input.");
-    NOT_SENT: error("D532", "the container cannot send packets",
-        "It has no address or no route.", "Attach again.");
     WRONG_MAC: error("D533", "the container has a wrong hardware address of its gateway",
         "A permanent neighbour, most often.", "Remove it.");
     DUPLICATE_ADDRESS: error("D534", "another host has the container's address",

@@ -3,7 +3,6 @@
 use crate::cni::json::Value;
 use crate::commands::fault::{Fault, Severity};
 use crate::error::{Aspect, Error};
-use crate::family::Family;
 
 /// What a finding is about; the order is that of the output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,12 +93,6 @@ impl Finding {
     #[must_use]
     pub fn explaining(self, explains: impl IntoIterator<Item = Aspect>) -> Finding {
         Finding { explains: explains.into_iter().collect(), ..self }
-    }
-
-    /// Whether it is about a gateway of this family.
-    pub fn is_of_gateway(&self, family: Family) -> bool {
-        let is_its = |it: &Aspect| matches!(it, Aspect::Gateway(ip) if Family::of(*ip) == family);
-        self.explains.iter().any(is_its)
     }
 
     /// The same with its fix.

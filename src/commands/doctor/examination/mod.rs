@@ -11,16 +11,19 @@ mod cluster;
 mod configuration;
 mod conntrack;
 mod dns;
+mod duplicates;
 mod faults;
 mod file_reader;
 mod finding;
 mod follower;
 mod forwarding;
+mod gateway;
 mod kernel;
 mod leftovers;
 mod links;
 mod lists;
 mod lower_links;
+mod neighbours;
 mod node;
 mod others;
 mod outside;
@@ -29,7 +32,6 @@ mod path;
 mod plugin_dirs;
 mod plugins;
 mod policy;
-mod probe;
 mod ranges;
 mod records;
 mod report;
@@ -77,7 +79,7 @@ const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 23] = [
     status::examine,
     plugins::examine, // it adds what no other has found
     dns::examine,
-    probe::examine,
+    duplicates::examine,
     path::examine,
 ];
 
@@ -126,10 +128,10 @@ fn examine<'a>(request: &'a Request<'a>) -> Result<(Node<'a>, Vec<Finding>)> {
     Ok((node, findings.sorted()))
 }
 
-/// Fails if neither a container nor a namespace has the name.
+/// Fails if neither a container nor a namespace, by name, path or process, has the name.
 fn require_subject(node: &Node<'_>) -> Result<()> {
     let subject = &node.request.subject;
-    if subject.is_empty() || !node.attachments.is_empty() || is_namespace(subject)? {
+    if subject.is_empty() || !node.attachments.is_empty() || Name::parse(subject)?.is_there() {
         return Ok(());
     }
     let all = find::recorded(&find::caches(&node.request.cache)?)?;
@@ -138,9 +140,4 @@ fn require_subject(node: &Node<'_>) -> Result<()> {
     let msg = format!("no container or network namespace is named {subject:?}");
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg)
         .with_details(format_args!("attached containers: {}", find::listed(&names))))
-}
-
-/// Whether the name is that of a namespace, by name, path or process.
-fn is_namespace(subject: &str) -> Result<bool> {
-    Ok(Name::parse(subject)?.is_there())
 }

@@ -1,7 +1,7 @@
 //! D54x: what drops a container's packets. Each probe is a packet that is sent and followed: two traces
 //! of the kernel have the links that saw it, and the rule or the function that dropped it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 
 use super::faults::{
-    DROPPED_BETWEEN, DROPPED_FROM_HOST, FOREIGN_SOURCE, GATEWAY_SILENT, NO_DNS_SERVER, NO_ECHO,
-    PACKET_DROPPED, PORT_NOT_LED, PORT_UNSERVED,
+    DROPPED_BETWEEN, DROPPED_FROM_HOST, FOREIGN_SOURCE, NO_DNS_SERVER, NO_ECHO, PACKET_DROPPED,
+    PORT_NOT_LED, PORT_UNSERVED,
 };
-use super::finding::{Finding, Findings, Object, quoted};
+use super::finding::{Finding, Findings, quoted};
 use super::follower::{Follower, Packet, Passage, Why};
 use super::node::{Node, Reader};
 use super::outside::{self, Outside};
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::net::dns_query::{DnsQuery, PORT};
 use crate::net::echo::Echo;
-use crate::net::netlink::{Link, Question, Way};
+use crate::net::netlink::{FoundRoute, Link, Question, Way};
 use crate::net::netns::Netns;
 use crate::net::nft::trace::{Dropped, Step};
 use crate::net::request::{self, Answer, Request};
@@ -34,17 +34,18 @@ use crate::net::xtables_legacy::{self, Ending};
 /// The port of a connection to the host's gateway, which a firewall that opens few has opened.
 const HTTPS: u16 = 443;
 /// How long an answer may take: the first packets of a new link are lost.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The same on a link that is just made: the kernel repeats a question about a neighbour after a second.
 const PATIENCE_OF_NEW: Duration = Duration::from_millis(2500);
 /// What a socket answers where rules or routes of this namespace refuse a packet.
 const REFUSALS: [Errno; 4] = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, Errno::EINVAL];
 /// What a socket answers if the container uses its port, or has no such family.
 const UNUSABLE: [Errno; 3] = [Errno::EADDRINUSE, Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
+/// How many gateways are asked: the container may have any number.
+const MOST_GATEWAYS: usize = 16;
 /// How many published ports are tried.
 const MOST_PORTS: usize = 8;
 
-/// A finding of it replaces D530 or D531 of the same gateway.
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.sends_packets() {
         return;
@@ -55,40 +56,25 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
         if follower.is_interrupted() {
             break;
         }
-        let object = wiring.attachment.object();
-        // A gateway that does not answer is looked into, unless it is known why.
-        let is_silence = |it: &Finding| {
-            it.object == object && [GATEWAY_SILENT, NO_ECHO].contains(it.fault) && it.fix.is_empty()
-        };
-        let is_cause = |it: &Finding| {
-            [&object, &Object::Node].contains(&&it.object)
-                && it.fault.severity == Severity::Error
-                && !is_silence(it)
-        };
         // The echo socket is not bound to the interface: it would not use the table of a VRF.
         let interface = wiring.interface.filter(|link| link.up && link.master.is_none());
         let Some(interface) = interface else { continue };
+        let object = wiring.attachment.object();
         let id = wiring.attachment.id.map(|id| id.file());
         let servers = id.and_then(|id| node.servers.borrow().get(&id).cloned()).unwrap_or_default();
         for family in Family::ALL {
-            if findings.0.iter().any(is_cause) {
+            if findings.has_error(&object) {
                 continue;
             }
-            let is_silence_of_family = |it: &Finding| is_silence(it) && it.is_of_gateway(family);
-            let is_deaf = |it: &Finding| *it.fault == GATEWAY_SILENT && is_silence_of_family(it);
-            let is_deaf = findings.0.iter().any(is_deaf);
             let (all, servers, follower) = (&all[..], &servers[..], &follower);
-            let walk = Walk { node, wiring, interface, family, all, servers, follower, is_deaf };
-            let Walked { mut found, is_beyond } = Reader(findings).keep(walk.walk());
-            let is_error =
-                |found: &[Finding]| found.iter().any(|it| it.fault.severity == Severity::Error);
-            if !is_deaf && !is_error(&found) {
+            let walk = Walk { node, wiring, interface, family, all, servers, follower };
+            let mut found = Reader(findings).keep(walk.walk());
+            let is_error = |it: &Finding| it.fault.severity == Severity::Error;
+            if !found.iter().any(is_error) {
                 found.extend(Reader(findings).keep(walk.ports()));
             }
-            if is_error(&found) {
-                findings.0.retain(|it| !is_silence(it));
-            } else if is_beyond || !found.is_empty() {
-                findings.0.retain(|it| !is_silence_of_family(it));
+            if found.iter().any(is_error) {
+                findings.0.retain(|it| it.object != object || *it.fault != NO_ECHO);
             }
             // What breaks one family often breaks both.
             let is_known = |it: &Finding| {
@@ -104,23 +90,25 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
 type Asked = Result<(Result<Option<Answer>>, usize)>;
 
 /// The way of a container's packets of one family.
-struct Walk<'a> {
-    node: &'a Node<'a>,
-    wiring: &'a Wiring<'a>,
-    interface: &'a Link,
-    family: Family,
+pub struct Walk<'a> {
+    /// The facts.
+    pub node: &'a Node<'a>,
+    /// The attachment.
+    pub wiring: &'a Wiring<'a>,
+    /// Its interface.
+    pub interface: &'a Link,
+    /// That of the addresses.
+    pub family: Family,
     /// All attachments, also those beside the named container.
     all: &'a [Wiring<'a>],
     /// The container's name servers.
     servers: &'a [IpAddr],
     follower: &'a Follower,
-    /// Whether the gateway does not answer ARP or neighbour discovery: nothing is reached by it.
-    is_deaf: bool,
 }
 
 /// A packet that is sent, with its destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Probe {
+pub enum Probe {
     /// An echo request to a gateway of the container.
     Gateway(IpAddr),
     /// An echo request from the host to the container.
@@ -154,17 +142,11 @@ impl fmt::Display for Probe {
     }
 }
 
-/// What was found, and whether packets pass the gateway.
-#[derive(Default)]
-struct Walked {
-    found: Vec<Finding>,
-    is_beyond: bool,
-}
-
 impl Walk<'_> {
     /// Sends each probe, and stops at the first error.
-    fn walk(&self) -> Result<Walked> {
-        let mut walked = Walked::default();
+    fn walk(&self) -> Result<Vec<Finding>> {
+        let mut found = vec![];
+        let (mut no_echo, mut is_beyond) = (None, false);
         let mut by_echo: Option<(Finding, bool)> = None;
         let mut unserved = vec![];
         let mut is_resolved = false;
@@ -185,19 +167,22 @@ impl Walk<'_> {
                 && let Some((finding, has_left)) = by_echo.take()
                 && !(is_answered || passage.has_left(ip) && !has_left)
             {
-                return Ok(Walked { found: vec![finding], ..walked });
+                return Ok(vec![finding]);
             }
-            let Some(finding) = self.judge(probe, &passage)? else {
+            let finding = match (probe, &passage.answer) {
+                (Probe::Gateway(ip), Ok(None)) => self.silence(ip)?,
+                _ => self.judge(probe, &passage)?,
+            };
+            let Some(finding) = finding else {
                 let is_to_outside =
                     matches!(probe, Probe::Outside(_) | Probe::Connection(_) | Probe::Query(_));
                 let is_host = self.node.addresses.iter().any(|it| it.net.addr() == ip);
-                walked.is_beyond |= is_passed && !is_host && is_to_outside
-                    || matches!(probe, Probe::Gateway(_)) && passage.rule().is_some();
+                is_beyond |= is_passed && !is_host && is_to_outside;
                 if let Probe::Outside(ip) = probe
                     && !is_answered
                     && let Some(unknown) = self.unknown(ip, &passage)
                 {
-                    return Ok(Walked { found: vec![unknown], ..walked });
+                    return Ok(vec![unknown]);
                 }
                 continue;
             };
@@ -206,27 +191,38 @@ impl Walk<'_> {
                     by_echo = Some((finding, passage.has_left(ip)));
                 }
                 // One cause has one finding: what it breaks besides is left out.
-                Severity::Error => return Ok(Walked { found: vec![finding], ..walked }),
-                Severity::Warning => walked.found.push(finding),
+                Severity::Error => return Ok(vec![finding]),
+                // A host that drops echoes, and passes packets, is healthy.
+                Severity::Warning if *finding.fault == NO_ECHO => {
+                    is_beyond |= passage.rule().is_some();
+                    no_echo = Some(finding);
+                }
+                Severity::Warning => found.push(finding),
             }
         }
         if !unserved.is_empty() && !is_resolved {
             let evidence = format!("no socket is bound at {} for DNS", unserved.join(", "));
-            walked.found.push(self.wiring.found(&NO_DNS_SERVER, evidence));
+            found.push(self.wiring.found(&NO_DNS_SERVER, evidence));
         }
-        Ok(walked)
+        if found.is_empty() && !is_beyond {
+            found.extend(no_echo);
+        }
+        Ok(found)
     }
 
-    /// What is sent, in this order: the gateways of the record; from the host, and to another container,
+    /// What is sent, in this order: the gateways of the record, then those of the default routes, which a
+    /// router may have advertised; from the host, and to another container,
     /// if the host is on the network; the host's gateway, if the container has its default route by the
     /// host; the name servers.
     fn probes(&self) -> Result<Vec<Probe>> {
-        let gateways = self.wiring.used_gateways().into_iter();
-        let gateways = gateways.filter(|ip| Family::of(*ip) == self.family);
+        let is_default =
+            |it: &&FoundRoute| it.is_default(self.family) && it.link == Some(self.interface.index);
+        let routes = self.wiring.inside.routes.iter().filter(is_default);
+        let advertised: BTreeSet<IpAddr> = routes.flat_map(|it| &it.gateways).copied().collect();
+        let recorded = self.wiring.used_gateways();
+        let gateways = recorded.iter().chain(advertised.difference(&recorded)).copied();
+        let gateways = gateways.filter(|ip| Family::of(*ip) == self.family).take(MOST_GATEWAYS);
         let mut probes: Vec<Probe> = gateways.map(Probe::Gateway).collect();
-        if self.is_deaf {
-            return Ok(probes);
-        }
         let router = self.wiring.router(self.node, self.family);
         if let Some(own) = self.wiring.ip(self.family).filter(|_| router.is_some()) {
             probes.push(Probe::FromHost(own));
@@ -343,7 +339,7 @@ impl Walk<'_> {
     }
 
     /// Sends the probe, and follows it. None if the namespace is gone, or a signal asks for the end.
-    fn send(&self, probe: Probe) -> Result<Option<Passage>> {
+    pub fn send(&self, probe: Probe) -> Result<Option<Passage>> {
         if self.follower.is_interrupted() {
             return Ok(None);
         }
@@ -384,7 +380,7 @@ impl Walk<'_> {
 
     /// What the passage says is wrong. None if the probe was answered, or no drop was traced: it has left
     /// the host, and not every router answers.
-    fn judge(&self, probe: Probe, passage: &Passage) -> Result<Option<Finding>> {
+    pub fn judge(&self, probe: Probe, passage: &Passage) -> Result<Option<Finding>> {
         match &passage.answer {
             Ok(Some(_)) => return Ok(None),
             Err(error) if !matches!(probe, Probe::FromHost(_)) => {

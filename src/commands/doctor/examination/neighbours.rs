@@ -1,0 +1,124 @@
+//! Who has an address on a container's link: ARP and neighbour discovery, many questions at once.
+
+use std::cell::Cell;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::Link;
+use crate::net::packet_socket::{ArpSocket, NdpSocket};
+
+/// How long one packet waits for its answer before the next one is sent: a bridge drops packets of a
+/// port that does not forward yet.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// A question with its socket, which belongs to the container's namespace.
+pub struct Inquiry {
+    /// The address that it is about.
+    pub address: IpAddr,
+    /// The hardware address that has answered for it, not the link's own.
+    pub answer: Option<MacAddr>,
+    socket: Socket,
+    mac: MacAddr,
+    /// Whether it is still to be asked.
+    is_open: bool,
+}
+
+enum Socket {
+    Arp(ArpSocket, Ipv4Addr, Ipv4Addr),
+    Ndp(NdpSocket, Ipv6Addr, Option<Ipv6Addr>),
+}
+
+impl Inquiry {
+    /// Opens the socket, in the namespace of this thread. It is asked from `source`, of the same
+    /// family, or for nobody, as duplicates are looked for (RFC 5227, RFC 4862).
+    pub fn open(link: &Link, address: IpAddr, source: Option<IpAddr>) -> Result<Inquiry> {
+        let socket = match address {
+            IpAddr::V4(ip) => {
+                let from = if let Some(IpAddr::V4(from)) = source { Some(from) } else { None };
+                let from = from.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                Socket::Arp(ArpSocket::open(link.index)?, ip, from)
+            }
+            IpAddr::V6(ip) => {
+                let from = if let Some(IpAddr::V6(from)) = source { Some(from) } else { None };
+                Socket::Ndp(NdpSocket::open(link.index)?, ip, from)
+            }
+        };
+        Ok(Inquiry { address, answer: None, socket, mac: link.mac(), is_open: true })
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let sent = match &self.socket {
+            Socket::Arp(socket, ip, from) => socket.request(*ip, *from, &self.mac),
+            Socket::Ndp(socket, ip, from) => socket.solicit(*ip, *from, &self.mac),
+        };
+        // What a filter of the container drops is not answered.
+        let is_dropped = |e: &Error| e.is_errno(Errno::EPERM) || e.is_errno(Errno::ENOBUFS);
+        sent.or_else(|e| if is_dropped(&e) { Ok(()) } else { Err(e) })
+    }
+
+    /// Reads a packet that has arrived. What the container itself has sent is no answer.
+    fn receive(&mut self) -> Result<()> {
+        let claim = match &self.socket {
+            Socket::Arp(socket, ..) => socket.receive()?.map(|it| (it.address.into(), it.mac)),
+            Socket::Ndp(socket, ..) => socket.receive()?.map(|(ip, mac)| (IpAddr::from(ip), mac)),
+        };
+        if let Some((ip, mac)) = claim
+            && ip == self.address
+            && mac != self.mac
+        {
+            (self.answer, self.is_open) = (Some(mac), false);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Inquiry {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Arp(socket, ..) => socket.as_fd(),
+            Socket::Ndp(socket, ..) => socket.as_fd(),
+        }
+    }
+}
+
+/// Asks until each is answered, or the patience with all has ended. Adds to the packets that were
+/// `sent`. Returns the first error; the others are asked nevertheless.
+pub fn ask(all: &mut [Inquiry], patience: Duration, sent: &Cell<usize>) -> Result<()> {
+    let begin = Instant::now();
+    let mut first = Ok(());
+    let mut attempt = |it: &mut Inquiry, what: fn(&mut Inquiry) -> Result<()>| {
+        if let Err(error) = what(it) {
+            it.is_open = false;
+            first = mem::replace(&mut first, Ok(())).and(Err(error));
+        }
+    };
+    while begin.elapsed() < patience {
+        let mut open: Vec<&mut Inquiry> = all.iter_mut().filter(|it| it.is_open).collect();
+        sent.set(sent.get() + open.len());
+        open.iter_mut().for_each(|it| attempt(it, Inquiry::send));
+        let end = Instant::now() + INTERVAL;
+        open.retain(|it| it.is_open);
+        while !open.is_empty() && Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now());
+            let sockets = open.iter().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN));
+            let mut sockets: Vec<PollFd<'_>> = sockets.collect();
+            match poll(&mut sockets, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+                Ok(_) | Err(Errno::EINTR) => (),
+                Err(e) => return Err(Error::kernel("wait for answers", e)),
+            }
+            open.iter_mut().for_each(|it| attempt(it, Inquiry::receive));
+            open.retain(|it| it.is_open);
+        }
+        if open.is_empty() {
+            break;
+        }
+    }
+    first
+}
