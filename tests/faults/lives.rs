@@ -10,7 +10,7 @@
 
 mod calls;
 mod chance;
-mod networks;
+pub mod networks;
 mod planted;
 mod witness;
 mod worker;
