@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command};
 
 use crate::cni::env::Environment;
-use crate::commands::net::network_names;
+use crate::commands::net::network;
 use crate::commands::{CNITOOL, CONF_DIR};
 use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
@@ -164,7 +164,7 @@ impl<'a> Line<'a> {
             "NETWORK" => {
                 let typed = self.setting("conf-dir", "NETCONFPATH");
                 let dir = PathBuf::from(if typed.is_empty() { CONF_DIR } else { &typed });
-                network_names(&dir).iter().map(|name| Value::of(name.as_str())).collect()
+                network::names(&dir).0.iter().map(|name| Value::of(name.as_str())).collect()
             }
             "NETNS" => self.namespaces(begun),
             "ID" | "CONTAINER" => {

@@ -1,24 +1,16 @@
 //! `cni-multi net …`: operates networks by hand, with cnitool's arguments, variables and container
 //! ids.
 //!
-//! [`operator`] reads the command line, with [`capability`] and the modules it calls for
-//! capability arguments; each command that displays something has its own file and prints with
-//! [`crate::terminal::table`].
+//! [`operator`] reads the command line, with [`capability`] for capability arguments; what displays
+//! something prints with [`crate::terminal::table`].
 
 mod attached;
-mod bandwidth;
-mod capability;
-mod check;
-mod del;
+pub mod capability;
 mod exec;
 mod gc;
-mod inspect;
-mod list;
 pub mod manual;
-mod network;
+pub mod network;
 mod operator;
-mod ps;
-pub mod publish;
 mod subject;
 mod sync;
 mod timings;
@@ -45,11 +37,6 @@ use crate::timing;
 /// `cni-multi net` with a subcommand.
 pub const COMMAND: OperatorCommand =
     OperatorCommand { name: "net", command_line: command, run, manual: manual::of };
-
-/// The name of every network in the directory, without duplicates; unreadable files are left out.
-pub fn network_names(dir: &Path) -> Vec<NetworkName> {
-    network::names(dir).0
-}
 
 fn command() -> Command {
     let add = Command::new("add")
@@ -249,15 +236,15 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 /// Returns the exit status of a command that has succeeded.
 fn operate(verb: &str, operator: &Operator<'_>, io: &mut Streams<'_>) -> Result<u8> {
     let text = match verb {
-        "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
-        "ps" => ps::show(operator)?,
-        "inspect" => inspect::show(operator)?,
+        "list" => network::list(&operator.conf_dir(), operator.wants_json())?,
+        "ps" => attached::list(operator)?,
+        "inspect" => attached::inspect(operator)?,
         "sync" => return sync::run(operator, io),
         "gc" => return gc::run(operator, io).map(|()| 0),
         "exec" => return exec::run(operator, io),
         "add" => return add(operator, io).map(|()| 0),
-        "check" => return check::run(operator, io),
-        "del" => return del::run(operator, io.stderr).map(|()| 0),
+        "check" => return subject::check(operator, io),
+        "del" => return subject::del(operator, io.stderr).map(|()| 0),
         _ => status(operator, io.stderr)?,
     };
     terminal::print(io.stdout, &text).map(|()| 0)

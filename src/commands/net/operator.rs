@@ -12,7 +12,7 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
+use crate::commands::{CONF_DIR, argument, plugin_path, typed_or_variable};
 use crate::error::{Code, Error, Result};
 use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
@@ -34,7 +34,7 @@ pub struct Operator<'a> {
 impl Operator<'_> {
     /// An argument or option; empty if not given or unknown to the command.
     pub fn argument(&self, name: &str) -> &str {
-        self.matches.try_get_one::<String>(name).ok().flatten().map_or("", |text| text)
+        argument(self.matches, name)
     }
 
     /// Whether a flag is given; false if it is unknown to the command.

@@ -17,7 +17,7 @@ use super::node::Node;
 use super::wiring::Wiring;
 use crate::cni::result::AddResult;
 use crate::commands::fault::Fault;
-use crate::commands::net::publish;
+use crate::commands::net::capability;
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::plugins::meta::portmap::services;
@@ -65,7 +65,7 @@ impl Case<'_, '_> {
 
     /// A port at the address of a service takes the packets of the service with that port.
     fn of_service(&self) -> Option<Finding> {
-        let published = publish::host_addresses(&self.wiring.attachment.at().capability_args);
+        let published = capability::host_addresses(&self.wiring.attachment.at().capability_args);
         let link = |it: &Address| {
             let link = self.node.link(it.link)?;
             Some(link).filter(|link| services::LINKS.contains(&link.name.as_str()))
