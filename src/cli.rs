@@ -11,7 +11,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::commands::{
     cnitool, completion, doctor, example, install, ipam, man, metrics, net, plugin_help, schema,
-    suggestion, validate,
+    validate,
 };
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, IPAM, OperatorCommand};
@@ -148,7 +148,7 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let matches = match commands.try_get_matches_from(&*args) {
         Ok(matches) => matches,
         Err(mut asked) => {
-            suggestion::add(&mut asked, &self::commands(), args);
+            plugin_help::suggest(&mut asked, &self::commands(), args);
             let is_mistake = asked.use_stderr();
             io.print_advice(&asked, is_mistake);
             return u8::from(is_mistake) * 2;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CNITOOL, CONF_DIR, argument, completion, plugin_path, suggestion};
+use super::{CNITOOL, CONF_DIR, argument, completion, plugin_help, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -119,7 +119,7 @@ pub fn run(args: &[OsString], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(mut said) => {
-            suggestion::add(&mut said, &command(), args);
+            plugin_help::suggest(&mut said, &command(), args);
             // Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
             use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
             let is_mistake =

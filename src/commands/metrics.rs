@@ -22,7 +22,7 @@ use crate::plugin::OperatorCommand;
 use crate::plugin::leases::{Holding, Holdings};
 use crate::runner::counts;
 use crate::runtime::living::state_of;
-use crate::service::openmetrics::Page;
+use crate::service::metrics::Page;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::{self, Streams};
 

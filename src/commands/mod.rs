@@ -21,7 +21,6 @@ pub mod metrics;
 pub mod net;
 pub mod plugin_help;
 pub mod schema;
-pub mod suggestion;
 pub mod validate;
 
 /// The default directory of network configurations.

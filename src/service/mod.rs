@@ -13,7 +13,6 @@ pub mod journal;
 pub mod listener;
 pub mod log;
 pub mod metrics;
-pub mod openmetrics;
 pub mod wire;
 
 use std::path::{Path, PathBuf};

@@ -5,15 +5,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::alias;
+use super::installing::refuse_directories;
 use super::layout::{
     ALIASES, BINARY, ON_PATH, ONLY, PREVIOUS, REPLACED, ROLLED_BACK, attempt, exists,
-    is_anything_kept, is_our_link, is_same, kept, names_in, remove, rename, target,
+    is_anything_kept, is_our_link, is_same, kept, list_names, names_in, remove, rename, target,
 };
-use super::links::refuse_directories;
-use super::on_path;
-use super::program::list_names;
 use super::work::Work;
+use super::{choice, on_path};
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::runtime::handover::{self, Handover};
@@ -57,7 +55,7 @@ impl Work<'_> {
         let ours = names_in(".").into_iter().filter(|name| is_our_link(name, &self.dir)).count();
         let is_complete = ours == names.len()
             && names.iter().all(|name| target(name) == BINARY)
-            && alias::recorded()?.iter().all(|it| it.is_linked() == names.contains(&it.plugin));
+            && choice::recorded()?.iter().all(|it| it.is_linked() == names.contains(&it.plugin));
         if !is_complete {
             return self.finish(ROLLBACK_REPORT, &names);
         }
@@ -94,7 +92,7 @@ impl Work<'_> {
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
     /// to both is never missing.
     pub(super) fn remove_all(&mut self) -> Result<()> {
-        let aliases = alias::recorded()?;
+        let aliases = choice::recorded()?;
         aliases.iter().try_for_each(|alias| self.unlink_alias(alias))?;
         self.unlink_others(&[])?;
         let is_alias = |name: &String| aliases.iter().any(|it| it.name == *name && it.is_linked());

@@ -1,12 +1,18 @@
-//! The files of an installation, and what is at their names now. Every name is relative to the
+//! The files of an installation: what is at their names now, their changes, after each of which every
+//! plugin has a file, and their lock. Every name is relative to the
 //! plugin directory, which is the working directory.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 
 /// The binary's name, and the target of the links to it.
@@ -190,4 +196,122 @@ pub fn absolute(typed: &str) -> String {
     let path = std::path::absolute(typed).unwrap_or_default();
     let without_last_slash: PathBuf = path.components().collect();
     without_last_slash.to_string_lossy().into_owned()
+}
+
+/// Gives a file a second name; it has a name at every moment.
+pub fn keep(name: &str, kept: &str) -> Result<()> {
+    remove(KEEP)?;
+    attempt("keep", name, fs::hard_link(name, KEEP).or_else(|_| copy(name, KEEP)))?;
+    rename(KEEP, kept)
+}
+
+/// Copies a file if hard links are unsupported, or not permitted: a root without all capabilities
+/// may be unable to link another user's symlink. A program is copied without set-user-ID, which
+/// would change its owner.
+fn copy(name: &str, to: &str) -> io::Result<()> {
+    if let Ok(leads_to) = fs::read_link(name) {
+        return symlink(leads_to, to);
+    }
+    let mode = fs::metadata(name)?.permissions().mode();
+    write_draft(to, &content(name)?, mode & 0o777)
+}
+
+/// Writes a list, one word a line.
+pub fn record(list: &str, draft: &str, words: &[String]) -> Result<()> {
+    let text = words.join("\n") + "\n";
+    attempt("write", list, write_draft(draft, text.as_bytes(), 0o644))?;
+    rename(draft, list)
+}
+
+/// Replaces the name by a link.
+pub fn link(name: &str, to: &str) -> Result<()> {
+    remove(LINK)?;
+    attempt("link", name, symlink(to, LINK))?;
+    rename(LINK, name)
+}
+
+/// The names that the binary lists; errors call it `what`. A name that could leave the directory or
+/// hide in it is rejected.
+pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
+    let does_not_run = format!("{what} does not run here");
+    let mut list = Command::new(["./", binary].concat());
+    list.arg0(BINARY).arg("list").stderr(Stdio::inherit());
+    let listed = list.stdin(Stdio::inherit()).output(); // /dev/null may be missing
+    let listed = listed.map_err(|error| Error::io(&does_not_run, &error))?;
+    if !listed.status.success() {
+        let details = format!("`cni-multi list` failed: {}", listed.status);
+        return Err(Error::new(Code::IO, does_not_run).with_details(details));
+    }
+    let printed = String::from_utf8_lossy(&listed.stdout);
+    let names: Vec<String> = printed.lines().map(str::to_owned).collect();
+    let unexpected = match names.iter().find(|name| !is_plugin_name(name)) {
+        Some(name) => format!("{name:?}"),
+        None if names.is_empty() => "nothing".to_owned(),
+        None => return Ok(names),
+    };
+    let problem = format!("{what} is not cni-multi: `cni-multi list` printed {unexpected}");
+    Err(Error::new(Code::IO, problem))
+}
+
+/// Whether the name could be a plugin's: it neither leaves the directory nor hides in it.
+pub fn is_plugin_name(name: &str) -> bool {
+    let is_letter = |letter| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_word = !name.is_empty() && !name.starts_with('-');
+    is_word && name != BINARY && name.bytes().all(is_letter)
+}
+
+/// How long to wait for another installer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often to retry the lock after its file was unlinked, each time by another installer that has
+/// finished.
+const TRIES: usize = 100;
+
+/// Waits until no other installer works in the directory; calls `announce` once if it has to wait.
+pub fn take_lock(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
+    let path = [dir, "/", LOCK].concat();
+    let mut is_announced = false;
+    for _ in 0..TRIES {
+        let Some(file) = open_lock(&path)? else { continue };
+        let is_held = Mode::Exclusive.try_take(&file).is_ok_and(|is_free| !is_free);
+        if !is_announced && is_held {
+            announce();
+            is_announced = true;
+        }
+        let patience = Patience { of_one: PATIENCE, deadline: Deadline::after(PATIENCE * 3) };
+        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, patience)?;
+        if is_lock(&file) {
+            return Ok(file);
+        }
+    }
+    Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
+}
+
+/// The lock, unless another installer works in the directory.
+pub fn take_lock_if_free(dir: &str) -> Result<Option<File>> {
+    let path = [dir, "/", LOCK].concat();
+    let Some(file) = open_lock(&path)? else { return Ok(None) };
+    let is_free = attempt("lock", &path, Mode::Exclusive.try_take(&file))?;
+    Ok(Some(file).filter(|file| is_free && is_lock(file)))
+}
+
+/// The lock file; None if another installer has just removed its directory.
+fn open_lock(path: &str) -> Result<Option<File>> {
+    require_own_state()?;
+    let made = plain_file::make_directories(Path::new(STATE), 0o700);
+    let opened = match made.map(|()| plain_file::open_or_create(Path::new(LOCK))) {
+        Ok(Err(e)) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(file) => attempt("open", path, file),
+        Err(error) => attempt("make", STATE, Err(error)),
+    };
+    opened.map(Some).map_err(|error| error.context("cannot be written"))
+}
+
+/// Whether the lock's name still refers to this open file.
+fn is_lock(file: &File) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::symlink_metadata(LOCK)) {
+        (Ok(open), Ok(named)) => identity(open) == identity(named),
+        _ => false,
+    }
 }

@@ -11,7 +11,7 @@
 //!   of containernetworking/plugins. The first one of a name is kept.
 //! * `/usr/local/bin/cni-multi` and `cnitool`: links to the binary, for people (see [`on_path`])
 //! * `DIR/.cni-multi/only`: the names that `--only` has chosen (see [`choice`])
-//! * `DIR/.cni-multi/aliases`: the aliases (see [`alias`])
+//! * `DIR/.cni-multi/aliases`: the aliases (see [`choice`])
 //! * `DIR/.cni-multi/on-path`: the paths of those links
 //!
 //! Files of other names are not touched. One rename replaces each name, so a runtime that starts a
@@ -22,30 +22,24 @@
 //! replaced files, it uninstalls. The present binary does all of that: the previous one need not
 //! know this command.
 
+mod choice;
+mod going_back;
+mod installing;
+mod layout;
+mod on_path;
+mod watch;
+mod work;
+
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use self::alias::Aliases;
-use self::choice::Choice;
+use self::choice::{Aliases, Choice};
 use self::work::{Task, Work};
 use crate::error::{Code, Result};
 use crate::terminal::Streams;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
-
-mod alias;
-mod change;
-mod choice;
-mod going_back;
-mod installing;
-mod layout;
-mod links;
-mod lock;
-mod on_path;
-mod program;
-mod watch;
-mod work;
 
 /// The sections of its page.
 pub const MANUAL: Manual = Manual {
@@ -102,7 +96,6 @@ pub fn command() -> clap::Command {
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .args(choice::arguments())
-        .args(alias::arguments())
         .args(on_path::arguments())
         .arg(
             flag("dry-run", "Only list the paths that it would make, replace or remove")

@@ -1,15 +1,14 @@
 //! The command for people: links to the installed binary in a directory of PATH.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::{fs, io};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::layout::{
-    BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, lines_of, target, write_draft,
+    BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, lines_of, record, target,
 };
 use crate::commands::CNITOOL;
 use crate::error::{Code, Error, Result};
@@ -87,9 +86,7 @@ fn recorded() -> BTreeSet<String> {
 pub fn link(link: &str, plugins: &str) -> Result<()> {
     let mut links = recorded();
     if links.insert(link.to_owned()) {
-        let text: String = links.iter().map(|link| [link, "\n"].concat()).collect();
-        let written = write_draft(ON_PATH_DRAFT, text.as_bytes(), 0o644);
-        attempt("write", ON_PATH, written.and_then(|()| fs::rename(ON_PATH_DRAFT, ON_PATH)))?;
+        record(ON_PATH, ON_PATH_DRAFT, &Vec::from_iter(links))?;
     }
     let dir = Path::new(link).parent().unwrap_or(Path::new("/"));
     let made = fs::create_dir_all(dir).and_then(|()| symlink(binary_in(plugins), link));

@@ -8,21 +8,18 @@
 //! A program that writes a name in place writes through the link, into the binary. It is then still
 //! the file of the installation, with other content, and is replaced by this build again.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use nix::unistd::chdir;
 
-use super::alias::Alias;
-use super::installing::write_new;
+use super::choice::Alias;
+use super::installing::{refuse_directories, write_new};
 use super::layout::{
-    BINARY, NEW, REPLACED, attempt, clean_up, is_content, is_our_link, rename, target,
+    self, BINARY, NEW, REPLACED, attempt, clean_up, is_content, is_our_link, rename, target,
 };
-use super::links::refuse_directories;
-use super::lock;
 use super::work::{Work, own_content};
 use crate::error::{Code, Error, Result};
 use crate::registry::PLUGINS;
@@ -209,7 +206,7 @@ impl Keeper<'_> {
 
     fn repair(&mut self, work: &mut Work<'_>) -> Result<()> {
         // Signals stay blocked here, so a wait for the lock would delay a shutdown.
-        let Some(_lock) = lock::take_if_free(&work.dir)? else {
+        let Some(_lock) = layout::take_lock_if_free(&work.dir)? else {
             return Err(Error::new(Code::TRY_AGAIN, "another install is at work"));
         };
         // Another installer may have worked since the change.

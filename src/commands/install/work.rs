@@ -8,14 +8,11 @@ use clap::ArgMatches;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
-use super::alias::Aliases;
-use super::change::link;
-use super::choice::Choice;
+use super::choice::{Aliases, Choice};
 use super::layout::{
-    BINARY, NEW, STATE, absolute, attempt, clean_up, exists, is_installed, remove, rename,
-    require_own_state,
+    self, BINARY, NEW, STATE, absolute, attempt, clean_up, exists, is_installed, link, remove,
+    rename, require_own_state,
 };
-use super::lock;
 use super::on_path::OnPath;
 use crate::commands::PLUGIN_DIR;
 use crate::error::Result;
@@ -138,8 +135,7 @@ impl Work<'_> {
         let names = self.chosen(new.names.clone())?;
         self.further.require_linked(&names)?;
         self.say(&["would make ", &self.dir].concat());
-        self.keep_choice()?;
-        self.keep_aliases()?;
+        self.keep_choices()?;
         self.make(BINARY, || rename(NEW, BINARY))?;
         for name in &names {
             self.make(name, || link(name, BINARY))?;
@@ -166,7 +162,7 @@ impl Work<'_> {
         }
         let waiting = format!("another install is at work in {}, waiting for it", self.dir);
         let dir = self.dir.clone();
-        let _lock = lock::take(&dir, &mut || self.say(&waiting))?;
+        let _lock = layout::take_lock(&dir, &mut || self.say(&waiting))?;
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
         let done = self.perform_steps(task);
         clean_up();

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::document::{Section, items, text};
+use super::import::{Section, items, text};
 use super::networks::{Host, Leased};
 use crate::cni::addr;
 use crate::cni::attachment::{Key, NetworkName};

@@ -1,7 +1,7 @@
 //! cni.conflist(5): the keys of a configuration list and of each plugin, from the schemas that
 //! `cni-multi schema` derives from the plugins' types.
 
-use super::roff::{Roff, bold, escaped};
+use super::page::{Roff, bold, escaped};
 use crate::cni::json::Value;
 use crate::commands::schema;
 use crate::registry::PLUGINS;

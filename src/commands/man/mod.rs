@@ -17,7 +17,6 @@ use crate::terminal::visible::visible;
 
 mod conflist;
 mod page;
-mod roff;
 
 pub use self::conflist::type_of;
 

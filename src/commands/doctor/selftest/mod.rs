@@ -5,8 +5,6 @@
 //! is packets, [`snapshot`] compares what was before with what is after, [`need`] is what a kernel
 //! may lack, [`report`] prints. Each other module is a chapter of what is tried.
 
-mod crash;
-mod networks;
 mod plugins;
 mod pods;
 mod report;
@@ -29,8 +27,8 @@ const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 7] = [
     pods::two_containers,
     pods::published_port,
     pods::rate_limit,
-    crash::failed_add,
-    crash::killed_add,
+    pods::failed_add,
+    pods::killed_add,
     pods::detach_both,
     plugins::every_plugin,
 ];

@@ -1,15 +1,19 @@
-//! Two containers of one network: their traffic, a published port, a limit, DEL.
+//! Two containers of one network: their traffic, a published port, a limit, DEL; an ADD that fails,
+//! and one that is killed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::networks::{self, BRIDGE, HOST_PORT, LIMIT, PORT};
 use super::report::{Report, millis};
+use super::snapshot::Snapshot;
 use super::traffic::{self, End};
-use super::world::{Container, HOST, OUTSIDE, World, addresses};
+use super::world::{Container, HOST, Network, OUTSIDE, World, addresses, has_ipv6};
 use crate::commands::doctor::need::{self, Need};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::Watch;
 use crate::net::netns::Netns;
+use crate::net::private;
+use crate::sys::child::{Child, Ended};
 
 /// What the network of both needs.
 pub const NEEDS: [Need; 3] = [Need::Link("veth"), Need::Link("bridge"), Need::NfTables];
@@ -61,9 +65,9 @@ pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
         Ok(millis(time))
     })?;
     report.check("CHECK finds both as they were made", || {
-        let network = networks::pods()?;
+        let network = pods()?;
         world.check(&network, blue)?;
-        world.check(&networks::published()?, red).map(|()| String::new())
+        world.check(&published()?, red).map(|()| String::new())
     })?;
     Ok(())
 }
@@ -71,7 +75,7 @@ pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
 /// ADD; the container's addresses. The first container has a published port.
 fn attach(world: &World<'_>, container: &Container) -> Result<Vec<IpAddr>> {
     let is_red = container.name == world.red.name;
-    let network = if is_red { networks::published()? } else { networks::pods()? };
+    let network = if is_red { published()? } else { pods()? };
     addresses(&world.add(&network, container)?)
 }
 
@@ -101,7 +105,7 @@ pub fn rate_limit(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     let claim = format!("bandwidth limits each direction of green to {} Mbit/s", LIMIT / 1_000_000);
     report.check(&claim, || {
         let green = Container::make("green")?;
-        let network = networks::limited()?;
+        let network = limited()?;
         let addresses = addresses(&world.add(&network, &green)?)?;
         let address =
             *addresses.first().ok_or_else(|| Error::check("the result has no address"))?;
@@ -153,8 +157,8 @@ pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     }
     report.check("red and blue are detached; the host is as it was before", || {
         let begin = Instant::now();
-        world.del(&networks::published()?, &world.red)?;
-        world.del(&networks::pods()?, &world.blue)?;
+        world.del(&published()?, &world.red)?;
+        world.del(&pods()?, &world.blue)?;
         let time = begin.elapsed() / 2;
         world.host.netlink()?.delete_link_by_name(BRIDGE)?; // it outlives its containers
         let after = world.snapshot(&[&world.red, &world.blue])?;
@@ -162,4 +166,177 @@ pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         Ok(format!("{} each", millis(time)))
     })?;
     Ok(())
+}
+
+/// How often an ADD is killed until the kill comes in its middle.
+const KILLS: usize = 20;
+/// How many times the kernel reports changes of links before the kill.
+const EVENTS: usize = 3;
+/// How long the first link of an ADD may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The last plugin of a chain fails, and nothing is left of those before.
+pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    report.chapter("An ADD that fails")?;
+    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
+        return report.miss("a failed ADD", &lack);
+    }
+    let green = Container::make("failing")?;
+    let before = world.snapshot(&[&green])?;
+    let mut refusal = None;
+    report.check("the fourth plugin of a chain fails, and the runtime gets its error", || {
+        let changes = Watch::links()?;
+        let Err(error) = world.add(&failing()?, &green) else {
+            return Err(Error::check("the ADD succeeded"));
+        };
+        let has_begun = changes.until(Instant::now())?;
+        if error.code != Code::INVALID_CONFIG || !has_begun {
+            return Err(error);
+        }
+        let text = format!("code {}", error.code.0);
+        refusal = Some(error);
+        Ok(text)
+    })?;
+    if let Some(error) = refusal {
+        let quoted = format!("      {}\n", report.style().faint(&error.msg));
+        report.print(&quoted)?;
+    }
+    report.check("nothing is left: links, addresses, routes, rules, leases, files", || {
+        before.require_same(&world.snapshot(&[&green])?).map(|()| String::new())
+    })?;
+    Ok(())
+}
+
+/// Kills an ADD in its middle, deletes its container, and requires that GC removes what the ADD has
+/// made.
+pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    report.chapter("kill -9 in the middle of an ADD")?;
+    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
+        return report.miss("a killed ADD", &lack);
+    }
+    let yellow = Container::make("killed")?;
+    let network = pods()?;
+    let before = world.snapshot(&[])?;
+    let links = world.host.netlink()?.links()?.len();
+    report.check("the ADD is killed while it sets up its links", || {
+        let kill = kill_in_the_middle(world, &network, &yellow, &before)?;
+        Ok(format!("after {}, objects left: {}", millis(kill.time), kill.left))
+    })?;
+    report.check("container gone, GC: nothing is left, and red and blue are whole", || {
+        remove(world, yellow, links)?;
+        world.gc(&network, &[world.red.valid(), world.blue.valid()])?;
+        before.require_same(&world.snapshot(&[])?)?;
+        world.check(&published()?, &world.red)?;
+        world.check(&network, &world.blue).map(|()| String::new())
+    })?;
+    Ok(())
+}
+
+/// Removes a container's namespace, and waits until the host has no more than so many links: the
+/// kernel deletes a namespace's links later, and the other ends of veth pairs with them.
+fn remove(world: &World<'_>, container: Container, links: usize) -> Result<()> {
+    let Container { name, netns, .. } = container;
+    let watch = Watch::links()?;
+    let end = Instant::now() + PATIENCE;
+    drop(netns);
+    private::delete_netns(name)?;
+    while world.host.netlink()?.links()?.len() > links && watch.until(end)? {}
+    Ok(())
+}
+
+/// An ADD that was killed.
+struct Kill {
+    /// The time that it ran.
+    time: Duration,
+    /// The number of objects of the host that it left.
+    left: usize,
+}
+
+/// Kills an ADD between the first object that it makes and its end.
+fn kill_in_the_middle(
+    world: &World<'_>,
+    network: &Network,
+    container: &Container,
+    before: &Snapshot,
+) -> Result<Kill> {
+    for _ in 0..KILLS {
+        let changes = Watch::links()?;
+        let begin = Instant::now();
+        let add = Child::start(|| u8::from(world.add(network, container).is_err()))?;
+        for _ in 0..EVENTS {
+            if !changes.until(begin + PATIENCE)? {
+                return Err(Error::check(format!("no link changed within {PATIENCE:?}")));
+            }
+        }
+        let time = begin.elapsed();
+        let ended = add.kill()?;
+        let left = world.snapshot(&[])?.beyond(before).len();
+        match ended {
+            Ended::Killed(_) if left > 0 => return Ok(Kill { time, left }),
+            Ended::Exited(1..) => return Err(Error::check("the ADD failed before the kill")),
+            _ => world.del(network, container)?, // the kill came too early, or too late
+        }
+    }
+    Err(Error::check(format!("none of {KILLS} kills came in the middle of an ADD")))
+}
+
+/// The bridge of the network of the walk.
+pub const BRIDGE: &str = "cni0";
+/// The port of the host that leads to the first container.
+pub const HOST_PORT: u16 = 8080;
+/// A port of the host that no container has.
+const OTHER_PORT: u16 = 8081;
+/// The port that the container listens on.
+pub const PORT: u16 = 80;
+/// The limit of what a container receives, and of what it sends, in bits per second.
+pub const LIMIT: u32 = 20_000_000;
+/// What the limit lets pass at once, in bits: a tenth of a second, so that a busy machine may stop
+/// this process for as long without a loss.
+const BURST: u32 = LIMIT / 10;
+
+/// Pods as most clusters have them: a bridge with masquerading, published ports, a firewall that
+/// lets them pass.
+pub fn pods() -> Result<Network> {
+    Network::new("pods", &format!("[{}]", plugins()))
+}
+
+/// Pods, and a port of the host that leads to the container.
+pub fn published() -> Result<Network> {
+    pods()?.with_capabilities(&publishing(HOST_PORT))
+}
+
+/// Pods that receive and send no more than [`LIMIT`].
+pub fn limited() -> Result<Network> {
+    let limit = format!(
+        r#"{{"type":"bandwidth","ingressRate":{LIMIT},"ingressBurst":{BURST},"egressRate":{LIMIT},"egressBurst":{BURST}}}"#
+    );
+    Network::new("pods", &format!("[{},{limit}]", plugins()))
+}
+
+/// Pods whose last plugin fails: the kernel has no such sysctl.
+pub fn failing() -> Result<Network> {
+    let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.no_such_key":"1"}}"#;
+    let plugins = format!("[{},{tuning}]", plugins());
+    Network::new("pods", &plugins)?.with_capabilities(&publishing(OTHER_PORT))
+}
+
+/// The capability arguments that publish the container's port.
+fn publishing(host_port: u16) -> String {
+    format!(
+        r#"{{"portMappings":[{{"hostPort":{host_port},"containerPort":{PORT},"protocol":"tcp"}}]}}"#
+    )
+}
+
+/// The plugins of pods, without the list's brackets.
+fn plugins() -> String {
+    const DUAL_STACK: &str = r#"{"type":"host-local",
+        "ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]],
+        "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#;
+    const IPV4: &str = r#"{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}"#;
+    let ipam = if has_ipv6() { DUAL_STACK } else { IPV4 };
+    format!(
+        r#"{{"type":"bridge","bridge":"{BRIDGE}","isGateway":true,"ipMasq":true,"hairpinMode":true,"ipam":{ipam}}},
+        {{"type":"portmap","capabilities":{{"portMappings":true}}}},
+        {{"type":"firewall"}}"#
+    )
 }

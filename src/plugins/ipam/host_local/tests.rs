@@ -11,7 +11,6 @@ use crate::cni::attachment::{ContainerId, IfName, Key};
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::env::Environment;
-use crate::plugin::PluginConf as _;
 use crate::scratch::Scratch;
 use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::index::{self, Index};
@@ -126,7 +125,7 @@ impl Net {
     /// What the error of an ADD says about full sets.
     fn advice(&self) -> Option<String> {
         let advice = |cx: &Context<'_>, conf: &Conf| {
-            Ok(full::advice(&conf::place(cx), &conf.sets, &cx.config.name))
+            Ok(advice_on_full(&conf::place(cx), &conf.sets, &cx.config.name))
         };
         self.with(true, advice).unwrap()
     }

@@ -7,7 +7,7 @@ use super::super::engine::{Operation, OperationId, Outcome};
 use super::super::held::State;
 use super::super::machine::network::Network;
 use super::super::machine::{Action, Contact, Line, Machine, Reply, Written};
-use crate::service::openmetrics::Page;
+use crate::service::metrics::Page;
 
 /// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

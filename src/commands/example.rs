@@ -1,10 +1,8 @@
 //! `cni-multi example PLUGIN...`: prints a configuration list that validates.
 //!
-//! The [`parts`] are put together as a list needs them: the plugin that creates the interface, with
+//! The parts are put together as a list needs them: the plugin that creates the interface, with
 //! its IPAM plugin, then those that change the interface. The plugins' own checks decide whether
 //! they fit together.
-
-mod parts;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -86,7 +84,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value> {
     for name in names {
         chosen.push(find(name)?);
     }
-    chosen.sort_by_key(|entry| parts::position(entry.name));
+    chosen.sort_by_key(|entry| position(entry.name));
     chosen.dedup_by_key(|entry| entry.name);
     let chain = chain(&chosen)?;
     let objects = chain.objects();
@@ -156,15 +154,15 @@ fn require_fit(chain: &Chain, objects: &[Value]) -> Result<()> {
 impl Chain {
     /// The objects of the list.
     fn objects(&self) -> Vec<Value> {
-        let mut main = parts::object(self.main.name);
+        let mut main = object(self.main.name);
         if let Some(ipam) = self.ipam {
-            main.set("ipam", parts::object(ipam.name));
+            main.set("ipam", object(ipam.name));
             // Its gateway is the router of the LAN, whose address the bridge may not have.
             for key in ["isGateway", "ipMasq"].iter().filter(|_| ipam.needs_link) {
                 main.remove(key);
             }
         }
-        let metas = self.metas.iter().map(|entry| parts::object(entry.name));
+        let metas = self.metas.iter().map(|entry| object(entry.name));
         [main].into_iter().chain(metas).collect()
     }
 }
@@ -172,4 +170,81 @@ impl Chain {
 /// Plugins that make no list.
 fn refusal(msg: &str) -> Error {
     Error::new(Code::INVALID_CONFIG, msg.to_owned())
+}
+
+/// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
+/// that it calls, and what changes the interface.
+const PARTS: [(&str, &str); 24] = [
+    ("loopback", "{}"),
+    ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
+    ("ptp", r#"{"ipMasq": true}"#),
+    ("macvlan", r#"{"master": "eth0"}"#),
+    ("ipvlan", r#"{"master": "eth0"}"#),
+    ("vlan", r#"{"master": "eth0", "vlanId": 100}"#),
+    ("host-device", r#"{"device": "eth1"}"#),
+    ("dummy", "{}"),
+    ("tap", "{}"),
+    ("flannel", r#"{"delegate": {"hairpinMode": true, "isDefaultGateway": true}}"#),
+    ("bond", r#"{"mode": "active-backup", "links": [{"name": "eth1"}, {"name": "eth2"}]}"#),
+    ("ovs", r#"{"bridge": "ovs0", "vlan": 100}"#),
+    (
+        "host-local",
+        r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,
+    ),
+    (
+        "static",
+        r#"{"addresses": [{"address": "10.88.0.2/24", "gateway": "10.88.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]}"#,
+    ),
+    ("dhcp", "{}"),
+    (
+        "cluster-local",
+        r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,
+    ),
+    (
+        "whereabouts",
+        r#"{"range": "10.88.0.0/24", "gateway": "10.88.0.1", "routes": [{"dst": "0.0.0.0/0"}]}"#,
+    ),
+    ("tuning", r#"{"sysctl": {"net.core.somaxconn": "512"}}"#),
+    ("vrf", r#"{"vrfname": "red"}"#),
+    ("sbr", "{}"),
+    ("route-override", r#"{"addroutes": [{"dst": "10.0.0.0/8"}]}"#),
+    (
+        "bandwidth",
+        r#"{"ingressRate": 100000000, "ingressBurst": 10000000, "egressRate": 100000000, "egressBurst": 10000000}"#,
+    ),
+    ("firewall", "{}"),
+    ("portmap", r#"{"capabilities": {"portMappings": true}}"#),
+];
+
+/// The position of a plugin in a list.
+pub fn position(name: &str) -> usize {
+    PARTS.iter().position(|part| part.0 == name).unwrap_or(PARTS.len())
+}
+
+/// The object of a plugin.
+pub fn object(name: &str) -> Value {
+    let mut object = Value::object([("type", Value::text(name))]);
+    let keys = PARTS.iter().find(|part| part.0 == name).map_or("{}", |part| part.1);
+    let Ok(Value::Object(members)) = Value::parse(keys.as_bytes()) else { return object };
+    for (key, value) in members {
+        object.set(&key, value);
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::PLUGINS;
+
+    #[test]
+    fn every_plugin_has_a_part_and_each_part_is_json() {
+        for entry in PLUGINS {
+            assert!(position(entry.name) < PARTS.len(), "{} has no part", entry.name);
+        }
+        assert_eq!(PARTS.len(), PLUGINS.len());
+        for (name, keys) in PARTS {
+            assert!(Value::parse(keys.as_bytes()).is_ok(), "{name}");
+        }
+    }
 }
