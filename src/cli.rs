@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -17,6 +17,7 @@ use crate::error::{Code, Error};
 use crate::plugin::{Entry, IPAM, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner::{self, log};
+use crate::terminal::arguments::flag;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
@@ -258,11 +259,10 @@ const MANUAL: Manual = Manual {
 static LIST: OperatorCommand = OperatorCommand {
     name: "list",
     command_line: || {
-        let long = Arg::new("long").long("long").action(ArgAction::SetTrue);
         Command::new("list")
             .about("The plugins, one name a line")
             .visible_alias("ls")
-            .arg(long.help("With group and purpose"))
+            .arg(flag("long", "With group and purpose"))
     },
     run: list,
     manual: |_| Manual {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CNITOOL, CONF_DIR, argument, completion, plugin_help, plugin_path};
+use super::{CNITOOL, CONF_DIR, completion, plugin_help, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -22,6 +22,7 @@ use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::directory;
 use crate::runtime::parameters::{self, Parameters};
+use crate::terminal::arguments::text;
 use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::{self, Streams};
 
@@ -147,7 +148,7 @@ impl Invocation<'_> {
     /// Returns the output. Mistakes are checked in cnitool's order.
     fn run(&self, stderr: &mut dyn Write) -> Result<String> {
         if self.verb == "completion" {
-            return Ok(completion::script(argument(self.arguments, "shell"), NAME));
+            return Ok(completion::script(text(self.arguments, "shell"), NAME));
         }
         let positional: Vec<&String> =
             self.arguments.get_many("arguments").into_iter().flatten().collect();
@@ -182,7 +183,7 @@ impl Invocation<'_> {
     fn parameters(&self, network: &str, netns: &str) -> Result<Parameters> {
         let capability_args = parameters::parse_capability_args(&self.env.get("CAP_ARGS"))?;
         let args = parameters::parse_args(&self.env.get("CNI_ARGS"))?;
-        let ifname = match argument(self.arguments, "ifname") {
+        let ifname = match text(self.arguments, "ifname") {
             "" => IfName::parse(&self.variable("CNI_IFNAME", "eth0"))?,
             name => IfName::parse(name)?,
         };

@@ -9,12 +9,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use super::doctor::Counts;
 use super::ipam::networks::{Host, Leased};
 use super::ipam::owners::{Owners, state};
-use super::{argument, doctor, ipam};
+use super::{doctor, ipam};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plain_file;
@@ -23,6 +23,7 @@ use crate::plugin::leases::{Holding, Holdings};
 use crate::runner::counts;
 use crate::runtime::living::state_of;
 use crate::service::metrics::Page;
+use crate::terminal::arguments::{flag, option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::{self, Streams};
 
@@ -70,26 +71,25 @@ pub const COMMAND: OperatorCommand =
     OperatorCommand { name: "metrics", command_line: command, run, manual: |_| MANUAL };
 
 fn command() -> Command {
-    let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
-    let count = Arg::new("count").long("count").value_name("start|stop");
-    let findings = Arg::new("findings").long("findings").action(ArgAction::SetTrue);
+    let findings = "Examine the node as doctor does, and count the findings by code";
+    let textfile = "Write DIR/cni-multi.prom, for node_exporter's textfile collector";
+    let count = "Begin to count calls of plugins, or end it; prints no metrics";
     Command::new("metrics")
         .about("Print leases, attachments and findings as metrics")
         .args(ipam::directories())
-        .arg(findings.help("Examine the node as doctor does, and count the findings by code"))
+        .arg(flag("findings", findings))
         .arg(doctor::plugin_dirs().requires("findings"))
-        .arg(textfile.help("Write DIR/cni-multi.prom, for node_exporter's textfile collector"))
+        .arg(option("textfile", "DIR", textfile))
         .arg(
-            count
+            option("count", "start|stop", count)
                 .value_parser(["start", "stop"])
-                .conflicts_with_all(["textfile", "findings"])
-                .help("Begin to count calls of plugins, or end it; prints no metrics"),
+                .conflicts_with_all(["textfile", "findings"]),
         )
 }
 
 /// Runs the command: exit status 0, or 1 for a failure.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    let done = match argument(matches, "count") {
+    let done = match text(matches, "count") {
         "stop" => counts::end(),
         "start" => counts::begin(),
         _ => write(matches, env, io),
@@ -106,7 +106,7 @@ fn write(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Resul
         let counts = doctor::count(matches, env);
         Examined { counts, seconds: begun.elapsed().as_secs_f64() }
     });
-    let text = text(&ipam::host(matches, env), examined.as_ref())?;
+    let text = page(&ipam::host(matches, env), examined.as_ref())?;
     match matches.get_one::<String>("textfile") {
         Some(dir) => {
             // In one step; its readers are other users.
@@ -126,7 +126,7 @@ fn write(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Resul
 }
 
 /// All metrics.
-fn text(host: &Host<'_>, examined: Option<&Examined>) -> Result<String> {
+fn page(host: &Host<'_>, examined: Option<&Examined>) -> Result<String> {
     let networks = host.leased(None)?;
     let read: Vec<(&Leased, Result<Holdings>)> =
         networks.iter().map(|leased| (leased, leased.holdings(host))).collect();

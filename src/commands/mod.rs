@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use clap::ArgMatches;
-
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::registry::PLUGINS;
@@ -62,9 +60,4 @@ fn advice_about_plugin(name: &str) -> String {
         Some(near) => format!("did you mean {near:?}?"),
         None => "`cni-multi list` lists the plugins".to_owned(),
     }
-}
-
-/// The value of an argument; empty if it is not given, or unknown to the command.
-fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.try_get_one::<String>(name).ok().flatten().map_or("", String::as_str)
 }

@@ -8,10 +8,10 @@
 
 mod keys;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
+use super::advice_about_plugin;
 use super::validate::{Trial, add_keys, below, put};
-use super::{advice_about_plugin, argument};
 use crate::cni::decode::Shape;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -21,6 +21,7 @@ use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::terminal::Streams;
+use crate::terminal::arguments::{positional, text};
 use crate::terminal::manual::Manual;
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
@@ -53,14 +54,14 @@ pub const COMMAND: OperatorCommand =
     OperatorCommand { name: "schema", command_line: command, run, manual: |_| MANUAL };
 
 fn command() -> Command {
-    let plugin = Arg::new("plugin").value_name("PLUGIN");
+    let plugin = "Name of a plugin; without it, print the schema of a .conflist";
     Command::new("schema")
         .about("Print the JSON Schema of a plugin's configuration, or of a plugin list")
-        .arg(plugin.help("Name of a plugin; without it, print the schema of a .conflist"))
+        .arg(positional("plugin", "PLUGIN", plugin).required(false))
 }
 
 fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
-    let name = argument(matches, "plugin");
+    let name = text(matches, "plugin");
     let entry = PLUGINS.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
         let advice = advice_about_plugin(name);

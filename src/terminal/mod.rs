@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use self::visible::visible;
 use crate::error::{Error, Result};
 
+pub mod arguments;
 pub mod manual;
 pub mod nearest;
 pub mod progress;

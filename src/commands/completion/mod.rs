@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::argument;
 use crate::cni::env::Environment;
 use crate::commands::net::network;
 use crate::commands::{CNITOOL, CONF_DIR};
@@ -20,6 +19,7 @@ use crate::runtime::cache::{self, Cache};
 use crate::runtime::directory;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::Streams;
+use crate::terminal::arguments::{positional, text};
 use crate::terminal::manual::Manual;
 
 /// The hidden command that the scripts run, followed by `--` and the words of the line.
@@ -67,15 +67,14 @@ pub const MANUAL: Manual = Manual {
 /// The command line.
 pub fn command() -> Command {
     let shells = SCRIPTS.map(|(shell, _)| shell);
-    let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(shells);
     Command::new("completion")
         .about("Print the completion script for a shell")
-        .arg(shell.help("The shell"))
+        .arg(positional("shell", "SHELL", "The shell").value_parser(shells))
 }
 
 /// Runs the command; the script completes the program `name`.
 pub fn run(matches: &ArgMatches, name: &str, io: &mut Streams<'_>) -> u8 {
-    io.print(&script(argument(matches, "shell"), name))
+    io.print(&script(text(matches, "shell"), name))
 }
 
 /// The script of a shell for the program `name`.

@@ -8,16 +8,17 @@ mod selftest;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use nix::unistd::geteuid;
 
 pub use self::examination::{Counts, FAULTS};
 use self::examination::{Format, Request};
-use super::{argument, ipam, path_of_runtimes};
+use super::{ipam, path_of_runtimes};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
+use crate::terminal::arguments::{flag, option, output, positional, text};
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
 use crate::terminal::{self, Streams};
@@ -76,33 +77,30 @@ pub const COMMAND: OperatorCommand =
     OperatorCommand { name: "doctor", command_line: command, run, manual: |_| MANUAL };
 
 fn command() -> Command {
-    let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
-    let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
-    let no_packets = Arg::new("no-packets").long("no-packets").action(ArgAction::SetTrue);
-    let no_packets = no_packets.conflicts_with("selftest");
-    let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
-    let explain = Arg::new("explain").long("explain").value_name("CODE").exclusive(true);
-    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
-    let output = output.value_parser(["text", "json"]);
+    let subject = "The container to examine: a name, a path, a process, an id or a pod [all]";
+    let no_packets = "Send no packet to or from a container that is named";
+    let selftest = "Attach, check with packets and detach each plugin; leaves nothing";
+    let bundle = "Write all that was looked at into a new file, for an issue";
+    let explain = "Print the meaning, the cause and the fix of a finding's code";
     Command::new("doctor")
         .about("Find out why a container has no network, or try every plugin")
-        .arg(
-            subject
-                .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
-        )
-        .arg(no_packets.help("Send no packet to or from a container that is named"))
-        .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
-        .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
-        .arg(explain.help("Print the meaning, the cause and the fix of a finding's code"))
+        .arg(positional("subject", "NETNS|CONTAINER", subject).required(false))
+        .args([flag("no-packets", no_packets), flag("selftest", selftest)])
+        .arg(option("bundle", "FILE", bundle))
+        .arg(option("explain", "CODE", explain).exclusive(true))
         .args(ipam::directories())
         .arg(plugin_dirs())
-        .arg(output.help("Output format: text or json [text]"))
+        .arg(output(["text", "json"], "Output format: text or json [text]"))
+        .mut_args(|arg| match arg.get_id().as_str() {
+            "subject" | "no-packets" | "bundle" => arg.conflicts_with("selftest"),
+            _ => arg,
+        })
 }
 
 /// The option for the directories of plugins.
 pub fn plugin_dirs() -> Arg {
-    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
-    path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]")
+    let help = "Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]";
+    option("plugin-path", "DIRS", help)
 }
 
 /// How many findings of each kind the node and everything attached to it have, without a packet. The
@@ -115,7 +113,7 @@ pub fn count(matches: &ArgMatches, env: &Environment) -> Result<Counts> {
 /// nothing could be examined. Of the selftest: 0: everything works that this kernel has; 1:
 /// something failed.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    let as_json = argument(matches, "output") == "json";
+    let as_json = text(matches, "output") == "json";
     let is_selftest = matches.get_flag("selftest");
     let done = if let Some(code) = matches.get_one::<String>("explain") {
         explain::explain(code).and_then(|text| terminal::print(io.stdout, &text)).map(|()| 0)
@@ -165,7 +163,7 @@ fn whole_node<'a>(matches: &ArgMatches, env: &'a Environment) -> Result<Request<
         env,
         conf_dir: host.conf_dir,
         cache: host.cache,
-        plugin_path: path_of_runtimes(argument(matches, "plugin-path"), env)?,
+        plugin_path: path_of_runtimes(text(matches, "plugin-path"), env)?,
         subject: String::new(),
         bundle: None,
     })

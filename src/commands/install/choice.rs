@@ -14,22 +14,20 @@ use super::on_path;
 use crate::commands::advice_about_plugin;
 use crate::error::{Code, Error, Result};
 use crate::registry::PLUGINS;
+use crate::terminal::arguments::{flag, option};
 
 /// `--only`, `--all`, `--alias` and `--no-alias`.
 pub fn arguments() -> [Arg; 4] {
-    let only = Arg::new("only").long("only").value_name("NAMES").value_delimiter(',');
-    let all = Arg::new("all").long("all").action(ArgAction::SetTrue);
-    let alias = Arg::new("alias").long("alias").value_name("NAME=PLUGIN").value_delimiter(',');
-    let none = Arg::new("no-alias").long("no-alias").action(ArgAction::SetTrue);
+    let only = "Link these plugins alone, separated by commas, now and at later installations";
+    let alias = "Link further names to plugins, now and at later installations";
     [
-        only.help("Link these plugins alone, separated by commas, now and at later installations")
-            .conflicts_with("all"),
-        all.help("Link every plugin again"),
-        alias
+        option("only", "NAMES", only).value_delimiter(',').conflicts_with("all"),
+        flag("all", "Link every plugin again"),
+        option("alias", "NAME=PLUGIN", alias)
+            .value_delimiter(',')
             .action(ArgAction::Append)
-            .help("Link further names to plugins, now and at later installations")
             .conflicts_with("no-alias"),
-        none.help("Remove the further names"),
+        flag("no-alias", "Remove the further names"),
     ]
     .map(|argument| argument.conflicts_with_all(["rollback", "uninstall", "watch"]))
 }

@@ -32,12 +32,13 @@ mod work;
 
 use std::path::Path;
 
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::ArgMatches;
 
 use self::choice::{Aliases, Choice};
 use self::work::{Task, Work};
 use crate::error::{Code, Result};
 use crate::terminal::Streams;
+use crate::terminal::arguments::{flag, option};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
 
@@ -87,12 +88,11 @@ pub const NAME: &str = "install";
 
 /// The command line.
 pub fn command() -> clap::Command {
-    let dir = Arg::new("dir").long("dir").value_name("DIR");
     let rollback =
         flag("rollback", "Go one step back: to the binary before, or the plugins before");
     clap::Command::new(NAME)
         .about("Install this binary into a directory of plugins, with a link for each plugin")
-        .arg(dir.help("The directory [/opt/cni/bin]"))
+        .arg(option("dir", "DIR", "The directory [/opt/cni/bin]"))
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .args(choice::arguments())
@@ -105,10 +105,6 @@ pub fn command() -> clap::Command {
             flag("watch", "Stay, and keep the links to this build that other programs overwrite")
                 .conflicts_with_all(["uninstall", "rollback", "dry-run", "path"]),
         )
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 /// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.

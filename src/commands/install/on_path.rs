@@ -5,13 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::{fs, io};
 
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgMatches};
 
 use super::layout::{
     BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, lines_of, record, target,
 };
 use crate::commands::CNITOOL;
 use crate::error::{Code, Error, Result};
+use crate::terminal::arguments::{flag, option};
 
 /// The names of the links.
 pub const NAMES: [&str; 2] = [BINARY, CNITOOL];
@@ -25,12 +26,12 @@ const OF_THIS_HOST: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/c
 
 /// `--path` and `--no-path`.
 pub fn arguments() -> [Arg; 2] {
-    let path = Arg::new("path").long("path").value_name("DIR").help(
-        "Link cni-multi and cnitool into this directory of PATH [/usr/local/bin, for a plugin \
-         directory of this host's runtimes]",
-    );
-    let no_path = Arg::new("no-path").long("no-path").action(ArgAction::SetTrue);
-    [path.conflicts_with("no-path"), no_path.help("Do not link them into a directory of PATH")]
+    let path = "Link cni-multi and cnitool into this directory of PATH [/usr/local/bin, for a plugin \
+                directory of this host's runtimes]";
+    [
+        option("path", "DIR", path).conflicts_with("no-path"),
+        flag("no-path", "Do not link them into a directory of PATH"),
+    ]
 }
 
 /// The directory for the links.

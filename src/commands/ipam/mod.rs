@@ -12,16 +12,17 @@ pub mod owners;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use self::networks::Host;
-use super::{CONF_DIR, argument, path_of_runtimes, typed_or_variable};
+use super::{CONF_DIR, path_of_runtimes, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::{IPAM, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
+use crate::terminal::arguments::{flag, has_flag, option, output, positional, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::{self, Streams};
 
@@ -37,36 +38,34 @@ pub const COMMAND: OperatorCommand = OperatorCommand {
 };
 
 fn command() -> Command {
-    let network = Arg::new("network").value_name("NETWORK");
-    let network = network.help("Name of the network, as in its configuration");
-    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
-    let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let network = || {
+        positional("network", "NETWORK", "Name of the network, as in its configuration")
+            .required(false)
+    };
     let ls = Command::new("ls")
         .visible_alias("list")
         .about("List the addresses that are held, and how full the ranges are")
-        .arg(network.clone())
+        .arg(network())
         .args(directories())
-        .arg(output.value_parser(["table", "json"]).help("Output format: table or json [table]"));
+        .arg(output(["table", "json"], "Output format: table or json [table]"));
     let free = Command::new("free")
         .about("Free an address that a container left behind")
-        .arg(network.clone().required(true))
-        .arg(Arg::new("address").value_name("ADDRESS").required(true).help("The address"))
+        .arg(network().required(true))
+        .arg(positional("address", "ADDRESS", "The address"))
         .args(directories())
-        .arg(flag("force").help("Also if nothing shows whether the container is alive"));
+        .arg(flag("force", "Also if nothing shows whether the container is alive"));
     let export = Command::new("export")
         .about("Print leases as JSON, for import on another machine")
-        .arg(network.clone())
+        .arg(network())
         .args(directories());
-    let file = Arg::new("file").value_name("FILE|-").required(true);
     let whereabouts = "FILE is of whereabouts: what attachments of this machine hold";
     let import = Command::new("import")
         .about("Take over the leases of another machine: all of them or none")
         .allow_missing_positional(true)
-        .arg(network)
-        .arg(file.help("What export printed; - for stdin"))
+        .arg(network())
+        .arg(positional("file", "FILE|-", "What export printed; - for stdin"))
         .args(directories())
-        .arg(flag("dry-run").help("Only print what would be done"))
-        .arg(flag("whereabouts").help(whereabouts));
+        .args([flag("dry-run", "Only print what would be done"), flag("whereabouts", whereabouts)]);
     let added = of_plugins()
         .flat_map(|added| (added.command_line)().get_subcommands().cloned().collect::<Vec<_>>());
     Command::new(IPAM)
@@ -84,19 +83,16 @@ fn of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
 
 /// Where configurations and records are.
 pub fn directories() -> [Arg; 2] {
-    let conf = Arg::new("conf-dir").long("conf-dir").value_name("DIR");
-    let cache = Arg::new("cache-dir").long("cache-dir").value_name("DIR");
-    [
-        conf.help("Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]"),
-        cache.help("Cache directory, with the results of add [/var/lib/cni]"),
-    ]
+    let conf = "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]";
+    let cache = "Cache directory, with the results of add [/var/lib/cni]";
+    [option("conf-dir", "DIR", conf), option("cache-dir", "DIR", cache)]
 }
 
 /// The host that the options and variables describe.
 pub fn host<'a>(matches: &ArgMatches, env: &'a Environment) -> Host<'a> {
-    let conf_dir = typed_or_variable(argument(matches, "conf-dir"), "NETCONFPATH", env);
+    let conf_dir = typed_or_variable(text(matches, "conf-dir"), "NETCONFPATH", env);
     let conf_dir = if conf_dir.is_empty() { CONF_DIR } else { &conf_dir };
-    let cache = match argument(matches, "cache-dir") {
+    let cache = match text(matches, "cache-dir") {
         "" => cache::DEFAULT_DIR,
         dir => dir,
     };
@@ -155,19 +151,19 @@ struct Request {
 
 impl Request {
     fn read(matches: &ArgMatches) -> Result<Request> {
-        let flag = |name| matches.try_get_one::<bool>(name).ok().flatten() == Some(&true);
+        let flag = |name| has_flag(matches, name);
         let network = matches.get_one::<String>("network").map(|name| NetworkName::parse(name));
-        let address = match argument(matches, "address") {
+        let address = match text(matches, "address") {
             "" => None,
-            text => Some(text.parse().map_err(|_| {
-                Error::config("ADDRESS", format_args!("{text:?} is not an IP address"))
+            typed => Some(typed.parse().map_err(|_| {
+                Error::config("ADDRESS", format_args!("{typed:?} is not an IP address"))
             })?),
         };
         Ok(Request {
             network: network.transpose()?,
             address,
-            file: argument(matches, "file").to_owned(),
-            as_json: argument(matches, "output") == "json",
+            file: text(matches, "file").to_owned(),
+            as_json: text(matches, "output") == "json",
             is_forced: flag("force"),
             is_dry_run: flag("dry-run"),
             is_of_whereabouts: flag("whereabouts"),

@@ -5,12 +5,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use super::cnitool;
 use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::terminal::Streams;
+use crate::terminal::arguments::{option, positional};
 use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
@@ -50,12 +51,12 @@ const EXIT_STATUS: Terms = &[
 
 /// The command line.
 pub fn command() -> Command {
-    let dir = Arg::new("dir").value_name("DIR").conflicts_with("page");
-    let page = Arg::new("page").long("page").value_name("NAME");
+    let dir = "Write the pages below this directory, such as /usr/local/share";
+    let page = "Print this page to stdout, as man(7) markup";
     Command::new("man")
         .about("Write the pages of the manual, or list them")
-        .arg(dir.help("Write the pages below this directory, such as /usr/local/share"))
-        .arg(page.help("Print this page to stdout, as man(7) markup"))
+        .arg(positional("dir", "DIR", dir).required(false).conflicts_with("page"))
+        .arg(option("page", "NAME", page))
 }
 
 /// Where the sections of a page come from: the words of a command lead to them.

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::{addr, decode};
-use crate::commands::argument;
+
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::parse_capability_args;
+use crate::terminal::arguments::text;
 
 /// The option that takes any capability.
 const JSON: &str = "capability-args";
@@ -73,7 +74,7 @@ struct Argument {
 /// an open one. The variable may be set for networks of every kind and works as in a runtime: a
 /// plugin that does not declare a capability does not get it. The option with JSON replaces it.
 pub fn args(matches: &ArgMatches, env: &Environment, list: &NetworkList) -> Result<Value> {
-    let is_replaced = !argument(matches, JSON).is_empty();
+    let is_replaced = !text(matches, JSON).is_empty();
     let text = if is_replaced { String::new() } else { env.get("CAP_ARGS") };
     let mut args = parse_capability_args(&text)?;
     let given = of_options(matches)?;
@@ -114,7 +115,7 @@ pub fn require_readable(matches: &ArgMatches) -> Result<()> {
 
 fn of_options(matches: &ArgMatches) -> Result<Vec<Argument>> {
     let mut given = vec![];
-    if let Value::Object(members) = parse_capability_args(argument(matches, JSON))? {
+    if let Value::Object(members) = parse_capability_args(text(matches, JSON))? {
         let argument = |(capability, value)| Argument { option: JSON, capability, value };
         given.extend(members.into_iter().map(argument));
     }

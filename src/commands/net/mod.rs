@@ -25,12 +25,14 @@ use self::operator::Operator;
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
+use crate::commands::ipam;
 use crate::error::{Code, Error, Result};
 use crate::net::private::NETNS_DIR;
 use crate::plugin::OperatorCommand;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::living::is_gone;
 use crate::runtime::{directory, find};
+use crate::terminal::arguments::{self, flag, option, positional};
 use crate::terminal::{self, Streams, table};
 use crate::timing;
 
@@ -132,18 +134,6 @@ fn command() -> Command {
         .subcommands([add, check, del, exec, gc, sync, status, list, ps, inspect])
 }
 
-fn positional(id: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(id).value_name(value).required(true).help(help)
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-}
-
-fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help)
-}
-
 fn network() -> Arg {
     positional("network", "NETWORK", "Name of the network, as in its configuration")
 }
@@ -167,9 +157,8 @@ fn container_id() -> Arg {
 }
 
 fn output() -> Arg {
-    option("output", "FORMAT", "Output format: table, or json for output and errors [table]")
-        .short('o')
-        .value_parser(["table", "json"])
+    let help = "Output format: table, or json for output and errors [table]";
+    arguments::output(["table", "json"], help)
 }
 
 /// The options of one attachment.
@@ -193,15 +182,8 @@ fn of_attachment() -> [Arg; 8] {
 /// Where networks, plugins and results are.
 fn directories() -> [Arg; 3] {
     let path = "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]";
-    [
-        option(
-            "conf-dir",
-            "DIR",
-            "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]",
-        ),
-        option("plugin-path", "DIRS", path),
-        option("cache-dir", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
-    ]
+    let [conf_dir, cache_dir] = ipam::directories();
+    [conf_dir, option("plugin-path", "DIRS", path), cache_dir]
 }
 
 fn traces() -> [Arg; 2] {

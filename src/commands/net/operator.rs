@@ -12,7 +12,7 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::commands::{CONF_DIR, argument, plugin_path, typed_or_variable};
+use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::error::{Code, Error, Result};
 use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
@@ -20,6 +20,7 @@ use crate::runtime::chain::Runtime;
 use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
+use crate::terminal::arguments::{has_flag, text};
 use crate::terminal::visible::visible;
 use crate::terminal::{in_two_lines, table};
 
@@ -34,12 +35,12 @@ pub struct Operator<'a> {
 impl Operator<'_> {
     /// An argument or option; empty if not given or unknown to the command.
     pub fn argument(&self, name: &str) -> &str {
-        argument(self.matches, name)
+        text(self.matches, name)
     }
 
     /// Whether a flag is given; false if it is unknown to the command.
     pub fn has_flag(&self, name: &str) -> bool {
-        self.matches.try_get_one::<bool>(name).ok().flatten().is_some_and(|given| *given)
+        has_flag(self.matches, name)
     }
 
     /// The option, else the variable, else the default `usual`; empty means not given.

@@ -33,7 +33,7 @@ use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::Serialize;
 
 use self::checker::Checker;
@@ -45,13 +45,14 @@ pub use self::keys::add_keys;
 pub use self::paths::put;
 use self::picks::Pick;
 pub use self::trial::Trial;
-use super::{CONF_DIR, argument, plugin_path};
+use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
+use crate::terminal::arguments::{flag, option, output, positional, text};
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
 use crate::terminal::visible::visible;
@@ -87,19 +88,14 @@ pub const COMMAND: OperatorCommand =
     OperatorCommand { name: "validate", command_line: command, run, manual: |_| MANUAL };
 
 fn command() -> Command {
-    let files = Arg::new("files").value_name("FILE|DIR").num_args(0..);
-    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
-    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
-    let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
-    let output = output.value_parser(["text", "json"]);
+    let files = "Files and directories to check, - for stdin [/etc/cni/net.d]";
+    let path = "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]";
     Command::new("validate")
         .about("Find mistakes in network configurations")
-        .arg(files.help("Files and directories to check, - for stdin [/etc/cni/net.d]"))
-        .arg(path.help(
-            "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
-        ))
-        .arg(strict.help("Treat warnings as errors"))
-        .arg(output.help("Output format: text or json [text]"))
+        .arg(positional("files", "FILE|DIR", files).required(false).num_args(0..))
+        .arg(option("plugin-path", "DIRS", path))
+        .arg(flag("strict", "Treat warnings as errors"))
+        .arg(output(["text", "json"], "Output format: text or json [text]"))
 }
 
 /// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
@@ -117,8 +113,8 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 
 /// Whether the check fails, and the output.
 fn look(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Result<(bool, String)> {
-    let as_json = argument(matches, "output") == "json";
-    let path = plugin_path(argument(matches, "plugin-path"), env)?;
+    let as_json = text(matches, "output") == "json";
+    let path = plugin_path(text(matches, "plugin-path"), env)?;
     let cache = Cache::new("");
     let handles = Rc::default();
     let runtime = Runtime {

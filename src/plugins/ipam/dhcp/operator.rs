@@ -11,6 +11,7 @@ use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Result, warn};
 use crate::plugin::OperatorCommand;
+use crate::terminal::arguments::{option, output, positional, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::table;
 use crate::terminal::visible::visible;
@@ -66,26 +67,17 @@ fn command() -> Command {
         .trailing_var_arg(true)
         .allow_hyphen_values(true)
         .help("Those of the reference's daemon; -help lists them");
-    let output = Arg::new("output")
-        .short('o')
-        .long("output")
-        .value_name("FORMAT")
-        .value_parser(["table", "json"])
-        .help("table, or json [table]");
-    let key = Arg::new("key")
-        .value_name("KEY")
-        .required(true)
-        .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
-    let socket = Arg::new("socketpath")
-        .long("socketpath")
-        .value_name("PATH")
-        .default_value(DEFAULT_SOCKET)
-        .help("Where the daemon listens");
+    let key = positional("key", "KEY", "CONTAINER/NETWORK/INTERFACE, as leases prints it");
+    let socket = option("socketpath", "PATH", "Where the daemon listens");
+    let socket = socket.default_value(DEFAULT_SOCKET);
     let daemon = Command::new(DAEMON)
         .about("Run the daemon that the dhcp plugin asks")
         .disable_help_flag(true)
         .arg(flags);
-    let leases = Command::new("leases").about("The leases of the daemon").arg(&socket).arg(output);
+    let leases = Command::new("leases")
+        .about("The leases of the daemon")
+        .arg(&socket)
+        .arg(output(["table", "json"], "table, or json [table]"));
     let release = Command::new("release")
         .about("Give a lease back and take the address off the interface")
         .arg(key)
@@ -118,15 +110,14 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 
 /// What a subcommand prints.
 fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
-    let text = |name| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let peer = Peer { socket: text("socketpath").into(), deadline: Deadline::default() };
+    let peer = Peer { socket: text(matches, "socketpath").into(), deadline: Deadline::default() };
     match verb {
         "leases" => {
             let leases: Value = peer.ask(&Request::Leases)?;
-            Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json"))
+            Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, text(matches, "output") == "json"))
         }
         "release" => {
-            peer.ask::<()>(&Request::Release { key: text("key").to_owned() })?;
+            peer.ask::<()>(&Request::Release { key: text(matches, "key").to_owned() })?;
             Ok(String::new())
         }
         _ => peer.ask(&Request::Metrics),
