@@ -1,15 +1,14 @@
-//! Addresses that no host can have, and gateways that no route of a container leads to.
+//! Addresses that no host can have, gateways that no route of a container leads to, and default routes
+//! that lead nowhere: no address has a gateway, or nothing has the gateway's address; and what to write
+//! in place of an invalid subnet.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::checker::{Checker, is_true};
+use super::checker::{Checker, Note, Plugin, is_true};
 use super::document::{Spot, item};
-use super::finding::Note;
-use super::gateways::WITH_GATEWAY;
-use super::network::Plugin;
-use super::together::{is_gateway, objects_with_subnets, text};
+use super::together::{is_gateway, objects_with_subnets, range, text};
 use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::family::Family;
@@ -190,4 +189,126 @@ fn leads_to(route: &Value, ip: IpAddr) -> bool {
     let is_on_link = ip_at(route, "gw").is_some_and(|gateway| gateway.is_unspecified())
         || route.get("scope").and_then(Value::as_u64) == Some(253);
     is_on_link && dst.is_ok_and(|dst: IpNet| dst.contains(&ip))
+}
+
+/// The plugins whose containers reach other networks through a gateway on their link. ptp is its
+/// own gateway, and what a dummy gets goes nowhere.
+pub const WITH_GATEWAY: [&str; 7] =
+    ["bridge", "macvlan", "ipvlan", "vlan", "host-device", "tap", "bond"];
+
+impl Checker<'_> {
+    /// Reports the default routes of the IPAM section that lead nowhere.
+    pub fn check_gateways(&mut self, plugin: &Plugin) {
+        // Whether the containers need a gateway that the plugin does not make itself.
+        let is_routed = plugin.text("mode").starts_with("l3"); // ipvlan's master routes
+        if !WITH_GATEWAY.contains(&plugin.text("type")) || is_gateway(plugin) || is_routed {
+            return;
+        }
+        let routes = plugin.ipam("routes").map_or(&[][..], Value::items);
+        for (index, route) in routes.iter().enumerate() {
+            let Some(family) = family_of_default(route) else { continue };
+            let spot = plugin.at(&item("ipam.routes", index));
+            match plugin.ipam_text("type") {
+                "static" => {
+                    let addresses = plugin.ipam("addresses").map_or(&[][..], Value::items);
+                    if addresses.iter().any(|it| given(it, "gateway") == Some(family)) {
+                        continue;
+                    }
+                    let message = &["a default route without a gateway"];
+                    let hint = &["add \"gateway\" to the address, or \"gw\" to the route"];
+                    self.tell(Note::new("no-gateway", &spot, message).hint(hint));
+                }
+                // The bridge may not get the address of the gateway that the IPAM plugin chooses.
+                "host-local" | "cluster-local" => {
+                    let Some(gateway) = chosen_gateway(plugin, family) else { continue };
+                    let gateway = gateway.to_string();
+                    let message =
+                        &["the default route leads to ", &gateway, ", which the bridge lacks"];
+                    let hint = &[
+                        "add \"isGateway\": true, or \"gateway\" to the range if a router has it",
+                    ];
+                    self.tell(Note::new("no-gateway", &spot, message).hint(hint));
+                }
+                _ => (), // it has gateways of its own
+            }
+        }
+    }
+}
+
+/// The family of a default route without a gateway of its own.
+fn family_of_default(route: &Value) -> Option<Family> {
+    let dst: IpNet = addr::parse_cidr(text(route, "dst")).ok()?;
+    let is_open =
+        dst.prefix_len() == 0 && given(route, "gw").is_none() && route.get("gws").is_none();
+    is_open.then(|| Family::of_net(dst))
+}
+
+/// The family of the address at this key, if there is one.
+fn given(object: &Value, key: &str) -> Option<Family> {
+    addr::parse_ip(text(object, key)).ok()?.map(Family::of)
+}
+
+/// The gateway of the bridge's first range of the family, unless the range names one.
+fn chosen_gateway(plugin: &Plugin, family: Family) -> Option<IpAddr> {
+    let ipam = plugin.value.get("ipam").filter(|_| plugin.text("type") == "bridge")?;
+    let confs = objects_with_subnets(ipam).into_iter();
+    let mut gateways =
+        confs.filter_map(|(_, conf)| Some((given(conf, "gateway"), range(conf)?.gateway)));
+    let (named, gateway) = gateways.find(|(_, gateway)| Family::of(*gateway) == family)?;
+    named.is_none().then_some(gateway)
+}
+
+/// The keys with an address and its prefix length, and those of lists of them.
+const KEYS: [&str; 5] = ["subnet", "dst", "address", "shapedSubnets", "unshapedSubnets"];
+
+const EXPECTED: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
+
+/// The advice for the text at this path, if it is an invalid address with a prefix length; else
+/// empty.
+pub fn advice_on_subnet(path: &str, text: &str) -> String {
+    let key = path.rsplit('.').next().and_then(|last| last.split('[').next());
+    if !KEYS.contains(&key.unwrap_or_default()) || addr::parse_cidr(text).is_ok() {
+        return String::new();
+    }
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return EXPECTED.to_owned();
+    };
+    if !text.contains('/') {
+        let usual = if address.is_ipv4() { 24 } else { 64 };
+        return format!("add the prefix length, such as \"{address}/{usual}\"");
+    }
+    // The prefix length may be a mask such as `255.255.0.0`.
+    let mask = length.parse::<Ipv4Addr>().map(u32::from);
+    match mask {
+        Ok(mask) if mask.leading_ones() + mask.trailing_zeros() == u32::BITS => {
+            format!("write \"{address}/{}\"", mask.leading_ones())
+        }
+        _ if address.is_ipv4() => "the prefix length is a number from 0 to 32".to_owned(),
+        _ => "the prefix length is a number from 0 to 128".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wrong_subnet_has_its_own_advice() {
+        for (text, expected) in [
+            ("10.88.0.0", "add the prefix length, such as \"10.88.0.0/24\""),
+            ("fd00::", "add the prefix length, such as \"fd00::/64\""),
+            ("10.88.0.0/255.255.0.0", "write \"10.88.0.0/16\""),
+            ("10.88.0.0/255.0.255.0", "the prefix length is a number from 0 to 32"),
+            ("10.88.0.0/33", "the prefix length is a number from 0 to 32"),
+            ("fd00::/129", "the prefix length is a number from 0 to 128"),
+            ("10.88.0/24", EXPECTED),
+            ("", EXPECTED),
+            ("10.88.0.0/24", ""),
+        ] {
+            assert_eq!(advice_on_subnet("ipam.ranges[0][0].subnet", text), expected, "{text}");
+        }
+        assert_eq!(advice_on_subnet("shapedSubnets[1]", "x"), EXPECTED);
+        assert_eq!(advice_on_subnet("ipam.gateway", "x"), "");
+    }
 }

@@ -1,8 +1,7 @@
 //! The keys of an object, compared with those that some code reads.
 
-use super::checker::{Checker, did_you_mean};
+use super::checker::{Checker, Note, did_you_mean};
 use super::document::Spot;
-use super::finding::Note;
 use crate::cni::decode::Shape;
 use crate::terminal::nearest::nearest;
 

@@ -1,13 +1,19 @@
-//! All mistakes of one plugin, although its checks report one at a time.
+//! All mistakes of one plugin, although its checks report one at a time: a trial of ADD's checks on the
+//! plugin's object, without doing anything, is repeated without what was found wrong.
 
-use super::checker::Checker;
-use super::cidrs;
+use std::rc::Rc;
+
+use super::checker::{Checker, Note, Plugin, is_true};
 use super::document::{Spot, item};
-use super::finding::Note;
-use super::network::Plugin;
-use super::paths::{last_item, parent, put, remove, split_at_item, touches};
+use super::hosts::advice_on_subnet;
+use crate::cni::attachment::NetworkName;
+use crate::cni::conf::Config;
+use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
+use crate::cni::version;
 use crate::error::{Code, Error, Expected, Kind, Mistake, Problem, Result};
+use crate::plugin::{Context, Entry};
+use crate::registry::PLUGINS;
 
 /// The maximum number of mistakes reported for one plugin.
 const ROUNDS: usize = 64;
@@ -53,7 +59,7 @@ impl Checker<'_> {
         if hint.is_empty() && expected.is_empty() {
             // The text may be an invalid subnet.
             let text = self.documents[spot.document].string_at(&spot.path);
-            hint = text.map(|text| cidrs::advice(&spot.path, &text)).unwrap_or_default();
+            hint = text.map(|text| advice_on_subnet(&spot.path, &text)).unwrap_or_default();
         }
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
         self.tell(Note::new(code, spot, &[&problem(error)]).expecting(&expected).hint(&[&hint]));
@@ -184,5 +190,175 @@ impl Rest {
     /// Whether the item of the file's list has not been removed.
     fn has(&self, list: &str, index: usize) -> bool {
         !self.items.iter().any(|(other, gone)| other == list && *gone == index)
+    }
+}
+
+/// The values that runtimes supply by capabilities when configurations leave them out.
+const SUPPLIED: [(&str, &str); 2] =
+    [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
+
+/// A network in which plugins' objects are tried.
+pub struct Trial<'a> {
+    network: &'a str,
+    version: &'a str,
+    observer: Rc<Observer>,
+}
+
+impl<'a> Trial<'a> {
+    /// A trial in the network of this name; an empty version stands for the newest.
+    pub fn new(network: &'a str, version: &'a str) -> Trial<'a> {
+        let version = if version.is_empty() { version::CURRENT } else { version };
+        Trial { network, version, observer: Rc::default() }
+    }
+
+    /// Adds what a runtime adds to a plugin's object.
+    pub fn prepare(&self, value: &mut Value, is_first: bool) {
+        if value.get("runtimeConfig").is_none() {
+            value.set("runtimeConfig", Value::Object(vec![])); // so that reads of it are observed
+        }
+        if !is_first {
+            value.set("prevResult", self.result());
+        }
+    }
+
+    /// Decodes and checks a plugin's object as ADD does, without doing anything.
+    pub fn of(&self, entry: &Entry, mut value: Value) -> Result<()> {
+        let name = NetworkName::parse(self.network).or_else(|_| NetworkName::parse("network"))?; // the fallback is valid
+        value.set("name", Value::text(name.as_str()));
+        value.set("cniVersion", Value::text(self.version));
+        let version = self.version.to_owned();
+        let observer = Some(Rc::clone(&self.observer));
+        let config = Config { text: vec![], value, name, version, observer };
+        let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
+        entry.validate(&Context::new(PLUGINS, &config, &env, "", vec![]))
+    }
+
+    /// Tries an object of a file: as it is, and with what a runtime may supply.
+    pub fn of_file(&self, entry: &Entry, value: &Value) -> Result<()> {
+        let Err(error) = self.of(entry, value.clone()) else { return Ok(()) };
+        let Some(completed) = supplied(value) else { return Err(error) };
+        self.of(entry, completed).map_err(|other| match &other.mistake {
+            Some(mistake) if mistake.path.starts_with("runtimeConfig") => error,
+            _ => other,
+        })
+    }
+
+    /// What the plugins expected at each place since the last call.
+    pub fn observed(&self) -> Vec<(String, Shape)> {
+        self.observer.take()
+    }
+
+    /// A result as a plugin may get it from the plugins before it.
+    pub fn result(&self) -> Value {
+        let address = || Value::text("192.0.2.2/24");
+        let ip = Value::object([("version", Value::text("4")), ("address", address())]);
+        Value::object([
+            ("cniVersion", Value::text(self.version)),
+            ("ips", Value::Array(vec![ip])),
+            ("ip4", Value::object([("ip", address())])),
+        ])
+    }
+}
+
+/// The object with the values that a runtime supplies by its declared capabilities; None if it
+/// declares none of those.
+fn supplied(value: &Value) -> Option<Value> {
+    let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
+    let mut completed = value.clone();
+    let mut is_any = false;
+    for (capability, text) in SUPPLIED {
+        if declared.iter().any(|(key, value)| key == capability && is_true(Some(value))) {
+            let path = ["runtimeConfig.", capability].concat();
+            put(&mut completed, &path, Value::parse(text.as_bytes()).ok()?);
+            is_any = true;
+        }
+    }
+    is_any.then_some(completed)
+}
+
+/// Whether the two paths are equal or one contains the other.
+pub fn touches(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The path without its last step.
+pub fn parent(path: &str) -> &str {
+    path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
+}
+
+/// Removes the member or item at this path; false if there is none.
+pub fn remove(value: &mut Value, path: &str) -> bool {
+    if path.is_empty() {
+        return std::mem::take(value).kind() != "null";
+    }
+    let step = path.strip_prefix('.').unwrap_or(path);
+    match value {
+        Value::Array(items) => {
+            let Some((index, rest)) = first_item(step) else { return false };
+            if index < items.len() && rest.is_empty() {
+                items.remove(index);
+                return true;
+            }
+            items.get_mut(index).is_some_and(|item| remove(item, rest))
+        }
+        // The member in every spelling of its key.
+        Value::Object(pairs) => {
+            let mut taken = false;
+            pairs.retain_mut(|(key, value)| match step.split_at_checked(key.len()) {
+                Some((head, rest)) if head.eq_ignore_ascii_case(key) => {
+                    taken |= rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest);
+                    !rest.is_empty()
+                }
+                _ => true,
+            });
+            taken
+        }
+        _ => false,
+    }
+}
+
+/// Splits `[2].x` into 2 and `.x`.
+fn first_item(path: &str) -> Option<(usize, &str)> {
+    let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+    Some((index.parse().ok()?, rest))
+}
+
+/// Splits `a.b[2].c` into `a.b`, 2 and `.c`.
+pub fn split_at_item(path: &str) -> Option<(&str, usize, &str)> {
+    let (list, item) = path.split_at(path.find('[')?);
+    let (index, rest) = first_item(item)?;
+    Some((list, index, rest))
+}
+
+/// Splits `a[1].b[2]` into `a[1].b` and 2.
+pub fn last_item(path: &str) -> Option<(&str, usize)> {
+    let (list, index) = path.strip_suffix(']')?.rsplit_once('[')?;
+    Some((list, index.parse().ok()?))
+}
+
+/// Sets the member at this path. Missing objects on the way are created, missing lists are not.
+pub fn put(value: &mut Value, path: &str, new: Value) {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    match value {
+        Value::Array(items) => {
+            let Some((index, rest)) = first_item(path) else { return };
+            match items.get_mut(index) {
+                Some(item) if rest.is_empty() => *item = new,
+                Some(item) => put(item, rest, new),
+                None => (),
+            }
+        }
+        Value::Object(_) if key.is_empty() => (), // an item, and there is no list
+        Value::Object(pairs) if !rest.is_empty() => {
+            let found = pairs.iter().position(|(name, _)| name.eq_ignore_ascii_case(key));
+            let index = found.unwrap_or(pairs.len());
+            if index == pairs.len() {
+                pairs.push((key.to_owned(), Value::Object(vec![])));
+            }
+            put(&mut pairs[index].1, rest, new);
+        }
+        other => other.set(key, new),
     }
 }

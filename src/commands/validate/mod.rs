@@ -1,33 +1,21 @@
 //! `cni-multi validate [FILE|DIR]...`: reports every configuration mistake without accessing the kernel.
 //!
 //! [`document`] locates values in a text with [`reader`], which explains why a text is not JSON;
-//! [`files`] reads files and directories. [`list`] checks the [`network`] in a file, with [`names`],
-//! [`plugin`], [`mistakes`], [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`],
-//! [`gateways`] and [`hosts`]; [`definitions`] finds configurations in objects of Kubernetes,
-//! [`together`] compares several networks, and [`picks`] determines which file a runtime would use.
+//! [`files`] reads files, directories and objects of Kubernetes. [`list`] checks the network in a file,
+//! with [`plugin`], [`mistakes`], [`keys`] and [`hosts`]; [`together`] compares several networks, and
+//! [`picks`] determines which file a runtime would use. [`checker`] has the findings.
 
-mod capabilities;
 mod checker;
-mod cidrs;
-mod definitions;
-mod delegate;
 mod document;
 mod files;
-mod finding;
-mod gateways;
 mod hosts;
 mod keys;
 mod list;
 mod mistakes;
-mod names;
-mod network;
-mod paths;
 mod picks;
 mod plugin;
-mod programs;
 mod reader;
 mod together;
-mod trial;
 
 use std::io::Read;
 use std::path::Path;
@@ -36,15 +24,13 @@ use std::rc::Rc;
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use self::checker::Checker;
+use self::checker::{Checker, push};
+pub use self::checker::{FAULTS, Finding};
 pub use self::document::below;
 use self::files::bytes_of;
-use self::finding::push;
-pub use self::finding::{FAULTS, Finding};
 pub use self::keys::add_keys;
-pub use self::paths::put;
+pub use self::mistakes::{Trial, put};
 use self::picks::Pick;
-pub use self::trial::Trial;
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};

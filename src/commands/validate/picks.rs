@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::finding::push;
-use super::network::Network;
+use super::checker::{Network, push};
 use crate::cni::attachment::NetworkName;
 use crate::terminal::visible::visible;
 

@@ -1,10 +1,8 @@
 //! Conflicts between networks: addresses that two of them allocate, a bridge that two of them
 //! share.
 
-use super::checker::{Checker, is_true};
+use super::checker::{Checker, Note, Plugin, is_true};
 use super::document::{Spot, item};
-use super::finding::Note;
-use super::network::Plugin;
 use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::steps::allocation::ranges::{Range, RangeConf};
