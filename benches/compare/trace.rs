@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use cni_multi::sys::child::Ended;
+use cni_multi::sys::process::Ended;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use cni_multi::sys::child::Ended;
+use cni_multi::sys::process::Ended;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;

@@ -9,8 +9,7 @@ use std::os::fd::OwnedFd;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 
-use super::netlink::attr::Attrs;
-use super::netlink::attributes::Attributes;
+use super::netlink::attr::{Attributes, Attrs};
 use super::netlink::refused;
 use super::netlink::transport::{Refusal, Transport};
 use super::nfnetlink::{self, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};

@@ -15,7 +15,7 @@ use nix::sys::socket::{
     setsockopt, socket, sockopt,
 };
 
-use super::packet_socket::filter::Filter;
+use super::packet_socket::Filter;
 use crate::error::{Error, Result};
 
 /// The port of DHCPv6 clients.

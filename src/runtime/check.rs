@@ -2,19 +2,24 @@
 //!
 //! Errors of plugins that run in this process keep their parts, so that each difference can be
 //! reported by itself; the protocol's error object joins them.
+//!
+//! Also the advice about a plugin that is not found, and whether a network's plugins support its version, which runtimes check before they use a network.
+
+use std::time::Duration;
 
 use super::chain::{Program, Runtime, reported_by, require_check};
-use super::derive;
+use super::find::listed;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
 use super::repair::is_host_s;
-use super::trace;
-use crate::cni::delegate;
+use super::{derive, trace};
 use crate::cni::env::Command;
 use crate::cni::result::Document;
-use crate::error::{Error, ErrorList, Result};
+use crate::cni::{delegate, version};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::runner::Execution;
 use crate::terminal::Streams;
+use crate::terminal::nearest::nearest;
 
 /// How far a CHECK goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,4 +127,88 @@ pub(super) struct Subject<'a> {
     pub(super) list: &'a NetworkList,
     pub(super) at: &'a Parameters,
     pub(super) result: Option<&'a Document>,
+}
+
+impl Runtime<'_> {
+    /// The error of an operation on the network. If it may be about a plugin that is not found, its
+    /// details have the name that was probably meant, or the names that there are.
+    pub fn explain(&self, list: &NetworkList, error: Error) -> Error {
+        if error.code != Code::DELEGATE {
+            return error;
+        }
+        match list.plugins.iter().find(|plugin| self.find(&plugin.kind).is_err()) {
+            Some(plugin) => error.with_details(self.advice(&plugin.kind)),
+            None => error,
+        }
+    }
+
+    /// A CHECK whose plugins that are not found have the same advice.
+    #[must_use]
+    pub fn explain_each(&self, mut checked: Checked) -> Checked {
+        for (plugin, error) in &mut checked.failures {
+            if error.code == Code::DELEGATE && self.find(&plugin.kind).is_err() {
+                *error = error.clone().with_details(self.advice(&plugin.kind));
+            }
+        }
+        checked
+    }
+
+    fn advice(&self, kind: &str) -> String {
+        let mut names: Vec<String> = vec![];
+        for directory in self.directories() {
+            // One that cannot be read has no plugins.
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            let files = entries.filter(|entry| entry.path().is_file());
+            names.extend(files.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
+        names.extend(self.plugins.iter().map(|entry| entry.name.to_owned()));
+        names.sort();
+        names.dedup();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match nearest(kind, names.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are {}", listed(&names)),
+        }
+    }
+}
+
+impl Runtime<'_> {
+    /// VERSION for every plugin: each has to list the network's version literally. Returns the
+    /// capabilities that any of them declares; the error names every plugin that does not qualify.
+    pub fn validate(&self, list: &NetworkList) -> Result<Vec<String>> {
+        let mut errors = ErrorList::default();
+        let mut capabilities = vec![];
+        let wanted = if list.version.is_empty() { version::ABSENT } else { &list.version };
+        for plugin in &list.plugins {
+            let kind = &plugin.kind;
+            errors.push(self.versions(kind).and_then(|spoken| {
+                if spoken.iter().any(|version| version == wanted) {
+                    return Ok(());
+                }
+                let msg = format!("plugin {kind} does not support config version {wanted:?}");
+                Err(Error::new(Code::INCOMPATIBLE_VERSION, msg)
+                    .with_details(format_args!("it speaks {}", spoken.join(", "))))
+            }));
+            capabilities.extend(plugin.capabilities.iter().cloned());
+        }
+        capabilities.sort_unstable();
+        capabilities.dedup();
+        errors.finish().map(|()| capabilities)
+    }
+
+    /// The versions that a plugin supports. A plugin that is compiled in is not run for that.
+    pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
+        match self.find(kind)? {
+            Program::File(program) => delegate::versions(&program, self.env),
+            Program::Own(entry) => Ok(entry.version_list()),
+        }
+    }
+
+    /// As [`Runtime::versions`], with a time limit for the program.
+    pub fn versions_within(&self, kind: &str, patience: Duration) -> Result<Vec<String>> {
+        match self.find(kind)? {
+            Program::File(program) => delegate::versions_within(&program, self.env, patience),
+            Program::Own(entry) => Ok(entry.version_list()),
+        }
+    }
 }

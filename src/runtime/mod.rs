@@ -3,10 +3,10 @@
 //!
 //! [`directory`] finds a network, [`list`] parses it, [`derive`] makes the configuration for each
 //! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] and
-//! [`versions`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes
+//! [`check`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes
 //! operations on one container, [`living`] decides which containers are alive, [`find`] finds
-//! attachments by what people call a container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
-//! other plugins take over, [`handover`] makes what they look for, [`repair`] makes again what the host has lost, [`drift`] says what that
+//! attachments by what people call a container, [`check`] advises on a plugin that is not found, [`leave`] removes what stays when
+//! other plugins take over, [`handover`] makes what they look for, [`repair`] makes again what the host has lost, [`repair`] says what that
 //! is, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
 //! besides its network.
 
@@ -15,7 +15,6 @@ pub mod chain;
 pub mod check;
 pub mod derive;
 pub mod directory;
-pub mod drift;
 pub mod find;
 pub mod gc;
 pub mod handover;
@@ -23,8 +22,6 @@ pub mod leave;
 pub mod list;
 pub mod living;
 mod lock;
-mod missing;
 pub mod parameters;
 pub mod repair;
 mod trace;
-pub mod versions;

@@ -6,10 +6,14 @@
 //! its changes last.
 //!
 //! The protocol has no such operation, so plugins that are other programs are left out.
+//!
+//! [`Runtime::drifts`] tells how an attachment has drifted from its record, plugin by plugin: what CHECK reports, and what a
+//! repair would make again. Nothing is changed, and no lock is taken.
 
 use std::rc::Rc;
 
-use super::chain::{Program, Runtime, reported_by, without_result};
+use super::chain::{Program, Runtime, has_check, reported_by, without_result};
+use super::check::Subject;
 use super::derive;
 use super::find::Recorded;
 use super::list::{NetworkList, PluginConfig};
@@ -259,4 +263,42 @@ fn recorded_mac(result: &Document, at: &Parameters) -> Option<String> {
 pub(super) fn is_host_s(at: &Parameters) -> Error {
     Error::new(Code::INVALID_NETNS, format!("{:?} is the host's own namespace", at.netns))
         .with_details("the container is gone: `cni-multi net del` detaches it")
+}
+
+/// What one plugin reports.
+#[derive(Clone, Debug)]
+pub struct Drift {
+    /// The plugin's type.
+    pub plugin: String,
+    /// What its CHECK reports, with its parts.
+    pub error: Error,
+    /// What a repair would make again.
+    pub changes: Vec<String>,
+}
+
+impl Runtime<'_> {
+    /// Compares an attachment with its record. Plugins that are other programs are left out: each
+    /// would be one more process.
+    pub fn drifts(&mut self, list: &NetworkList, at: &Parameters) -> Result<Vec<Drift>> {
+        if list.disable_check || !has_check(list)? {
+            return Ok(vec![]);
+        }
+        self.handles.begin_next();
+        let Some(netns) = self.namespace(at)? else { return Ok(vec![]) };
+        netns.netlink()?.remember();
+        let result = self.cached_result(list, at)?;
+        let found = Attached { list, at, netns, result };
+        found.require_interface(&netns::of_host()?)?;
+        let mut drifts = vec![];
+        for plugin in &list.plugins {
+            let Ok(Program::Own(entry)) = self.find(&plugin.kind) else { continue };
+            let subject = Subject { list, at, result: found.result.as_ref() };
+            let Err(error) = self.check_by(plugin, subject) else { continue };
+            let look = Repairs::new(Extent::Look);
+            let _ = self.repair_by(entry, plugin, &found, &look); // CHECK has reported why
+            let changes = look.take_changes();
+            drifts.push(Drift { plugin: plugin.kind.clone(), error, changes });
+        }
+        Ok(drifts)
+    }
 }

@@ -10,7 +10,7 @@ use super::Identity;
 use super::log::Log;
 use crate::error::{Code, Error, Result};
 use crate::sys::capabilities::{self, Capability};
-use crate::sys::limits;
+use crate::sys::process;
 use crate::sys::seccomp::Call;
 
 /// The needs of a daemon beyond its event loop, its socket and its journal.
@@ -66,7 +66,7 @@ impl Confinement {
 /// memory in a file. And the daemon sets the modes of its files, not the umask it inherits.
 pub fn set_limits() {
     umask(Mode::from_bits_truncate(0o022));
-    limits::raise_descriptors();
+    process::raise_descriptors();
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0); // lowering a limit succeeds
 }
 

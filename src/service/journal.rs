@@ -21,7 +21,7 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
-use crate::sys::boot::id_of_boot;
+use crate::sys::clock::id_of_boot;
 
 /// The lock file.
 const LOCK: &str = "lock";

@@ -4,15 +4,12 @@
 pub mod activation;
 #[cfg(small_binary)]
 mod backtrace;
-pub mod boot;
 pub mod bpf;
 pub mod capabilities;
-pub mod child;
 pub mod clock;
 pub mod dbus;
 pub mod directory_watch;
 pub mod journald;
-pub mod limits;
 pub mod local_stream;
 pub mod process;
 pub mod random;

@@ -9,7 +9,6 @@
 //! place, so that unknown keys and schemas come from the same types.
 
 mod mistake;
-mod path;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,12 +21,12 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-pub use self::mistake::describe;
-use self::mistake::{Failure, unexpected};
-use self::path::Path;
-pub use self::path::{Observer, Shape};
+use self::mistake::{Failure, Path, unexpected};
 use super::json::Value;
 use crate::error::{Code, Result, Word};
+
+pub use self::mistake::describe;
+pub use self::mistake::{Observer, Shape};
 
 /// Decodes `value`. A value of the wrong type is code 6; a value that its type rejects is code 7.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {

@@ -11,7 +11,6 @@
 //! is [plain](plain_text). [`Value::of`] is such a type as a value, when it has to become part of
 //! another document or has to be [sorted](Value::sorted) like a Go map.
 
-mod read;
 mod value;
 mod write;
 

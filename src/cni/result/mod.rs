@@ -11,7 +11,6 @@
 //! Specification 1.1.0, section 5, "ADD Success".
 
 mod conversion;
-mod error;
 mod fields;
 pub mod v02;
 pub mod v04;
@@ -20,11 +19,12 @@ pub mod v1;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub use self::error::ResultError;
-pub use self::fields::{Dns, Lists, Route, Shape};
 use self::fields::{NEWEST, or_oldest};
-pub use self::v1::{Interface, IpConfig};
 use crate::cni::json::{Value, indented_text, text};
+
+pub use self::conversion::ResultError;
+pub use self::fields::{Dns, Lists, Route, Shape};
+pub use self::v1::{Interface, IpConfig};
 
 /// The indentation of results printed by Go plugins.
 pub const INDENT: &str = "    ";

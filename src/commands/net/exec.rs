@@ -14,7 +14,7 @@ use crate::net::temporary::Temporary;
 use crate::runtime::chain::OnFailure;
 use crate::runtime::find;
 use crate::runtime::living::is_gone;
-use crate::sys::child::{Child, Ended};
+use crate::sys::process::{Child, Ended};
 use crate::sys::random::Random;
 use crate::sys::signals::{ForwardedSignals, Uninterrupted};
 use crate::terminal::Streams;

@@ -9,8 +9,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMe
 
 use super::attr::{Attrs, read_u32};
 use super::link::Link;
-use super::request::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
 use crate::error::Result;
 use crate::family::Family;
 use crate::hex;

@@ -8,8 +8,7 @@ use rtnetlink::packet_route::link::{
 
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
-use super::request::{RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, Request};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, Request};
 use crate::error::Result;
 
 /// ifinfomsg.

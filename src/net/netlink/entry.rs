@@ -12,12 +12,10 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressM
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
 use super::addr::listing;
-use super::attr::{Attrs, read_ip, read_u32};
-use super::attributes::octets;
+use super::attr::{Attrs, octets, read_ip, read_u32};
 use super::link::Link;
-use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
 use super::route::{LOCAL, MAIN, Route, Scope, hop_gateway, hop_length, hops};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
 use crate::error::Result;
 use crate::family::Family;
 

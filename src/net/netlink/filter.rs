@@ -2,12 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::attr::{Attrs, read_u32};
-use super::attributes::{Attributes, octets};
+use super::attr::{Attributes, Attrs, octets, read_u32};
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
-use super::request::{RTM_GETTFILTER, RTM_NEWTFILTER, Request};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_GETTFILTER, RTM_NEWTFILTER, Request};
 use crate::error::Result;
 use crate::family::Family;
 

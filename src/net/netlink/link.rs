@@ -12,14 +12,12 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::packet_route::nsid::{NsidAttribute, NsidMessage};
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
-use super::attr::{Attrs, read_u32};
-use super::attributes::Attributes;
+use super::attr::{Attributes, Attrs, read_u32};
 use super::kind::LinkKind;
-use super::request::{
-    RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_GETNSID, RTM_NEWLINK, RTM_NEWLINKPROP,
-    RTM_SETLINK, Request,
+use super::socket::{
+    Netlink, RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_GETNSID, RTM_NEWLINK, RTM_NEWLINKPROP,
+    RTM_SETLINK, Request, none_if_gone, refused,
 };
-use super::socket::{Netlink, none_if_gone, refused};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::module;

@@ -9,8 +9,7 @@ use rtnetlink::packet_route::link::{
 };
 
 use super::link::Link;
-use super::request::{RTM_SETLINK, Request};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_SETLINK, Request};
 use crate::error::Result;
 use crate::net::mac::MacAddr;
 

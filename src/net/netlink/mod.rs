@@ -3,7 +3,6 @@
 
 mod addr;
 pub mod attr;
-pub mod attributes;
 mod bond;
 mod bridge_vlan;
 mod entry;
@@ -14,7 +13,6 @@ mod link_change;
 mod memory;
 mod neighbour;
 mod qdisc;
-mod request;
 mod route;
 mod rule;
 mod socket;

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use rtnetlink::packet_route::neighbour::NeighbourMessage;
 
 use super::attr::{Attrs, read_u16, read_u32};
-use super::request::{RTM_GETNEIGH, Request};
-use super::socket::Netlink;
+use super::socket::{Netlink, RTM_GETNEIGH, Request};
 use crate::error::Result;
 use crate::family::Family;
 use crate::net::mac::MacAddr;

@@ -6,13 +6,12 @@ use nix::errno::Errno;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_ACK, NLM_F_ECHO};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 
-use super::attr::{Attrs, read_u32};
-use super::attributes::Attributes;
+use super::attr::{Attributes, Attrs, read_u32};
 use super::link::Link;
-use super::request::{
-    RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
+use super::socket::{
+    Netlink, RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
+    refused,
 };
-use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// tcmsg.

@@ -17,11 +17,9 @@ use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 
-use super::attr::{Attrs, read_u16, read_u32};
-use super::attributes::{Attributes, octets};
+use super::attr::{Attributes, Attrs, octets, read_u16, read_u32};
 use super::link::Link;
-use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, Request};
-use super::socket::{Netlink, refused};
+use super::socket::{Netlink, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, Request, refused};
 use crate::error::{Error, Result};
 use crate::family::Family;
 

@@ -10,8 +10,7 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 
 use super::attr::Attrs;
-use super::request::{RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request};
-use super::socket::{Netlink, refused};
+use super::socket::{Netlink, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request, refused};
 use crate::error::{Error, Result};
 use crate::family::Family;
 

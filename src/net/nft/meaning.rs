@@ -6,9 +6,9 @@
 
 use super::expr::Verdict;
 use super::uapi::*;
+use crate::net::filter_rule::{self, Field, PacketRule};
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::NfFamily;
-use crate::net::packet_rule::{self, Field, PacketRule};
 
 /// Whether the found expressions do the same as the given ones.
 pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
@@ -145,9 +145,9 @@ impl Step<'_> {
     }
 
     /// The condition, if it is one about addresses or links.
-    fn of_packet(&self, family: NfFamily) -> Option<packet_rule::Condition> {
+    fn of_packet(&self, family: NfFamily) -> Option<filter_rule::Condition> {
         let Step::Condition(Condition { load, mask, how, value, .. }) = self else { return None };
-        Some(packet_rule::Condition {
+        Some(filter_rule::Condition {
             field: load.field(family, value.len())?,
             value: value.clone(),
             mask: mask.clone(),
@@ -330,8 +330,8 @@ mod tests {
         value: &[u8],
         mask: &[u8],
         is_inverted: bool,
-    ) -> packet_rule::Condition {
-        packet_rule::Condition { field, value: value.to_vec(), mask: mask.to_vec(), is_inverted }
+    ) -> filter_rule::Condition {
+        filter_rule::Condition { field, value: value.to_vec(), mask: mask.to_vec(), is_inverted }
     }
 
     #[test]

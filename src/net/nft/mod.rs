@@ -3,11 +3,9 @@
 
 pub mod batch;
 pub mod expr;
-pub mod flowtable;
 mod meaning;
 mod objects;
 pub mod owned;
-mod queue;
 mod ruleset;
 mod socket;
 pub mod trace;
@@ -15,6 +13,6 @@ mod uapi;
 pub mod wire;
 pub mod xtables;
 
-pub use self::objects::{ChainInfo, ElementInfo, RuleInfo, TableInfo};
+pub use self::objects::{ChainInfo, ElementInfo, LINKS_OF_REQUEST, RuleInfo, TableInfo};
 pub use self::socket::Nft;
 pub use crate::net::nfnetlink::NfFamily;

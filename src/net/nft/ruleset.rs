@@ -1,6 +1,6 @@
 //! The ruleset, for comparisons: what `nft list ruleset` prints, in the kernel's form.
 
-use super::flowtable::links_in;
+use super::objects::links_in;
 use super::socket::{Nft, Query};
 use super::uapi::*;
 use super::wire::Attributes;

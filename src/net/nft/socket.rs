@@ -1,23 +1,37 @@
 //! The nf_tables socket: transactions, lookups and dumps. Each module of objects adds its own
 //! operations to it.
+//!
+//! The queue of transactions: processes of ours that change one ruleset take turns.
+//!
+//! The kernel refuses a transaction that was planned before another one was committed. Of twenty
+//! plugins that plan at once, one commits and the others plan again. So a plugin locks a file
+//! before it plans, and unlocks it when it has committed.
+//!
+//! The lock only saves work. Programs that do not take it (nft, firewalld) may commit at any time,
+//! and [`super::Nft::again`] then plans again. So no function here returns an error: a plugin that
+//! cannot open the file, or has waited for a second, commits without the lock.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 
 use super::batch::{Batch, Serialized};
-use super::queue::Queue;
 use super::uapi::{NFT_MSG_GETGEN, NFTA_GEN_ID};
 use super::wire::Attributes;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Lock, Mode, Range};
 use crate::net::netlink::attr::Attrs;
 use crate::net::netlink::transport::{Message, Refusal, Transport};
 use crate::net::netlink::{never_consistent, refused};
 use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFamily};
+use crate::plain_file;
 
 /// How often a dump is retried that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
@@ -270,6 +284,62 @@ impl<'a> Query<'a> {
 /// The attributes of an answer.
 fn content<'a>(reply: &Message<'a>) -> Attrs<'a> {
     Attrs::after(reply.payload, nfnetlink::HEADER)
+}
+
+/// The lock file, which has a byte for each namespace.
+const LOCK: &str = "/run/cni/nftables/lock";
+/// How long to wait for a turn. A turn takes a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The place of one socket in the queue of its namespace.
+#[derive(Debug)]
+pub struct Queue {
+    /// The byte of the namespace; None if the socket does not queue.
+    byte: Cell<Option<Range>>,
+    has_turn: Cell<bool>,
+}
+
+/// A turn, which ends when this value is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    queue: &'a Queue,
+    /// The file that has the lock.
+    _locked: Option<File>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.queue.has_turn.set(false);
+    }
+}
+
+impl Queue {
+    /// The queue of the namespace with this cookie. Before Linux 5.14 namespaces have none, and
+    /// share one queue.
+    pub fn of(netns_cookie: Option<u64>) -> Queue {
+        let byte = Cell::new(Some(Range::byte(netns_cookie.unwrap_or_default())));
+        Queue { byte, has_turn: Cell::new(false) }
+    }
+
+    /// For a socket that does not queue.
+    pub fn none() -> Queue {
+        Queue { byte: Cell::new(None), has_turn: Cell::new(false) }
+    }
+
+    /// Waits for a turn, unless the socket has it already.
+    pub fn turn(&self) -> Option<Turn<'_>> {
+        let byte = self.byte.get().filter(|_| !self.has_turn.get())?;
+        let lock = || {
+            let file = plain_file::open_or_create_private(Path::new(LOCK))?;
+            file_lock::take_within(file, Lock::Bytes(byte, Mode::Exclusive), PATIENCE)
+        };
+        let locked = lock().ok().flatten();
+        if locked.is_none() {
+            self.byte.set(None); // this socket does not wait for a stopped process again
+        }
+        self.has_turn.set(true);
+        Some(Turn { queue: self, _locked: locked })
+    }
 }
 
 #[cfg(test)]

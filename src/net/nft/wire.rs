@@ -3,9 +3,10 @@
 use super::uapi::{
     NFTA_DATA_VALUE, NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_RULE_EXPRESSIONS, NFTNL_UDATA_COMMENT,
 };
-pub use crate::net::netlink::attr::read_ip;
 use crate::net::netlink::attr::{Attrs, read_text};
-pub use crate::net::netlink::attributes::{Attributes, octets};
+
+pub use crate::net::netlink::attr::read_ip;
+pub use crate::net::netlink::attr::{Attributes, octets};
 
 impl Attributes {
     /// User data that nft(8) shows as `comment`, at most 255 bytes with the NUL.

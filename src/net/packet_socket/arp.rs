@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::Link;
-use super::filter::Filter;
+use super::{Filter, Link};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 

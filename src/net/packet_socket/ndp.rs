@@ -7,11 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::filter::Filter;
-use super::{Link, ipv4};
+use super::{Filter, Link, ipv4};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::solicitation;
 
 /// The length of an IPv6 header.
 const HEADER: usize = 40;
@@ -48,7 +46,7 @@ impl NdpSocket {
     /// answer the kernel; from none, as it answers duplicate address detection.
     pub fn solicit(&self, target: Ipv6Addr, from: Option<Ipv6Addr>, mac: &MacAddr) -> Result<()> {
         let packet = packet(target, from, mac);
-        let group = solicitation::group(target).octets();
+        let group = solicited_group(target).octets();
         let to = [0x33, 0x33, group[12], group[13], group[14], group[15]]; // RFC 2464, section 7
         let sent = packet.ok_or(Errno::EMSGSIZE).and_then(|packet| self.link.send_to(&packet, to));
         sent.map_err(|e| Error::kernel(format_args!("solicit {target}"), e))
@@ -71,9 +69,9 @@ impl AsFd for NdpSocket {
 
 /// A solicitation with its IPv6 header.
 fn packet(target: Ipv6Addr, from: Option<Ipv6Addr>, mac: &MacAddr) -> Option<Vec<u8>> {
-    let mut message = solicitation::message(target, from.map(|_| mac));
+    let mut message = solicitation(target, from.map(|_| mac));
     let from = from.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
-    let to = solicitation::group(target).octets();
+    let to = solicited_group(target).octets();
     let length = u16::try_from(message.len()).ok()?.to_be_bytes();
     let pseudo = [&from[..], &to, &[0, 0], &length, &[0, 0, 0, ICMPV6], &message].concat();
     message[2..4].copy_from_slice(&ipv4::checksum(&pseudo).to_be_bytes());
@@ -89,6 +87,33 @@ fn advertised(packet: &[u8]) -> Option<(Ipv6Addr, MacAddr)> {
     let (options, _) = packet.get(OPTIONS..)?.as_chunks::<8>();
     let own = options.iter().find(|option| option[..2] == TARGET_LINK_ADDRESS)?;
     is_it.then(|| (Ipv6Addr::from(*target), MacAddr::new(&own[2..])))
+}
+
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const SOURCE_LINK_ADDRESS: u8 = 1;
+
+/// A message that the owner of the address will answer. Its checksum is 0. One from the unspecified
+/// address has no hardware address.
+pub fn solicitation(address: Ipv6Addr, mac: Option<&MacAddr>) -> Vec<u8> {
+    let fixed = [NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
+    let option = mac.map(source_link_address).unwrap_or_default();
+    [&fixed[..], &address.octets(), &option].concat()
+}
+
+/// The multicast group of the hosts with such an address (RFC 4291, section 2.7.1).
+pub fn solicited_group(address: Ipv6Addr) -> Ipv6Addr {
+    let mut group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
+    group[13..].copy_from_slice(&address.octets()[13..]);
+    group.into()
+}
+
+/// The option with the sender's link-layer address, which saves the neighbour a solicitation. Only
+/// an Ethernet address fits without padding.
+pub fn source_link_address(mac: &MacAddr) -> Vec<u8> {
+    match mac.octets() {
+        octets @ [_, _, _, _, _, _] => [&[SOURCE_LINK_ADDRESS, 1], octets].concat(),
+        _ => vec![],
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use nix::libc;
 
 use super::{Entry, LegacyChain};
 use crate::family::Family;
+use crate::net::filter_rule::{Condition, Field, PacketRule};
 use crate::net::netlink::attr::{read_text, read_u16, read_u32, read_u64};
 use crate::net::nft::expr::Verdict;
-use crate::net::packet_rule::{Condition, Field, PacketRule};
 
 // struct ipt_getinfo: the name, the hooks that are valid, where the chain of each begins, where its
 // policy is

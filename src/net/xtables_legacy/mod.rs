@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use nix::libc;
 
 use self::blob::{Blob, Layout};
+use super::filter_rule::PacketRule;
 use super::netlink::attr::read_u32;
 use super::netlink::transport::errno_of;
 use super::nft::expr::Verdict;
-use super::packet_rule::PacketRule;
 use crate::error::{Error, Result};
 use crate::family::Family;
 

@@ -11,7 +11,7 @@ use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::Result;
 use crate::net::netlink::Link;
-use crate::sys::limits;
+use crate::sys::process;
 
 /// How many addresses of an interface are asked about: each socket receives the packets of all others,
 /// and their number is the container's choice. Those of the record are the first.
@@ -23,7 +23,7 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.sends_packets() {
         return;
     }
-    limits::raise_descriptors();
+    process::raise_descriptors();
     let all = Wiring::all(node);
     // An attachment with an error is not asked about: that may be the cause.
     let is_sound = |it: &&Wiring<'_>| !findings.has_error(&it.attachment.object());

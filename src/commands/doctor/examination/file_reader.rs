@@ -13,7 +13,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
-use crate::sys::child::Child;
+use crate::sys::process::Child;
 
 /// How long a container's file system may take. It is halved each time that one takes longer: how
 /// many do is up to the containers.

@@ -10,7 +10,7 @@ use super::node::{Node, Reader};
 use super::wiring::{attach_again, sync};
 use crate::commands::fault::Fault;
 use crate::error::{Aspect, Error};
-use crate::runtime::drift::Drift;
+use crate::runtime::repair::Drift;
 
 /// The plugins with a code of their own.
 const BY_PLUGIN: [(&str, &Fault); 6] = [

@@ -20,7 +20,7 @@ use crate::commands::fault::Fault;
 use crate::commands::net::capability;
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
-use crate::plugins::meta::portmap::services;
+use crate::plugins::meta::portmap;
 
 /// It runs after that of addresses, which compares with the record.
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
@@ -68,7 +68,7 @@ impl Case<'_, '_> {
         let published = capability::host_addresses(&self.wiring.attachment.at().capability_args);
         let link = |it: &Address| {
             let link = self.node.link(it.link)?;
-            Some(link).filter(|link| services::LINKS.contains(&link.name.as_str()))
+            Some(link).filter(|link| portmap::SERVICE_LINKS.contains(&link.name.as_str()))
         };
         let addresses = self.node.addresses.iter().filter(|it| published.contains(&it.net.addr()));
         let (ip, link) = addresses.filter_map(|it| Some((it.net.addr(), link(it)?))).next()?;

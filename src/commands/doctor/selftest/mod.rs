@@ -19,7 +19,7 @@ use self::world::World;
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
 use crate::net::private;
-use crate::sys::child::{Child, Ended};
+use crate::sys::process::{Child, Ended};
 use crate::terminal::style::Style;
 
 /// What is tried, in order. An error ends its chapter.

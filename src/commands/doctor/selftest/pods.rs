@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::netlink::Watch;
 use crate::net::netns::Netns;
 use crate::net::private;
-use crate::sys::child::{Child, Ended};
+use crate::sys::process::{Child, Ended};
 
 /// What the network of both needs.
 pub const NEEDS: [Need; 3] = [Need::Link("veth"), Need::Link("bridge"), Need::NfTables];

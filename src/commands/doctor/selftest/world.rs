@@ -25,7 +25,7 @@ use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
-use crate::sys::child::Child;
+use crate::sys::process::Child;
 
 /// The host's end of the cable to the machine outside.
 pub const UPLINK: &str = "uplink";

@@ -4,8 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::claims::{Claims, OurTable};
-use super::element::{OwnedElement, Owner, SHARED};
-use super::layout::LEDGER;
+use super::layout::{LEDGER, OwnedElement, Owner, SHARED};
 use crate::error::Result;
 use crate::hex;
 use crate::net::nft::ElementInfo;

@@ -11,15 +11,13 @@
 //! transaction is planned again.
 
 mod claims;
-mod element;
 mod layout;
 mod ledger;
 mod release;
 mod take;
-mod verify;
 
 pub use self::claims::{Claims, OurTable};
-pub use self::element::{OwnedElement, Owner, Rival, SharedChain};
 pub use self::layout::{Layout, Reliance, jump_to_admin};
+pub use self::layout::{OwnedElement, Owner, Rival, SharedChain};
 pub use self::release::{Owned, Released, Search};
 pub use self::take::{Replaced, Taken};

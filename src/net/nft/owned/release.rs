@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 
 use super::claims::{Claims, Finder, OurTable};
-use super::element::{OwnedElement, SHARED, chains_of};
-use super::layout::{ADMIN, LEDGER, Reliance};
+use super::layout::{ADMIN, LEDGER, OwnedElement, Reliance, SHARED, chains_of};
 use super::ledger::{
     NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
 };

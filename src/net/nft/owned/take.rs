@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use nix::errno::Errno;
 
 use super::claims::{Claims, Finder, OurTable};
-use super::element::{OwnedElement, Owner, Rival, SHARED, chains_of};
+use super::layout::{OwnedElement, Owner, Rival, SHARED, chains_of};
 use super::ledger::{is_of, ledger_key, named_in, write_entry};
 use super::release::{Plan, Search};
 use crate::error::{Error, Result};

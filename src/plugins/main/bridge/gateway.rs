@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha512};
 use super::conf::Conf;
 use super::creation::Member;
 use super::parts::require_up;
-use super::{guard, port, vlan};
+use super::{guard, port};
 use crate::cni::attachment::hex;
 use crate::cni::conf::Config;
 use crate::cni::decode;
@@ -116,7 +116,7 @@ pub fn verify(member: Member<'_>, bridge: &Link, result: &AddResult) -> Result<(
     require_up(&link)?;
     let connected = find_peer(host, &link).and_then(|peer| match peer {
         Some(peer) if peer.master == Some(bridge.index) => {
-            vlan::verify(host, &peer, &own_vlan(conf))
+            port::verify_vlans(host, &peer, &own_vlan(conf))
         }
         Some(_) => {
             let bridge = &bridge.name;
@@ -318,7 +318,7 @@ impl<'a> VlanInterface<'a> {
         settings::ignore_ra(&peer.name)?;
         port::enslave(host, &self.bridge, peer)?;
         let conf = self.member.conf;
-        vlan::set(host, peer, &own_vlan(conf), conf.left_vlan(&self.bridge))
+        port::set_vlans(host, peer, &own_vlan(conf), conf.left_vlan(&self.bridge))
     }
 
     /// Registers an undo that is skipped if other attachments use the interface.

@@ -10,7 +10,6 @@ mod gateway;
 mod guard;
 mod parts;
 mod port;
-pub mod vlan;
 
 use std::cell::RefCell;
 use std::time::Duration;

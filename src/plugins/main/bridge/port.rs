@@ -1,11 +1,15 @@
 //! A link as a port of the bridge.
+//!
+//! The VLANs of a bridge's port.
+
+use std::collections::BTreeSet;
 
 use super::conf::Conf;
 use super::creation::Member;
-use super::vlan;
 use crate::error::{Aspect, Error, ErrorList, Result, warn};
-use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::netlink::{Link, LinkChange, Netlink, VlanFlags, VlanRange};
 use crate::rollback::Rollback;
+use crate::steps::vlan_trunk::Trunk;
 use crate::steps::{settings, veth};
 
 /// How many times a bridge that another ADD's rollback deleted is created again.
@@ -32,14 +36,14 @@ pub fn attach<'a>(
     if found != (hairpin_mode, port_isolation) {
         host.set_port(port, hairpin_mode, port_isolation)?;
     }
-    let plan = vlan::plan(member.conf);
+    let plan = planned_vlans(member.conf);
     if !plan.is_empty() && !bridge.vlan_filtering {
         let name = &bridge.name;
         warn(format_args!(
             "bridge {name:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set"
         ));
     }
-    vlan::set(host, port, &plan, member.conf.left_vlan(&bridge))?;
+    set_vlans(host, port, &plan, member.conf.left_vlan(&bridge))?;
     Ok(bridge)
 }
 
@@ -61,7 +65,7 @@ pub fn verify(member: Member<'_>, port: &Link, bridge: &Link) -> Result<()> {
         veth::verify_up(port),
         flag("hairpin", port.hairpin, conf.hairpin_mode),
         flag("isolated", port.isolated, conf.port_isolation),
-        vlan::verify(member.host()?, port, &vlan::plan(conf)),
+        verify_vlans(member.host()?, port, &planned_vlans(conf)),
     ])
 }
 
@@ -101,4 +105,109 @@ pub fn enslave(host: &Netlink, bridge: &Link, port: &Link) -> Result<()> {
     };
     let what = format_args!("failed to connect {:?} to bridge {}", port.name, bridge.name);
     host.change_link(port, &change).map_err(|e| e.worded(what))
+}
+
+/// The VLAN of untagged packets if trunks are configured without `vlan`.
+const DEFAULT_NATIVE: u16 = 1;
+
+/// The VLANs that a port must be a member of; empty if the configuration has no VLANs.
+pub fn planned_vlans(conf: &Conf) -> Vec<VlanRange> {
+    let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
+    let native = match conf.vlan() {
+        0 if tagged.is_empty() => return vec![],
+        0 => DEFAULT_NATIVE,
+        vlan => vlan,
+    };
+    // In the reference a trunk that includes the native VLAN makes it tagged; no configuration can
+    // intend that.
+    tagged.remove(&native);
+    let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
+    // Joins neighbouring ids: the kernel takes a range in one message.
+    for id in tagged {
+        match all.last_mut() {
+            Some(range) if range.flags == VlanFlags::Tagged && range.last + 1 == id => {
+                range.last = id;
+            }
+            _ => all.push(VlanRange::one(id, VlanFlags::Tagged)),
+        }
+    }
+    all
+}
+
+/// Makes the port a member of these VLANs, and removes it from the one that it `leaves`.
+pub fn set_vlans(
+    host: &Netlink,
+    port: &Link,
+    plan: &[VlanRange],
+    leaves: Option<u16>,
+) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    if let Some(left) = leaves {
+        host.delete_vlan(port, left)?;
+    }
+    plan.iter().try_for_each(|vlans| host.add_vlans(port, *vlans))
+}
+
+/// Verifies that the port is a member of these VLANs.
+pub fn verify_vlans(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    let found = host.port_vlans(port)?;
+    // A trunk may have thousands: the first missing VLAN says enough.
+    let mut members =
+        plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
+    match members.find(|vlan| !found.contains(vlan)) {
+        Some((id, flags)) => Err(Error::check(format!(
+            "bridge port {:?} is not a member ({flags:?}) of VLAN {id}",
+            port.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trunk(min_id: Option<i64>, max_id: Option<i64>, id: Option<i64>) -> Trunk {
+        Trunk::of(min_id, max_id, id)
+    }
+
+    fn plan_of(vlan: i64, trunks: Option<Vec<Trunk>>) -> Vec<(u16, u16, VlanFlags)> {
+        let mut conf = Conf::default();
+        (conf.vlan, conf.vlan_trunk) = (vlan, trunks);
+        planned_vlans(&conf).iter().map(|vlans| (vlans.first, vlans.last, vlans.flags)).collect()
+    }
+
+    /// The reference lets `vlanTrunk` make the VLAN of `vlan` tagged, and sends a message for each
+    /// VLAN, not for each range.
+    #[test]
+    fn plans_are_sorted_ranges_with_the_native_vlan_first() {
+        use VlanFlags::{NativeUntagged, Tagged};
+        assert_eq!(plan_of(0, None), []);
+        assert_eq!(plan_of(0, Some(vec![])), []);
+        assert_eq!(plan_of(100, None), [(100, 100, NativeUntagged)]);
+        let trunks = Some(vec![
+            trunk(Some(200), Some(210), None),
+            trunk(None, None, Some(101)),
+            trunk(Some(205), Some(211), Some(1)),
+        ]);
+        assert_eq!(
+            plan_of(0, trunks.clone()),
+            [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]
+        );
+        assert_eq!(
+            plan_of(205, trunks),
+            [
+                (205, 205, NativeUntagged),
+                (1, 1, Tagged),
+                (101, 101, Tagged),
+                (200, 204, Tagged),
+                (206, 211, Tagged)
+            ]
+        );
+    }
 }

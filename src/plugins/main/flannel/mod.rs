@@ -5,19 +5,14 @@
 //! delegate with it. The other operations run the delegate with what is kept.
 
 mod conf;
-mod derived;
 mod kept;
 mod subnet_env;
-
-pub use self::conf::Conf;
-pub use self::derived::USUAL_IPAM;
-use self::kept::{Found, Kept};
-pub use self::subnet_env::SubnetEnv;
 
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::kept::{Found, Kept};
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::result::AddResult;
@@ -27,6 +22,10 @@ use crate::plugin::{Attachment, Call, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::delegation::{Delegate, Named};
+
+pub use self::conf::Conf;
+pub use self::conf::USUAL_IPAM;
+pub use self::subnet_env::SubnetEnv;
 
 /// The pause before flanneld's file is read again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -65,7 +64,7 @@ impl Plugin for Flannel {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let kept = require_kept(conf, &at.key)?;
-        let made = derived::with_result_of(cx.config, &kept)?;
+        let made = conf::with_result_of(cx.config, &kept)?;
         let inner = cx.with_config(&made);
         delegate_of(&inner)?.run(&inner, Call::Check(at))
     }
@@ -79,7 +78,7 @@ impl Plugin for Flannel {
             }
             Found::Torn | Found::Nothing => {
                 // A plugin of ours needs no more than the network's name.
-                let made = derived::of_del(cx.config)?;
+                let made = conf::of_del(cx.config)?;
                 let inner = cx.with_config(&made);
                 match delegate_of(&inner) {
                     Ok(delegate) if delegate.is_ours() => delegate.run(&inner, Call::Del(at))?,
@@ -99,7 +98,7 @@ impl Plugin for Flannel {
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let made = derived::of_del(cx.config)?;
+        let made = conf::of_del(cx.config)?;
         let inner = cx.with_config(&made);
         delegate_of(&inner)?.run(&inner, Call::Gc(valid))?;
         forget_stale(cx, conf, valid)
@@ -107,7 +106,7 @@ impl Plugin for Flannel {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let kept = require_kept(conf, &at.key)?;
-        let made = derived::with_result_of(cx.config, &kept)?;
+        let made = conf::with_result_of(cx.config, &kept)?;
         let inner = cx.with_config(&made);
         delegate_of(&inner)?.repair(&inner, at, repairs)
     }
@@ -116,7 +115,7 @@ impl Plugin for Flannel {
 fn config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
     let env = SubnetEnv::read(Path::new(&conf.subnet_file))?;
     subnet_env::refuse_stale(cx.host()?, &env)?;
-    derived::of_add(cx.config, conf, &env)
+    conf::of_add(cx.config, conf, &env)
 }
 
 /// The plugin that a delegate's configuration names.

@@ -1,9 +1,9 @@
 use std::path::Path;
 
-use super::conf::Conf;
+use super::Flannel;
+use super::conf::{self, Conf};
 use super::kept::{Found, Kept};
 use super::subnet_env::SubnetEnv;
-use super::{Flannel, derived};
 use crate::cni::attachment::Key;
 use crate::cni::conf::Config;
 use crate::cni::env::Environment;
@@ -33,7 +33,7 @@ fn text_of(made: Config) -> String {
 fn made(keys: &str, text: &str) -> String {
     let config = config(keys);
     let conf: Conf = config.decode().unwrap();
-    text_of(derived::of_add(&config, &conf, &env(text).unwrap()).unwrap())
+    text_of(conf::of_add(&config, &conf, &env(text).unwrap()).unwrap())
 }
 
 fn refused(keys: &str) -> Error {
@@ -75,10 +75,10 @@ fn a_wrong_configuration_is_refused_in_the_original_s_words() {
 fn del_and_gc_need_neither_a_kept_configuration_nor_the_file() {
     let keys = r#","delegate":{"type":"ptp","mtu":1400},"ipam":{"type":"x","k":1},"cni.dev/valid-attachments":[],"prevResult":{}"#;
     let expected = r#"{"cni.dev/valid-attachments":[],"cniVersion":"0.3.1","ipam":{"k":1,"type":"x"},"mtu":1400,"name":"cbr0","type":"ptp"}"#;
-    assert_eq!(text_of(derived::of_del(&config(keys)).unwrap()), expected);
+    assert_eq!(text_of(conf::of_del(&config(keys)).unwrap()), expected);
     let expected =
         r#"{"cniVersion":"0.3.1","ipam":{"type":"host-local"},"name":"cbr0","type":"bridge"}"#;
-    assert_eq!(text_of(derived::of_del(&config("")).unwrap()), expected);
+    assert_eq!(text_of(conf::of_del(&config("")).unwrap()), expected);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn check_passes_the_result_of_its_own_call_on() {
     let kept =
         Config::parse(br#"{"mtu":1,"name":"cbr0","prevResult":{"old":1}}"#.to_vec()).unwrap();
     let config = config(r#","prevResult":{"new":1}"#);
-    let made = derived::with_result_of(&config, &kept).unwrap();
+    let made = conf::with_result_of(&config, &kept).unwrap();
     assert_eq!(text_of(made), r#"{"mtu":1,"name":"cbr0","prevResult":{"new":1}}"#);
 }
 

@@ -6,11 +6,8 @@
 
 mod conf;
 mod moving;
-mod selector;
 
-pub use self::conf::Conf;
-
-use self::selector::{Device, Selector};
+use self::conf::{Device, Selector};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::Result;
@@ -25,6 +22,8 @@ use crate::steps::container_link::{self, Addressing};
 use crate::steps::ipam::{self, Leases};
 use crate::steps::prev_result;
 
+pub use self::conf::Conf;
+
 /// The plugin.
 pub struct HostDevice;
 
@@ -37,7 +36,7 @@ impl Plugin for HostDevice {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         container_link::require_free_name(at)?;
-        let device = selector::find(cx.host()?, conf.selector()?)?;
+        let device = conf::find(cx.host()?, conf.selector()?)?;
         let result = transaction(|rb| match &device {
             Device::Link(device) => {
                 let link = moving::enter(cx, at, device, rb)?;

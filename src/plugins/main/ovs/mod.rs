@@ -6,14 +6,12 @@
 //! else. The operator creates the bridges.
 
 mod conf;
-mod kept;
 mod member;
 pub mod ovsdb;
 pub mod port;
 mod vlan;
 
-use self::kept::Kept;
-use self::member::Member;
+use self::member::{Kept, Member};
 use self::ovsdb::{Address, Database};
 use self::port::Wanted;
 use crate::cni::conf::ValidAttachments;
@@ -91,7 +89,7 @@ impl Plugin for Ovs {
         let owns: [&dyn Owned; 3] = [&Leases, &Ports(conf), &Pairs];
         ErrorList::of([
             owned::remove(&owns, cx, Removal::Gc(valid)),
-            kept::collect_garbage(cx.config, valid),
+            member::collect_garbage(cx.config, valid),
         ])
     }
 

@@ -4,9 +4,10 @@
 //! A port's `external_ids` name its owner, and no container can write them.
 
 use super::conf::{Conf, bridge_missing};
-use super::ovsdb::datum::{self, Uuid, map, named_uuid, set};
-use super::ovsdb::operation::{column, condition, count, insert, mutate, require, rows, select};
-use super::ovsdb::{Database, Outcome, unexpected};
+use super::ovsdb::values::{self, Uuid, map, named_uuid, set, unexpected};
+use super::ovsdb::{
+    Database, Outcome, column, condition, count, insert, mutate, require, rows, select,
+};
 use super::vlan::Vlans;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
@@ -43,19 +44,19 @@ pub struct Port {
 impl Port {
     fn of(row: &Value) -> Result<Port> {
         let external_ids = column(row, "external_ids")?;
-        let pairs = datum::pairs(external_ids)?;
+        let pairs = values::pairs(external_ids)?;
         let id = |key| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         let id = |key| id(key).unwrap_or_default().to_owned();
         let name = column(row, "name")?;
-        let mode = datum::text(column(row, "vlan_mode")?)?;
+        let mode = values::text(column(row, "vlan_mode")?)?;
         let modes = ["access", "trunk", "native-tagged", "native-untagged"];
         let vlans = Vlans {
             mode: modes.into_iter().find(|known| Some(*known) == mode).or(mode.map(|_| "another")),
-            tag: datum::vlans(column(row, "tag")?)?.first().copied(),
-            trunks: datum::vlans(column(row, "trunks")?)?,
+            tag: values::vlans(column(row, "tag")?)?.first().copied(),
+            trunks: values::vlans(column(row, "trunks")?)?,
         };
         Ok(Port {
-            name: datum::text(name)?.ok_or_else(|| unexpected("a name", name))?.to_owned(),
+            name: values::text(name)?.ok_or_else(|| unexpected("a name", name))?.to_owned(),
             netns_path: id(NETNS),
             vlans,
             uuid: Uuid::of(column(row, "_uuid")?)?,
@@ -246,7 +247,7 @@ pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Re
     let Some(row) = rows(bridges)?.first() else {
         return Err(bridge_missing(bridge).with_code(Code::CHECK_FAILED));
     };
-    let on_bridge = datum::members(column(row, "ports")?);
+    let on_bridge = values::members(column(row, "ports")?);
     let mut ports = Wanted::Of(key).find_in(ports)?;
     ports.retain(|port| port.name == name && on_bridge.contains(&port.uuid.to_value()));
     let Some(port) = ports.pop() else {
@@ -260,7 +261,7 @@ pub fn verify(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Re
         found.add(Error::check(what));
     }
     let error = match rows(interfaces)?.first() {
-        Some(row) => column(row, "error").and_then(datum::text),
+        Some(row) => column(row, "error").and_then(values::text),
         None => Ok(None),
     };
     if let Some(error) = found.push(error).flatten().filter(|error| !error.is_empty()) {

@@ -1,11 +1,19 @@
 //! `tap`: an interface whose frames a process reads and writes, such as a virtual machine monitor.
 //! <https://www.cni.dev/plugins/current/main/tap/>
+//!
+//! Creates a tap in another SELinux context. A process changes its context when it executes a
+//! program (see /proc/[pid]/attr/exec in proc(5)), so this binary executes itself to create the
+//! interface.
 
-mod labelled;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::{fs, io};
 
+use clap::{Arg, ArgAction, ArgMatches};
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
+use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::{self, MacAddr};
@@ -23,6 +31,8 @@ use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Leases};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::{prev_result, veth};
+use crate::terminal::Streams;
+use crate::terminal::manual::Manual;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "tun";
@@ -79,7 +89,7 @@ impl Plugin for Tap {
     const NAME: &'static str = "tap";
     const KIND: Kind = Kind::Main;
     const ABOUT: &'static str = "an interface whose frames a process reads and writes";
-    const COMMANDS: &'static [OperatorCommand] = &[labelled::COMMAND];
+    const COMMANDS: &'static [OperatorCommand] = &[COMMAND];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
@@ -126,7 +136,7 @@ fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<
     let spec = TapSpec { name: at.ifname().to_owned(), owner, group, multi_queue };
     at.run(|| match conf.selinux_context.as_str() {
         "" => tuntap::create_tap(&spec),
-        context => labelled::create_tap(&spec, context),
+        context => create_tap(&spec, context),
     })?;
     let link = container_link::own(at, LINKS, at.ifname().to_owned(), rb)?;
     // The properties that an ioctl cannot set.
@@ -175,6 +185,71 @@ impl Conf {
                 format_args!("{name:?} is not a link of the container"),
             )
             .expecting("the name of a bridge there")),
+        }
+    }
+}
+
+/// The name of the internal command that the second execution runs; hidden from the help.
+const NAME: &str = "create-tap";
+/// The internal command.
+const COMMAND: OperatorCommand =
+    OperatorCommand { name: NAME, command_line: command, run, manual: |_| Manual::EMPTY };
+/// The directory that exists on a host with SELinux.
+const SELINUX: &str = "/sys/fs/selinux";
+/// The file that sets the context of the next program this thread executes.
+const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
+
+/// Creates the tap in the namespace of this thread. The context stays set for every program that
+/// the thread executes, and the thread ends soon.
+fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
+    let set = match fs::exists(SELINUX).unwrap_or(false) {
+        true => fs::write(NEXT_CONTEXT, context),
+        false => Err(io::Error::other("the host runs no SELinux")),
+    };
+    set.map_err(|e| {
+        Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))
+            .with_details("expected a context of this host's policy; without SELinux there is none")
+    })?;
+    let output = Command::new("/proc/self/exe")
+        .arg0("cni-multi")
+        .args([NAME.to_owned(), format!("--name={}", spec.name)])
+        .args(spec.owner.map(|owner| format!("--owner={owner}")))
+        .args(spec.group.map(|group| format!("--group={group}")))
+        .args(spec.multi_queue.then_some("--multi-queue"))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(Code::KERNEL, reason.trim_end())
+        .with_details(format_args!("in SELinux context {context:?}")))
+}
+
+/// The command line of [`create_tap`]'s second execution.
+fn command() -> clap::Command {
+    let id = |name| Arg::new(name).long(name).value_parser(clap::value_parser!(u32));
+    clap::Command::new(NAME)
+        .hide(true)
+        .arg(Arg::new("name").long("name").required(true))
+        .args([id("owner"), id("group")])
+        .arg(Arg::new("multi-queue").long("multi-queue").action(ArgAction::SetTrue))
+}
+
+/// The second execution: creates the tap. Returns the exit status and prints the reason to stderr.
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
+    let spec = TapSpec {
+        name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
+        owner: matches.get_one("owner").copied(),
+        group: matches.get_one("group").copied(),
+        multi_queue: matches.get_flag("multi-queue"),
+    };
+    match tuntap::create_tap(&spec) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(io.stderr, "{error}"); // the status reports it too
+            1
         }
     }
 }

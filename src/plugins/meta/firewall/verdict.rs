@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use super::rules::FORWARD;
 use crate::error::Result;
 use crate::family::Family;
+use crate::net::filter_rule::{Condition, Field, PacketRule};
 use crate::net::netlink::Netlink;
-use crate::net::netlink::attributes::octets;
+use crate::net::netlink::attr::octets;
 use crate::net::nft::expr::Verdict;
 use crate::net::nft::xtables::filter_table;
-use crate::net::packet_rule::{Condition, Field, PacketRule};
 use crate::net::xtables_legacy::{self, Table};
 use crate::plugin::Handles;
 

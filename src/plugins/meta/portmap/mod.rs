@@ -5,23 +5,20 @@
 //! the host itself are redirected. The default backend is nftables over netlink; `backend:
 //! "iptables"` uses the chains and comments of the reference.
 
-mod abandoned;
 mod condition;
 mod conf;
 mod flows;
 mod guarded;
 mod iptables;
-mod listener;
 mod localnet;
 mod mapping;
 mod nft;
-mod of_reference;
 mod parts;
 mod publication;
 mod rules;
-pub mod services;
 mod table;
 
+pub use self::localnet::SERVICE_LINKS;
 use self::publication::Publication;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
@@ -52,7 +49,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(result);
         }
-        ports.known = services::own_addresses(cx)?;
+        ports.known = localnet::own_addresses(cx)?;
         parts::require_free(cx, &ports)?;
         let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
@@ -66,7 +63,7 @@ impl Plugin for Portmap {
             flows::forget_earlier(cx, &ports.forwards);
             Ok(())
         })?;
-        listener::warn_of_each(&ports);
+        publication::warn_of_listeners(&ports);
         Ok(result)
     }
 
@@ -78,7 +75,7 @@ impl Plugin for Portmap {
         }
         let mut found = ErrorList::default();
         // No port takes the packets of services, where the host has their addresses now.
-        if let Some(link) = found.push(services::links(cx)).unwrap_or_default().first() {
+        if let Some(link) = found.push(localnet::service_links(cx)).unwrap_or_default().first() {
             found.push(nft::verify_spared(cx.handles(), &ports, &link.name));
         }
         let localnet = found.push(guarded::plan(cx, &ports, &result)).flatten();
@@ -95,7 +92,7 @@ impl Plugin for Portmap {
             errors.push(guarded::end_unguarded_of(cx, at));
         }
         let mut released = nft::closed(&elements.unwrap_or_default());
-        errors.push(of_reference::delete(handles, &at.key));
+        errors.push(nft::delete_of_reference(handles, &at.key));
         released.extend(errors.push(iptables::delete(handles, &at.key)).unwrap_or_default());
         flows::forget_released(handles, released);
         errors.finish()
@@ -113,7 +110,7 @@ impl Plugin for Portmap {
         if let Err(error) = ready {
             warn(format_args!("portmap: no port can be published: {error}"));
         }
-        for link in services::links(cx).unwrap_or_default() {
+        for link in localnet::service_links(cx).unwrap_or_default() {
             let name = link.name;
             warn(format_args!("portmap: addresses of services on {name:?} win over host ports"));
         }
@@ -140,7 +137,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        ports.known = services::own_addresses(cx)?;
+        ports.known = localnet::own_addresses(cx)?;
         let planned = guarded::plan(cx, &ports, &result);
         let localnet = planned.as_ref().ok().and_then(Option::as_ref);
         parts::of(&ports, localnet, &result).repair(Target { cx, at }, repairs)?;

@@ -1,4 +1,7 @@
 //! Published ports with nftables: the elements of the table.
+//!
+//! Rules of published ports that the reference plugin made with nftables. They name the container's
+//! ID and nothing else.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -7,7 +10,6 @@ use ipnet::IpNet;
 
 use super::localnet::Localnet;
 use super::mapping::{Forward, Protocol, Released};
-use super::of_reference;
 use super::publication::{Held, Publication};
 use super::table::{LAYOUT, OfFamily, V4, V6, redirect};
 use crate::cni::attachment::{Key, hash8, hex};
@@ -15,13 +17,14 @@ use crate::cni::valid::Holder;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::attr::read_text;
-use crate::net::nft::Nft;
+use crate::net::nft::batch::Table;
 use crate::net::nft::expr::{Expressions, Verdict};
 use crate::net::nft::owned::{self, Owned, OwnedElement, Owner, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
+use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
-use crate::steps::rules::Backend;
+use crate::steps::rules::{Backend, ReferenceRules};
 
 /// Opens the ports, all or none. A port of another attachment is an error with code 102.
 /// With another backend, it has only the guard.
@@ -112,7 +115,7 @@ pub fn verify(
     let ours = LAYOUT.on(nft);
     let damage = ours.damage()?;
     let missing = ours.of(&nft_owner::of(ports.key)).missing(&elements)?;
-    if !missing.is_empty() && of_reference::is_complete(nft, ports)? {
+    if !missing.is_empty() && is_complete_of_reference(nft, ports)? {
         return Ok(());
     }
     let missing = missing.into_iter().map(|OwnedElement { set, key, .. }| {
@@ -333,4 +336,70 @@ fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<Share
     }
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
     Some(SharedChain { name, rules })
+}
+
+const fn rules_of_reference(family: NfFamily, chain: &'static str, jumps: u32) -> ReferenceRules {
+    ReferenceRules {
+        table: Table { family, name: "cni_hostport" },
+        chain,
+        jumps,
+        deletion: "delete a port rule of the reference plugins",
+    }
+}
+
+/// The rules that redirect, of each family.
+const REFERENCE_PORTS: [ReferenceRules; 2] = [
+    rules_of_reference(NfFamily::Ip, "hostports", 1),
+    rules_of_reference(NfFamily::Ip6, "hostports", 1),
+];
+/// Those at one address of the host, and those that masquerade.
+const REFERENCE_OTHERS: [ReferenceRules; 4] = [
+    rules_of_reference(NfFamily::Ip, "hostip_hostports", 0),
+    rules_of_reference(NfFamily::Ip, "masquerading", 0),
+    rules_of_reference(NfFamily::Ip6, "hostip_hostports", 0),
+    rules_of_reference(NfFamily::Ip6, "masquerading", 0),
+];
+
+/// Whether the reference made as many rules as there are ports: its rules name the container's ID
+/// only.
+pub fn is_complete_of_reference(nft: &Nft, ports: &Publication<'_>) -> Result<bool> {
+    let id = ports.key.container_id.as_str();
+    for (rules, family) in REFERENCE_PORTS.iter().zip(Family::ALL) {
+        if rules.find(nft, |comment| comment == id)?.len() < ports.of_family(family).count() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Refuses with code 102 a port that a rule of the reference leads elsewhere.
+pub fn refuse_taken_by_reference(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    let id = ports.key.container_id.as_str();
+    for (rules, family) in REFERENCE_PORTS.iter().zip(Family::ALL) {
+        let others = rules.find(nft, |comment| comment != id)?;
+        for forward in ports.of_family(family) {
+            if let Some(rule) = others.iter().find(|rule| redirects_of_reference(rule, forward)) {
+                return Err(forward.taken(&format!("container {}", rule.comment)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rule of the reference matches the forward's port. The rule is `[ip daddr A] tcp dport
+/// P dnat to …`.
+fn redirects_of_reference(rule: &RuleInfo, forward: &Forward) -> bool {
+    let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
+    let at = rule.compared.iter().find_map(|compared| read_ip(compared));
+    has(&[forward.protocol as u8])
+        && has(&forward.host_port.to_be_bytes())
+        && (at.is_none() || forward.at.is_none() || at == forward.at)
+}
+
+/// Removes the rules that the reference made for the same container.
+pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
+    let id = key.container_id.as_str();
+    let all = REFERENCE_PORTS.iter().chain(&REFERENCE_OTHERS);
+    ErrorList::of(all.map(|rules| rules.delete_all(handles, |comment| comment == id)))
 }

@@ -1,7 +1,6 @@
 //! `tuning`: sets sysctls of the container, and attributes of its interface.
 //! <https://www.cni.dev/plugins/current/meta/tuning/>
 
-mod allowlist;
 mod attributes;
 pub mod backup;
 mod backups;
@@ -45,7 +44,7 @@ impl Plugin for Tuning {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let mut result = prev_result::require(cx)?;
         at.netns()?;
-        allowlist::require(&conf.settings)?;
+        sysctls::require_allowed(&conf.settings)?;
         let changes = sysctls::survey(at, &conf.settings)?;
         let attributes = &conf.attributes;
         let link = link_if_tuned(at, attributes)?;
@@ -59,7 +58,7 @@ impl Plugin for Tuning {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         prev_result::require(cx)?;
         at.netns()?;
-        allowlist::require(&conf.settings)?;
+        sysctls::require_allowed(&conf.settings)?;
         let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
         let mut found = ErrorList::default();
         if let Some(link) = found.push(link_if_tuned(at, &conf.attributes).map_err(gone)) {
@@ -109,7 +108,7 @@ impl Plugin for Tuning {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        allowlist::require(&conf.settings).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        sysctls::require_allowed(&conf.settings).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         if conf.is_empty() { Ok(()) } else { Backups::of(cx.config)?.status() }
     }
 
@@ -122,7 +121,7 @@ impl Plugin for Tuning {
     /// that changes breaks the container's connections, and so may an MTU or a queue.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         prev_result::require(cx)?;
-        allowlist::require(&conf.settings)?;
+        sysctls::require_allowed(&conf.settings)?;
         let changes = sysctls::survey(at, &conf.settings)?;
         let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
         let link = link_if_tuned(at, &conf.attributes).map_err(gone);

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
-use crate::sys::boot;
+use crate::sys::clock;
 
 /// The lock; dropping the value releases it.
 pub struct Lock {
@@ -55,7 +55,7 @@ const LIMIT: usize = 1 << 12;
 
 /// The kernel's id of this boot; empty where /proc does not report it.
 pub fn boot_id() -> String {
-    boot::line().unwrap_or_default()
+    clock::boot_line().unwrap_or_default()
 }
 
 /// Whether the leases of the directory are of an earlier boot.

@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::netlink::BridgeSpec;
 use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
-use crate::sys::child::Child;
+use crate::sys::process::Child;
 use crate::terminal::Streams;
 
 /// The only address that the server has.

@@ -11,11 +11,11 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::plugins::main::ovs::ovsdb::datum::{named_uuid, set};
-use crate::plugins::main::ovs::ovsdb::operation::insert;
+use crate::plugins::main::ovs::ovsdb::insert;
+use crate::plugins::main::ovs::ovsdb::values::{named_uuid, set};
 use crate::plugins::main::ovs::ovsdb::{Address, Database};
 use crate::plugins::main::ovs::port::{self, Wanted};
-use crate::sys::child::Child;
+use crate::sys::process::Child;
 
 /// The server, and the program that makes its file.
 pub const SERVER: &str = "ovsdb-server";

@@ -13,7 +13,7 @@ use super::super::wire::DAEMON;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::service::journal;
-use crate::sys::boot::id_of_boot;
+use crate::sys::clock::id_of_boot;
 use crate::sys::random::Random;
 
 /// The directory of the record. No network's name begins with a dot.

@@ -27,7 +27,7 @@ use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
 use crate::service::wire::is_not_running;
 use crate::steps::allocation::Owner;
-use crate::sys::boot::id_of_boot;
+use crate::sys::clock::id_of_boot;
 use crate::sys::clock::since_boot;
 
 /// The shortest time that a claim waits for other nodes, whatever `patience` is: it is an operator who waits.

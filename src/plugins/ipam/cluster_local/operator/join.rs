@@ -28,7 +28,7 @@ use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::steps::allocation::files::lock::Lock;
-use crate::sys::boot::id_of_boot;
+use crate::sys::clock::id_of_boot;
 use crate::sys::random::Random;
 use crate::terminal::manual::Terms;
 use crate::terminal::table::{self, Members, put, put_text};

@@ -8,7 +8,7 @@ use ipnet::Ipv6Net;
 
 use super::options::{read_addresses, read_domains};
 use crate::net::mac::MacAddr;
-use crate::net::solicitation::{self, source_link_address};
+use crate::net::packet_socket::{self, source_link_address};
 use crate::plugins::ipam::dhcp::reader::Reader;
 
 const ROUTER_SOLICITATION: u8 = 133;
@@ -182,7 +182,7 @@ pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
 /// A Neighbour Solicitation that the owner of the address will answer, and the multicast group to
 /// send it to.
 pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
-    (solicitation::message(address, Some(mac)), solicitation::group(address))
+    (packet_socket::solicitation(address, Some(mac)), packet_socket::solicited_group(address))
 }
 
 #[cfg(test)]

@@ -135,27 +135,27 @@ fn sets_of_none_one_and_many_are_read() {
     for (text, vlans) in
         [(r#"["set",[]]"#, vec![]), ("7", vec![7]), (r#"["set",[3,1,2]]"#, vec![1, 2, 3])]
     {
-        assert_eq!(datum::vlans(&value(text)).unwrap(), vlans);
+        assert_eq!(values::vlans(&value(text)).unwrap(), vlans);
     }
-    assert!(datum::vlans(&value("\"x\"")).is_err() && datum::vlans(&value("70000")).is_err());
-    assert_eq!(datum::text(&value(r#"["set",[]]"#)).unwrap(), None);
-    assert_eq!(datum::text(&value("\"a\"")).unwrap(), Some("a"));
-    assert!(datum::text(&value("7")).is_err());
+    assert!(values::vlans(&value("\"x\"")).is_err() && values::vlans(&value("70000")).is_err());
+    assert_eq!(values::text(&value(r#"["set",[]]"#)).unwrap(), None);
+    assert_eq!(values::text(&value("\"a\"")).unwrap(), Some("a"));
+    assert!(values::text(&value("7")).is_err());
 }
 
 #[test]
 fn maps_and_uuids_of_another_shape_are_errors() {
     let map = value(r#"["map",[["a","b"],["c",""]]]"#);
-    assert_eq!(datum::pairs(&map).unwrap(), [("a", "b"), ("c", "")]);
-    assert_eq!(datum::map([("a", "b"), ("c", "")]), map);
+    assert_eq!(values::pairs(&map).unwrap(), [("a", "b"), ("c", "")]);
+    assert_eq!(values::map([("a", "b"), ("c", "")]), map);
     for wrong in
         ["{}", "[]", r#"["map"]"#, r#"["map",[["a"]]]"#, r#"["set",[]]"#, r#"["map",[[1,2]]]"#]
     {
-        assert_eq!(datum::pairs(&value(wrong)).unwrap_err().code, Code::HOST_PROGRAM, "{wrong}");
+        assert_eq!(values::pairs(&value(wrong)).unwrap_err().code, Code::HOST_PROGRAM, "{wrong}");
     }
     let uuid = value(r#"["uuid","01234567-89ab-cdef-0123-456789abcdef"]"#);
-    assert_eq!(datum::Uuid::of(&uuid).unwrap().to_value(), uuid);
+    assert_eq!(values::Uuid::of(&uuid).unwrap().to_value(), uuid);
     for wrong in [r#"["uuid","x"]"#, r#"["uuid"]"#, r#""x""#, r#"["named-uuid","x"]"#] {
-        assert!(datum::Uuid::of(&value(wrong)).is_err(), "{wrong}");
+        assert!(values::Uuid::of(&value(wrong)).is_err(), "{wrong}");
     }
 }
