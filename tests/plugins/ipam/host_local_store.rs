@@ -62,25 +62,6 @@ impl Drop for DataDir {
     }
 }
 
-#[test]
-fn after_the_last_del_only_the_reference_s_files_are_left() {
-    let data = DataDir::new("left");
-    for id in ["a", "b", "c"] {
-        data.add(&Peer::Ours, id);
-    }
-    for id in ["a", "b", "c"] {
-        data.del(&Peer::Ours, id);
-    }
-    let found = std::process::Command::new("find")
-        .arg(&data.0)
-        .args(["-type", "f", "-printf", "%P\n"])
-        .output()
-        .unwrap();
-    let mut files: Vec<&str> = std::str::from_utf8(&found.stdout).unwrap().lines().collect();
-    files.sort_unstable();
-    assert_eq!(files, ["net/last_reserved_ip.0", "net/last_reserved_ip.1", "net/lock"]);
-}
-
 /// The reference, or `None` with a message about the skipped test.
 fn reference() -> Option<Peer> {
     let peer = Peer::reference();
@@ -173,43 +154,9 @@ fn both_at_once_give_no_address_twice() {
     assert_eq!(data.leases(), 0);
 }
 
-/// Such a lease without a container is possible in the reference too: only the runtime knows which
-/// containers live.
-#[test]
-fn a_plugin_killed_at_any_moment_leaves_a_store_that_works() {
-    let data = DataDir::new("killed");
-    data.add(&Peer::Ours, "first");
-    for microseconds in (0..3_000).step_by(60) {
-        let id = format!("killed-{microseconds}");
-        let call = Call::new(&Peer::Ours, "host-local", "ADD", config_of(&data))
-            .env("CNI_CONTAINERID", &id);
-        kill_after(&call, std::time::Duration::from_micros(microseconds));
-        data.del(&Peer::Ours, &id);
-    }
-    data.del(&Peer::Ours, "first");
-    assert_eq!(data.leases(), 0, "{:?}", data.files());
-    data.add(&Peer::Ours, "last");
-}
-
 fn config_of(data: &DataDir) -> String {
     let data_dir = &data.0;
     format!(
         r#"{{"cniVersion":"1.0.0","name":"net","ipam":{{"type":"host-local","dataDir":{data_dir:?},"ranges":[[{{"subnet":"10.1.0.0/16"}}],[{{"subnet":"fd00:1::/64"}}]]}}}}"#
     )
-}
-
-fn kill_after(call: &Call, time: std::time::Duration) {
-    use std::io::Write as _;
-    use std::process::{Command, Stdio};
-    let mut child = Command::new(&call.program)
-        .env_clear()
-        .envs(&call.env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(&call.stdin); // it may be dead already
-    std::thread::sleep(time);
-    let _ = child.kill(); // it may have ended already
-    child.wait().unwrap();
 }
