@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{
-    Attachment, EVERY_VERSION, for_each_peer, for_ours, ips, skip, with,
-};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::servers::{BOTH, Program, Server};
 use crate::support::dhcp::{Daemon, Kind, SERVER};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::dhcp::conf;
+use crate::support::peers::tests;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
@@ -138,19 +137,10 @@ fn the_page_s_recipe_gives_no_default_route() {
     });
 }
 
-#[test]
-fn bridge_add_check_and_del() {
-    add_check_and_del(Kind::Bridge);
-}
-
-#[test]
-fn macvlan_add_check_and_del() {
-    add_check_and_del(Kind::Macvlan);
-}
-
-#[test]
-fn ipvlan_add_check_and_del() {
-    add_check_and_del(Kind::Ipvlan);
+tests! {
+    bridge_add_check_and_del = add_check_and_del(Kind::Bridge);
+    macvlan_add_check_and_del = add_check_and_del(Kind::Macvlan);
+    ipvlan_add_check_and_del = add_check_and_del(Kind::Ipvlan);
 }
 
 /// The hardware address is shared, the client ID is not.
@@ -164,38 +154,6 @@ fn two_containers_on_ipvlan_have_addresses_of_their_own() {
         assert_ne!(results[0], results[1]);
         assert_eq!(server.leases().into_keys().collect::<Vec<_>>().len(), 2);
         assert_pings(&containers[0], &results[1]);
-    });
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    on_each_lan(json!({"address": "10.60.0.50"}), |lab, _, _| {
-        for version in EVERY_VERSION {
-            let conf =
-                with(&conf(), json!({"cniVersion": version, "name": version.unwrap_or("none")}));
-            let attachment = lab.attach(&lab.container(), &conf);
-            let result = attachment.add();
-            match version {
-                None | Some("0.1.0" | "0.2.0") => assert_eq!(
-                    result["ip4"],
-                    json!({"ip": "10.60.0.50/24", "gateway": SERVER, "routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})
-                ),
-                Some(version) => {
-                    let ip = &result["ips"][0];
-                    assert_eq!(
-                        (&ip["address"], &ip["gateway"]),
-                        (&json!("10.60.0.50/24"), &json!(SERVER))
-                    );
-                    assert_eq!(
-                        ip["version"],
-                        if version < "1.0.0" { json!("4") } else { Value::Null }
-                    );
-                    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER}]));
-                }
-            }
-            attachment.assert_operations_of(version.unwrap_or("0.1.0"), &result);
-            attachment.del();
-        }
     });
 }
 

@@ -18,10 +18,6 @@ fn mode(lab: &Lab, path: &str) -> u32 {
     lab.path(path).metadata().unwrap().permissions().mode() & 0o7777
 }
 
-fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
-}
-
 /// Runs a daemon that exits by itself; returns its status and its log.
 fn refused(lab: &Lab, flags: &[&str]) -> (i32, String) {
     let mut daemon = Daemon::launch(lab, flags, Stdio::null());
@@ -44,16 +40,6 @@ fn socket_and_files_of_leases_are_root_s_only() {
         lab.attach(&lab.container(), &conf()).add();
         let modes = lab.host.sh(&format!("find {JOURNAL} -type f -printf '%m\\n' | sort -u"));
         assert_eq!(modes, "600\n");
-    });
-}
-
-#[test]
-fn a_socket_without_a_listener_is_replaced() {
-    on_a_lan(json!({}), |lab, _, daemon| {
-        daemon.kill();
-        assert!(lab.path(SOCKET).exists());
-        daemon.start_again();
-        lab.attach(&lab.container(), &conf()).add();
     });
 }
 
@@ -119,42 +105,6 @@ fn the_pidfile_s_path_is_absolute() {
         assert_eq!(status, 1, "{log}");
         assert!(log.contains("dhcp.pid") && log.contains("not absolute"), "{log}");
         assert!(!lab.path(SOCKET).exists());
-    });
-}
-
-// --- flags ---
-
-#[test]
-fn flags_are_written_as_go_has_them() {
-    for_each_peer("dhcp", |lab| {
-        for flags in [
-            "-socketpath /run/a.sock",
-            "--socketpath /run/a.sock",
-            "-socketpath=/run/a.sock",
-            "--socketpath=/run/a.sock -broadcast -timeout=1m2s --resendmax 1h -resendtimeout 208s",
-            "-broadcast=false -socketpath /run/a.sock -timeout 1.5s -resendmax=100ms",
-            "-broadcast=1 -socketpath /run/a.sock --",
-        ] {
-            let mut daemon = Daemon::with_flags(lab, &words(flags));
-            assert!(lab.path("/run/a.sock").exists(), "{flags}");
-            assert_eq!(daemon.end_by("TERM"), 0, "{flags}");
-        }
-    });
-}
-
-#[test]
-fn bad_flags_are_reported_with_the_usage() {
-    for_each_peer("dhcp", |lab| {
-        for flags in
-            ["-nonsense", "-timeout soon", "-timeout 10", "-socketpath", "-broadcast=maybe"]
-        {
-            let (status, log) = refused(lab, &words(flags));
-            assert_eq!(status, 2, "{flags}: {log}");
-            let all = "pidfile hostprefix socketpath broadcast timeout resendmax resendtimeout";
-            for flag in words(all) {
-                assert!(log.contains(&format!("-{flag}")), "{flags}: no {flag} in {log}");
-            }
-        }
     });
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{on_a_lan, on_each_lan, plugged, with_each_server};
 use crate::support::attachment::{for_ours, ips, with};
 use crate::support::call::Outcome;
-use crate::support::dhcp::scripted::{DISCOVER, RELEASE, hex, option, wait_for_release};
+use crate::support::dhcp::scripted::{RELEASE, hex, option, wait_for_release};
 use crate::support::dhcp::{Daemon, Kind, SOCKET};
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::{conf, journal};
@@ -160,17 +160,6 @@ fn gc_without_a_list_releases_nothing() {
 }
 
 // --- CHECK ---
-
-/// The reference's CHECK requests a lease from the network if it does not know one.
-#[test]
-fn check_never_acquires() {
-    on_a_lan(json!({}), |lab, server, _| {
-        let attachment = plugged(lab, &lab.container());
-        let result = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.60.0.50/24"}]});
-        attachment.check(&result).err();
-        assert!(server.heard_of(DISCOVER).is_empty());
-    });
-}
 
 #[test]
 fn check_finds_what_has_changed() {

@@ -122,21 +122,6 @@ fn a_slow_server_is_waited_for() {
     });
 }
 
-/// The first packets are lost; a retransmission is answered.
-#[test]
-fn lost_packets_are_sent_again() {
-    for_each_peer("dhcp", |lab| {
-        let (server, _daemon) = hasty(lab, json!({"discover": "silence"}));
-        let container = lab.container();
-        std::thread::scope(|scope| {
-            let adding = scope.spawn(|| lab.attach(&container, &conf()).add());
-            server.wait_for(DISCOVER, 1, 5);
-            server.change(json!({"discover": "offer"}));
-            assert_eq!(adding.join().unwrap()["ips"][0]["address"], "10.60.0.50/24");
-        });
-    });
-}
-
 #[test]
 fn no_address_is_left() {
     for program in BOTH {

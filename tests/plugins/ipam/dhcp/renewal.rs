@@ -14,6 +14,7 @@ use crate::support::dhcp::{Daemon, JOURNAL, Kind, Process, SERVER, wait_until};
 use crate::support::kernel;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::dhcp::{conf, journal};
+use crate::support::peers::tests;
 use crate::support::scratch::Scratch;
 use crate::support::traffic::assert_pings;
 
@@ -80,19 +81,10 @@ fn no_renewal_is_missed(kind: Kind) {
     }
 }
 
-#[test]
-fn no_renewal_is_missed_on_a_bridge() {
-    no_renewal_is_missed(Kind::Bridge);
-}
-
-#[test]
-fn no_renewal_is_missed_on_macvlan() {
-    no_renewal_is_missed(Kind::Macvlan);
-}
-
-#[test]
-fn no_renewal_is_missed_on_ipvlan() {
-    no_renewal_is_missed(Kind::Ipvlan);
+tests! {
+    no_renewal_is_missed_on_a_bridge = no_renewal_is_missed(Kind::Bridge);
+    no_renewal_is_missed_on_macvlan = no_renewal_is_missed(Kind::Macvlan);
+    no_renewal_is_missed_on_ipvlan = no_renewal_is_missed(Kind::Ipvlan);
 }
 
 /// A lease of a scripted server, with a monitor on the addresses and routes of the container.
@@ -226,20 +218,6 @@ fn a_refused_renewal_and_the_same_address_again() {
     });
 }
 
-/// The result of ADD names the address, so the container cannot use another one.
-#[test]
-fn a_refused_renewal_and_only_another_address() {
-    with_lease(short(), |lab, leased| {
-        leased
-            .server
-            .change(json!({"renew": "nak", "rebind": "nak", "addresses": ["10.60.0.99"], "address": "10.60.0.99"}));
-        wait_until("the address is gone", 6, || leased.container.addresses("eth0").is_empty());
-        leased.attachment.check(&leased.result).err();
-        leased.attachment.del();
-        assert_eq!(journal(lab), [""; 0]);
-    });
-}
-
 /// The lease is over and the address may belong to another host. If the server grants the same
 /// address again, the routes are restored too. In the reference CHECK and ADD of such a lease wait
 /// for ever.
@@ -264,22 +242,6 @@ fn an_expired_lease_takes_its_address_along_and_may_come_back() {
         wait_until("the routes are back", 2, || leased.container.sh("ip route") == routes);
         leased.attachment.check(&leased.result).ok();
         assert_pings(&leased.container, SERVER);
-    });
-}
-
-/// The number of retransmissions to a server that does not answer is limited.
-#[test]
-fn a_server_that_is_away_is_not_flooded() {
-    with_lease(json!({"lease": 16, "t1": 1, "t2": 14}), |_, leased| {
-        leased.server.change(json!({"renew": "silence", "rebind": "silence"}));
-        let before = leased.server.heard_of(REQUEST).len();
-        // Count the requests of six seconds.
-        std::thread::sleep(std::time::Duration::from_secs(6));
-        let sent = leased.server.heard_of(REQUEST).len() - before;
-        assert!((1..=6).contains(&sent), "{sent} requests in six seconds");
-        leased.server.change(json!({"renew": "ack", "rebind": "ack"}));
-        leased.server.wait_for(REQUEST, before + sent + 2, 8);
-        leased.assert_undisturbed();
     });
 }
 
