@@ -5,6 +5,7 @@ use serde_json::json;
 use super::{FAILED, OK, differs};
 use crate::plugins::main::bridge::del;
 use crate::support::attachment::with;
+use crate::support::netns::Container;
 use crate::support::networks::bridge;
 
 /// Without the namespace the reference's DEL stops before it removes the rules of masquerading and
@@ -13,7 +14,7 @@ use crate::support::networks::bridge;
 fn del_with_a_vanished_namespace_leaves_no_rule() {
     for backend in ["nftables", "iptables"] {
         differs("bridge", (OK, false, false), (OK, true, true), |lab| {
-            let status = del::lose_and_delete(lab, "vanished", &del::everything(backend));
+            let status = del::lose_and_delete(lab, Container::vanish, &del::everything(backend));
             let rules = lab.host.sh("nft list ruleset 2>/dev/null");
             (status, rules.contains("macspoofchk-container"), rules.contains("10.10.0.2"))
         });
@@ -21,7 +22,7 @@ fn del_with_a_vanished_namespace_leaves_no_rule() {
     let conf =
         with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
     differs("ptp", false, true, |lab| {
-        del::lose_and_delete(lab, "vanished", &conf);
+        del::lose_and_delete(lab, Container::vanish, &conf);
         lab.host.sh("nft list ruleset 2>/dev/null").contains("10.10.0.2")
     });
 }
@@ -48,7 +49,7 @@ fn del_without_netns_takes_the_link_of_a_living_namespace() {
 fn del_with_a_stale_netns_file_succeeds() {
     for plugin in ["bridge", "ptp"] {
         let conf = with(&bridge::conf(), json!({"type": plugin}));
-        differs(plugin, OK, FAILED, |lab| del::lose_and_delete(lab, "stale file", &conf));
+        differs(plugin, OK, FAILED, |lab| del::lose_and_delete(lab, Container::go_stale, &conf));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
@@ -61,27 +61,13 @@ fn del_of_an_attachment_with_a_recreated_netns_leaves_nothing() {
     });
 }
 
-/// Destroys the namespace of an attachment in one of several ways, then calls DEL as a runtime
-/// would; returns its status.
-pub fn lose_and_delete(lab: &Lab, how: &str, conf: &Value) -> i32 {
+/// Destroys the namespace of an attachment in this way, then calls DEL as a runtime would; returns its status.
+pub fn lose_and_delete(lab: &Lab, lose: fn(&Container), conf: &Value) -> i32 {
     let container = lab.container();
     let attachment = lab.attach(&container, conf);
     attachment.add();
-    let lost = lose(&container, attachment, how);
-    lost.try_del().status
-}
-
-fn lose<'a>(container: &Container, attachment: Attachment<'a>, how: &str) -> Attachment<'a> {
-    match how {
-        "vanished" => container.vanish(),
-        "stale file" => container.go_stale(),
-        "no CNI_NETNS" => {
-            container.vanish();
-            return attachment.netns(None);
-        }
-        other => panic!("unknown way {other}"),
-    }
-    attachment
+    lose(&container);
+    attachment.try_del().status
 }
 
 #[test]
