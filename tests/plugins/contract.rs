@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, EVERY_VERSION, with};
+use crate::support::attachment::{Attachment, EVERY_VERSION, ips, with};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::hasty_container;
 use crate::support::snapshot::Watch;
@@ -11,6 +11,9 @@ use crate::support::subject::{Subject, test_each_subject};
 
 /// The plugins that assign addresses and open no namespace.
 const IPAM: [&str; 4] = ["host-local", "static", "cluster-local", "whereabouts"];
+
+/// Plugins whose links carry frames without addresses.
+const LAYER_TWO: [&str; 5] = ["bridge", "macvlan", "tap", "host-device", "ovs"];
 
 /// One attachment to the subject's list, as a runtime makes it.
 struct Member<'a> {
@@ -20,6 +23,10 @@ struct Member<'a> {
 
 impl<'a> Member<'a> {
     fn of(lab: &'a Lab, subject: &Subject) -> Member<'a> {
+        Member::within(lab, subject, hasty_container)
+    }
+
+    fn within(lab: &'a Lab, subject: &Subject, make: fn(&Lab) -> Container) -> Member<'a> {
         if subject.name == "vlan" {
             // The kernel ends a namespace a moment later, and its VLAN is taken until then.
             lab.host.sh(
@@ -27,7 +34,7 @@ impl<'a> Member<'a> {
                      ip link del probe0 && exit 0; sleep 0.05; done; exit 1",
             );
         }
-        let container = hasty_container(lab);
+        let container = make(lab);
         let plugins = subject.attach(lab, &container);
         Member { container, plugins }
     }
@@ -73,8 +80,10 @@ fn undecodable() -> Value {
            "sysctl": 7, "ipMasq": "no", "delegate": 7, "args": 7, "runtimeConfig": {"portMappings": 7, "bandwidth": "wide"}})
 }
 
-fn only_the_keys(plugin: Attachment<'_>) -> Attachment<'_> {
-    plugin.netns(None).conf(json!({"runtimeConfig": null}))
+fn container_of_process(lab: &Lab) -> Container {
+    let container = lab.container_of_process();
+    container.sh("echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
+    container
 }
 
 fn keeps_the_contract(lab: &Lab, subject: &Subject) {
@@ -89,14 +98,16 @@ fn keeps_the_contract(lab: &Lab, subject: &Subject) {
 
     member.del(|plugin| plugin);
     before.assert_unchanged("DEL before ADD");
-    let result = member.add().pop().unwrap();
-    member.check(&result);
+    let results = member.add();
+    let result = results.last().unwrap();
+    member.check(result);
     for plugin in &member.plugins {
         assert_eq!(plugin.status().ok(), Value::Null);
         plugin.call("GC", None).run().ok(); // without the list of valid attachments GC frees nothing
         assert_check_needs_the_result(plugin);
     }
-    member.check(&result);
+    assert_check_looks_for_link_and_lease(lab, &member, result);
+    member.check(result);
     member.del(|plugin| plugin.conf(json!({"prevResult": result})));
     before.assert_unchanged("ADD and DEL");
     member.del(|plugin| plugin.conf(json!({"prevResult": result})));
@@ -112,7 +123,10 @@ fn keeps_the_contract(lab: &Lab, subject: &Subject) {
         survives_its_namespace(lab, subject);
     }
     needs_its_namespace(lab, subject);
-    speaks_every_version(lab, subject);
+    speaks_every_version(lab, subject, &results[0]);
+    if subject.plugins.len() == 1 && LAYER_TWO.contains(&subject.name) {
+        old_versions_need_addresses(lab, subject);
+    }
 }
 
 /// The plugin of a link asks those of addresses, with its result; lo has what the kernel gives it.
@@ -125,18 +139,43 @@ fn assert_check_needs_the_result(plugin: &Attachment<'_>) {
     }
 }
 
-/// DEL of a container that is gone: its namespace is deleted, or its mount point is left as a plain file.
-fn survives_its_namespace(lab: &Lab, subject: &Subject) {
+/// CHECK fails in another namespace, in one that is gone, for another name and without the lease.
+fn assert_check_looks_for_link_and_lease(lab: &Lab, member: &Member<'_>, result: &Value) {
+    let main = &member.plugins[0];
+    let kind = main.conf["type"].as_str().unwrap();
+    if kind == "loopback" || IPAM.contains(&kind) {
+        return;
+    }
+    let elsewhere = lab.container();
+    main.clone().netns(Some(&elsewhere.netns)).check(result).err();
+    elsewhere.vanish();
+    main.clone().netns(Some(&elsewhere.netns)).check(result).err();
+    main.clone().ifname("net1").check(result).err();
+    let lease = format!("/var/lib/cni/networks/net1/{}", ips(result)[0]);
+    lab.host.sh(&format!("mv {lease} /run/lease"));
+    main.check(result).err();
+    lab.host.sh(&format!("mv /run/lease {lease}"));
+}
+
+/// DEL of a container that is gone: its namespace is deleted, or its mount point is left as a plain file. The runtime
+/// may know nothing but the keys by then.
+fn survives_its_namespace<'a>(lab: &'a Lab, subject: &Subject) {
+    type Make = fn(&Lab) -> Container;
+    let ways: [(&str, Make, fn(&Container), Option<&str>); 3] = [
+        ("vanished", hasty_container, Container::vanish, None),
+        ("a stale file", hasty_container, Container::go_stale, Some("")),
+        ("of a process", container_of_process, Container::vanish, None),
+    ];
     let before = Watch::start(lab, &[]);
-    for (what, end) in
-        [("vanished", Container::vanish as fn(&Container)), ("a stale file", Container::go_stale)]
-    {
-        let member = Member::of(lab, subject);
+    for (what, make, end, no_netns) in ways {
+        let only_the_keys =
+            |plugin: Attachment<'a>| plugin.netns(no_netns).conf(json!({"runtimeConfig": null}));
+        let member = Member::within(lab, subject, make);
         member.add();
         end(&member.container);
         member.del(|plugin| plugin);
         before.assert_unchanged(what);
-        let member = Member::of(lab, subject);
+        let member = Member::within(lab, subject, make);
         member.add();
         end(&member.container);
         member.del(only_the_keys);
@@ -157,23 +196,79 @@ fn survives_its_namespace(lab: &Lab, subject: &Subject) {
 
 /// ADD without the namespace fails and leaves nothing; that of an IPAM plugin, which does not open it, succeeds.
 fn needs_its_namespace(lab: &Lab, subject: &Subject) {
-    let member = Member::of(lab, subject);
-    member.container.vanish();
-    let before = Watch::start(lab, &[]);
-    let outcome = member.plugins[0].try_add();
-    let kind = subject.plugins[0]["type"].as_str().unwrap();
-    assert_eq!(outcome.status == 0, IPAM.contains(&kind), "{outcome:?}");
-    if outcome.status == 0 {
-        return member.plugins[0].del();
+    for end in [Container::vanish as fn(&Container), Container::go_stale] {
+        let member = Member::of(lab, subject);
+        end(&member.container);
+        let before = Watch::start(lab, &[]);
+        let outcome = member.plugins[0].try_add();
+        let kind = subject.plugins[0]["type"].as_str().unwrap();
+        assert_eq!(outcome.status == 0, IPAM.contains(&kind), "{outcome:?}");
+        if outcome.status != 0 {
+            let error = outcome.err();
+            assert_eq!(error.code, 4, "{error:?}");
+            assert!(error.text().contains(&member.container.netns), "{error:?}");
+            before.assert_unchanged("the failed ADD");
+        }
+        member.plugins[0].del();
+        before.assert_unchanged("ADD without the namespace, and DEL");
     }
-    let error = outcome.err();
-    assert_eq!(error.code, 4, "{error:?}");
-    assert!(error.text().contains(&member.container.netns), "{error:?}");
-    before.assert_unchanged("the failed ADD");
+}
+
+/// What ADD adds in an older version is the newest result in the form of that version, with what the container has.
+fn in_form_of(version: &str, newest: &Value, result: &Value, container: &Container) -> Value {
+    let (is_old, is_newest) = (version < "0.3.0", version >= "1.0.0");
+    let old = |ip: &Value| format!("ip{}", if is_v6(&ip["address"]) { 6 } else { 4 });
+    let mut expected = with(newest, json!({"cniVersion": version, "dns": {}}));
+    let now = match newest.get("interfaces") {
+        Some(_) => container.addresses("eth0"),
+        None if is_old => {
+            [&result["ip4"]["ip"], &result["ip6"]["ip"]].into_iter().filter_map(text).collect()
+        }
+        None => {
+            result["ips"].as_array().unwrap().iter().filter_map(|ip| text(&ip["address"])).collect()
+        }
+    };
+    for (ip, address) in expected["ips"].as_array_mut().unwrap().iter_mut().zip(now) {
+        ip["address"] = json!(address);
+        if !is_newest {
+            ip["version"] = json!(&old(ip)[2..]);
+        }
+    }
+    if newest.get("interfaces").is_some() && !is_old {
+        let link = container.link("eth0").unwrap();
+        expected["interfaces"] = result["interfaces"].clone(); // those of the host have other names
+        let own = json!({"name": "eth0", "mac": link["address"], "sandbox": container.netns});
+        let last = newest["interfaces"].as_array().unwrap().len() - 1;
+        expected["interfaces"][last] = own;
+    }
+    if is_newest {
+        return with(&expected, json!({"dns": newest.get("dns")}));
+    }
+    if !is_old {
+        return expected;
+    }
+    let mut oldest = json!({"cniVersion": version, "dns": {}});
+    for ip in expected["ips"].as_array().unwrap() {
+        let of_family = |route: &&Value| is_v6(&route["dst"]) == is_v6(&ip["address"]);
+        let routes: Vec<&Value> =
+            newest["routes"].as_array().into_iter().flatten().filter(of_family).collect();
+        let routes = if routes.is_empty() { Value::Null } else { json!(routes) };
+        let own = json!({"ip": ip["address"], "gateway": ip["gateway"], "routes": routes});
+        oldest[old(ip)] = with(&json!({}), own);
+    }
+    oldest
+}
+
+fn is_v6(address: &Value) -> bool {
+    address.as_str().unwrap().contains(':')
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
 }
 
 /// A chained plugin passes on what it got, but for what it changes itself; the result has the form of the version.
-fn speaks_every_version(lab: &Lab, subject: &Subject) {
+fn speaks_every_version(lab: &Lab, subject: &Subject, newest: &Value) {
     let changes_the_result = ["tuning", "bandwidth", "route-override"];
     let speaks = |plugin: &Attachment<'_>, version: &str| {
         plugin.call("VERSION", None).run().ok()["supportedVersions"]
@@ -200,8 +295,27 @@ fn speaks_every_version(lab: &Lab, subject: &Subject) {
             }
             plugin.assert_operations_of(name, results.last().unwrap());
         }
+        if results.len() == 1 && subject.name != "loopback" {
+            let expected = in_form_of(name, newest, &results[0], &member.container);
+            assert_eq!(results[0], expected, "{name}");
+        }
         member.del(|plugin| plugin);
         before.assert_unchanged(name);
+    }
+}
+
+/// Versions before 0.3.0 have no result without addresses; what ADD created is deleted.
+fn old_versions_need_addresses(lab: &Lab, subject: &Subject) {
+    let member = Member::of(lab, subject);
+    let before = Watch::start(lab, &[&member.container]);
+    for version in [None, Some("0.1.0"), Some("0.2.0")] {
+        let conf = json!({"cniVersion": version, "ipam": null, "ipMasq": null});
+        let attachment = member.plugins[0].clone().conf(conf);
+        let error = attachment.try_add().err();
+        let expected = (7, "cannot convert: no valid IP addresses");
+        assert_eq!((error.code, error.msg.as_str()), expected, "{error:?}");
+        before.assert_unchanged("the refused ADD");
+        attachment.del();
     }
 }
 

@@ -34,7 +34,6 @@ pub mod synced;
 pub mod table;
 pub mod tracer;
 pub mod traffic;
-pub mod versions;
 
 use std::time::Duration;
 

@@ -18,14 +18,15 @@ pub use self::vlan::filters_vlans;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
-use crate::support::contract::{MainPlugin, assert_del_leaves_nothing, contract};
+use crate::support::contract::{
+    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_shown,
+};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::{conf, dual_stack, static_ipam, warm_up};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk, is_answered,
 };
-use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 pub fn v6() -> Value {
     with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64"}}))
@@ -62,18 +63,6 @@ fn sends_back(lab: &Lab, container: &Container) -> bool {
         end.sh(&format!("ip link del vepa{at}")); // the next case uses the same addresses
     }
     answered
-}
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin {
-        name: "bridge",
-        conf: conf(),
-        prepare: |lab| {
-            warm_up(lab, &conf()); // the bridge stays
-            true
-        },
-    });
 }
 
 #[test]
@@ -143,15 +132,6 @@ fn result_says_what_the_kernel_has() {
 }
 
 #[test]
-fn every_version_gets_a_result_of_its_shape() {
-    let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
-    let conf = with(&dual_stack(), json!({"ipam": {"routes": routes}}));
-    let gateways = ["10.10.0.1", "2001:db8:10::1"];
-    let network = DualStack { conf, gateways, interface: 2 };
-    for_each_peer("bridge", |lab| assert_speaks_every_version(lab, &network));
-}
-
-#[test]
 fn default_gateway_is_the_default_route_of_each_family() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
@@ -169,15 +149,6 @@ fn default_gateway_is_the_default_route_of_each_family() {
         assert_eq!(container.json("ip -j -6 route show default")[0]["gateway"], "2001:db8:10::1");
         assert_pings(&container, crate::support::netns::UPLINK[0]);
         assert_pings(&container, crate::support::netns::UPLINK[1]);
-    });
-}
-
-#[test]
-fn without_is_gateway_the_bridge_gets_no_address() {
-    for_each_peer("bridge", |lab| {
-        let result = lab.attach(&lab.container(), &with(&conf(), json!({"isGateway": null}))).add();
-        assert_eq!(lab.host.addresses("br0"), [""; 0]);
-        assert_eq!(result["ips"][0]["gateway"], "10.10.0.1", "host-local names one all the same");
     });
 }
 
@@ -244,28 +215,6 @@ fn force_address_replaces_what_conflicts() {
                 assert_eq!(lab.host.addresses(&bridge).len(), 2, "both kept");
             }
         }
-    });
-}
-
-#[test]
-fn hairpin_and_promiscuous_mode() {
-    for_each_peer("bridge", |lab| {
-        let plain = lab.attach(&lab.container(), &conf()).add();
-        assert_eq!(port(lab, &plain)["hairpin"], false);
-        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 0);
-        let hairpin =
-            lab.attach(&lab.container(), &with(&conf(), json!({"hairpinMode": true}))).add();
-        assert_eq!(port(lab, &hairpin)["hairpin"], true);
-        lab.attach(&lab.container(), &with(&conf(), json!({"promiscMode": true}))).add();
-        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
-        let both = lab
-            .attach(
-                &lab.container(),
-                &with(&conf(), json!({"promiscMode": true, "hairpinMode": true})),
-            )
-            .try_add()
-            .err();
-        assert!(both.msg.contains("hairpin") && both.msg.contains("promisc"), "{both:?}");
     });
 }
 
@@ -337,20 +286,42 @@ fn isolated_ports_reach_the_gateway_but_not_each_other() {
     });
 }
 
+/// What stays on the bridge comes late: the gateway's address, and `promiscMode`.
 #[test]
-fn duplicate_address_detection_is_off_unless_asked_for() {
+fn the_kernel_has_what_the_configuration_says() {
+    let of_link = r#"
+{"isGateway": null} | ip -j addr show dev br0 scope global | /0/addr_info/0 | null
+{"isGateway": null} | result | /ips/0/gateway | "10.10.0.1"
+{} | in: cat /proc/sys/net/ipv4/conf/eth0/arp_notify |  | 1
+{} | bridge -j -d link show dev $end | /0/hairpin | false
+{"hairpinMode": true} | bridge -j -d link show dev $end | /0/hairpin | true
+{"portIsolation": true} | bridge -j -d link show dev $end | /0/isolated | true
+{"ipam": {"routes": [{"dst": "10.91.0.0/16"}]}} | in: ip -j route show 10.91.0.0/16 | /0/gateway | "10.10.0.1"
+{"ipam": {"routes": [{"dst": "10.92.0.0/16", "gw": "10.10.0.9"}]}} | in: ip -j route show 10.92.0.0/16 | /0/gateway | "10.10.0.9"
+{"ipam": {"routes": [{"dst": "10.93.0.0/16", "priority": 77}]}} | in: ip -j route show 10.93.0.0/16 | /0/metric | 77
+{"ipam": {"routes": [{"dst": "10.94.0.0/16", "table": 500}]}} | in: ip -j route show table 500 | /0/gateway | "10.10.0.1"
+{"ipam": {"routes": [{"dst": "10.94.0.0/16", "table": 500}]}} | in: ip -j route show 10.94.0.0/16 | /0 | null
+{"ipam": {"routes": [{"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"}]}} | in: ip -j -d route show 10.95.0.0/16 | /0/scope | "link"
+{"ipam": {"routes": [{"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"}]}} | in: ip -j -d route show 10.95.0.0/16 | /0/gateway | null
+{} | ip -j -d link show dev br0 | /0/promiscuity | 0
+{"promiscMode": true} | ip -j -d link show dev br0 | /0/promiscuity | 1
+"#;
+    let of_dad = r#"
+{} | in: cat /proc/sys/net/ipv6/conf/eth0/accept_dad |  | 0
+{"enabledad": true} | in: cat /proc/sys/net/ipv6/conf/eth0/accept_dad |  | 1
+{"enabledad": true} | in: cat /proc/sys/net/ipv6/conf/eth0/enhanced_dad |  | 1
+"#;
+    for_each_peer("bridge", |lab| assert_shown(lab, &conf(), of_link));
+    for_each_peer("bridge", |lab| assert_shown(lab, &v6(), of_dad));
+}
+
+#[test]
+fn add_ends_after_duplicate_address_detection() {
     for_each_peer("bridge", |lab| {
-        let (plain, careful) = (lab.container(), lab.container());
-        lab.attach(&plain, &v6()).add();
-        assert_eq!(sysctl(&plain, "ipv6/conf/eth0/accept_dad"), "0");
-        lab.attach(&careful, &with(&v6(), json!({"enabledad": true}))).add();
-        assert_eq!(sysctl(&careful, "ipv6/conf/eth0/accept_dad"), "1");
-        assert_eq!(sysctl(&careful, "ipv6/conf/eth0/enhanced_dad"), "1");
-        assert!(
-            !careful.sh("ip -6 addr show dev eth0").contains("tentative"),
-            "ADD ends when the addresses can be used"
-        );
-        assert_pings(&careful, "2001:db8:10::1");
+        let container = lab.container();
+        lab.attach(&container, &with(&v6(), json!({"enabledad": true}))).add();
+        assert!(!container.sh("ip -6 addr show dev eth0").contains("tentative"));
+        assert_pings(&container, "2001:db8:10::1");
     });
 }
 
@@ -369,35 +340,6 @@ fn a_duplicate_ipv6_address_fails_add_when_dad_is_enabled() {
 }
 
 #[test]
-fn a_new_container_is_announced_to_neighbours() {
-    for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        lab.attach(&container, &conf()).add();
-        assert_eq!(sysctl(&container, "ipv4/conf/eth0/arp_notify"), "1");
-    });
-}
-
-#[test]
-fn frames_with_a_forged_source_mac_do_not_arrive() {
-    for_each_peer("bridge", |lab| {
-        let checked = with(&conf(), json!({"macspoofchk": true}));
-        warm_up(lab, &checked);
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &checked);
-        attachment.add();
-        assert_pings(&container, "10.10.0.1");
-        let own = mac(&container, "eth0");
-        container.sh("ip link set eth0 address 02:00:00:00:00:99");
-        assert_no_ping(&container, "10.10.0.1");
-        container.sh(&format!("ip link set eth0 address {own}"));
-        assert_pings(&container, "10.10.0.1");
-        attachment.del();
-        before.assert_unchanged("ADD");
-    });
-}
-
-#[test]
 fn a_disabled_container_interface_stays_down_without_addresses() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
@@ -407,38 +349,14 @@ fn a_disabled_container_interface_stays_down_without_addresses() {
             !container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
         );
         assert_eq!(container.json("ip -j addr show dev eth0")[0]["addr_info"], json!([]));
-        let with_ipam = lab
-            .attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true})))
-            .try_add()
-            .err();
-        assert!(
-            with_ipam.msg.to_lowercase().contains("disablecontainerinterface"),
-            "{with_ipam:?}"
-        );
     });
 }
 
 #[test]
 fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
-    let ipam = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
-    let cases = [
-        (json!({}), ipam.clone()),
-        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
-        (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
-        (json!({"dns": {"nameservers": []}}), json!({})),
-    ];
-    for_each_peer("bridge", |lab| {
-        for (changes, expected) in &cases {
-            let base = static_ipam(
-                &with(&conf(), json!({"cniVersion": "0.4.0", "isGateway": null})),
-                json!([{"address": "10.10.0.7/24"}]),
-                json!([]),
-            );
-            let base = with(&base, json!({"ipam": {"dns": ipam}}));
-            let result = lab.attach(&lab.container(), &with(&base, changes.clone())).add();
-            assert_eq!(result["dns"], *expected, "{changes}");
-        }
-    });
+    let base = with(&conf(), json!({"isGateway": null}));
+    let fixed = static_ipam(&base, json!([{"address": "10.10.0.7/24"}]), json!([]));
+    for_each_peer("bridge", |lab| assert_dns_of_network_or_ipam(lab, &fixed));
 }
 
 #[test]
@@ -491,36 +409,5 @@ fn a_link_of_the_host_that_has_our_name_is_left_alone() {
         assert_eq!(interface(&attachment.add(), 1), name(1));
         attachment.del();
         assert!(lab.host.link(&name(0)).is_some() && lab.host.link(&name(1)).is_none());
-    });
-}
-
-#[test]
-fn routes_of_ipam_are_in_the_container_with_their_attributes() {
-    for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        let routes = json!([
-            {"dst": "10.91.0.0/16"},
-            {"dst": "10.92.0.0/16", "gw": "10.10.0.9"},
-            {"dst": "10.93.0.0/16", "priority": 77},
-            {"dst": "10.94.0.0/16", "table": 500},
-            {"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"},
-        ]);
-        let result =
-            lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).try_add();
-        result.ok();
-        let route = |table: &str, dst: &str| {
-            container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone()
-        };
-        assert_eq!(
-            route("main", "10.91.0.0/16")["gateway"],
-            "10.10.0.1",
-            "without gw the address's gateway"
-        );
-        assert_eq!(route("main", "10.92.0.0/16")["gateway"], "10.10.0.9");
-        assert_eq!(route("main", "10.93.0.0/16")["metric"], 77);
-        assert_eq!(route("500", "10.94.0.0/16")["gateway"], "10.10.0.1");
-        assert_eq!(route("main", "10.94.0.0/16"), Value::Null);
-        let on_link = route("main", "10.95.0.0/16");
-        assert_eq!((&on_link["scope"], on_link.get("gateway")), (&json!("link"), None));
     });
 }

@@ -6,8 +6,7 @@ use crate::support::attachment::{for_each_peer, interface, ips, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
-    assert_status_is_that_of_ipam, contract,
+    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_result_of_one_link,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -16,7 +15,6 @@ use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::dummy::{conf, makes_dummies};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
-use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.60.0.0/24"}], [{"subnet": "2001:db8:60::/64"}]]);
@@ -25,16 +23,11 @@ fn dual_stack() -> Value {
 }
 
 fn plugin() -> MainPlugin {
-    MainPlugin { name: "dummy", conf: conf(), prepare: makes_dummies }
+    MainPlugin { name: "dummy", prepare: makes_dummies }
 }
 
 fn dummy(namespace: &Namespace) -> Value {
     namespace.link("eth0").expect("eth0 is in the container")
-}
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&plugin());
 }
 
 #[test]
@@ -85,27 +78,8 @@ fn neighbours_reach_the_address_through_another_interface() {
 
 #[test]
 fn result_says_what_the_kernel_has() {
-    plugin().for_each_peer(|lab| {
-        let container = lab.container();
-        let result = lab.attach(&container, &conf()).add();
-        let interfaces = json!([{"name": "eth0", "mac": dummy(&container)["address"], "sandbox": container.netns}]);
-        let expected = json!({
-            "cniVersion": "1.0.0",
-            "interfaces": interfaces,
-            "ips": [{"address": "10.60.0.2/24", "gateway": "10.60.0.1", "interface": 0}],
-            "routes": [{"dst": "10.99.0.0/16"}],
-        });
-        assert_eq!(result, expected);
-        assert_eq!(container.addresses("eth0"), ["10.60.0.2/24"]);
-        assert_eq!(container.json("ip -j route show 10.99.0.0/16")[0]["gateway"], "10.60.0.1");
-    });
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    let gateways = ["10.60.0.1", "2001:db8:60::1"];
-    let network = DualStack { conf: dual_stack(), gateways, interface: 0 };
-    plugin().for_each_peer(|lab| assert_speaks_every_version(lab, &network));
+    let told = ["10.60.0.2/24", "10.60.0.1", "10.99.0.0/16"];
+    plugin().for_each_peer(|lab| drop(assert_result_of_one_link(lab, &conf(), told)));
 }
 
 /// The link is created in the container, so names on the host do not conflict.
@@ -190,9 +164,4 @@ fn add_without_an_address_fails_and_nothing_has_changed() {
             &Case::new("IPAM has no address", json!({}), 101, "missing IP config"),
         );
     });
-}
-
-#[test]
-fn status_is_that_of_ipam() {
-    plugin().for_each_peer(|lab| assert_status_is_that_of_ipam(lab, &conf()));
 }

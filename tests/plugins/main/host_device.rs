@@ -10,7 +10,7 @@ mod hidden;
 use serde_json::{Value, json};
 
 use crate::parallel::all_at_once;
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::assert_dns_of_network_or_ipam;
@@ -81,39 +81,6 @@ fn result_says_what_the_kernel_has() {
         attachment.del();
         let bare = lab.attach(&container, &layer_two()).add();
         assert_eq!(bare, json!({"cniVersion": "1.0.0", "interfaces": interfaces}));
-    });
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    for_each_peer("host-device", |lab| {
-        device(lab);
-        for version in EVERY_VERSION {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&conf(), json!({"cniVersion": version})));
-            let result = attachment.add();
-            let shown = version.unwrap_or("0.1.0");
-            assert_eq!(result["cniVersion"], shown);
-            if shown < "0.3.0" {
-                let v4 = json!({"ip": "10.40.0.2/24", "gateway": "10.40.0.1", "routes": [{"dst": "10.99.0.0/16"}]});
-                let expected = json!({"cniVersion": shown, "ip4": v4, "ip6": {"ip": "2001:db8:40::2/64"}, "dns": {}});
-                assert_eq!(result, expected);
-            } else {
-                let expected = json!([{"name": "eth0", "mac": MAC, "sandbox": container.netns}]);
-                assert_eq!(result["interfaces"], expected);
-                assert_eq!(result["ips"][1]["address"], "2001:db8:40::2/64");
-                assert_eq!(
-                    result["ips"][1].get("version"),
-                    (shown < "1.0.0").then_some(&json!("6")),
-                    "{shown}"
-                );
-                assert_eq!(result["ips"][1]["interface"], 0);
-                assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
-            }
-            attachment.assert_operations_of(shown, &result);
-            attachment.del();
-            assert_is_back(lab, &container);
-        }
     });
 }
 

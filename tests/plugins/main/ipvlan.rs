@@ -3,25 +3,16 @@
 
 use serde_json::{Value, json};
 
-use super::stacked::{self, eth0, mac, second_master, stands_on};
+use super::stacked::{self, mac, second_master, stands_on};
 use crate::support::attachment::with;
 use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, contract};
+use crate::support::contract::assert_shown;
 use crate::support::failed_add::assert_fails;
-use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::netns::OUTSIDE;
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::stacked::{IPVLAN, PEER};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_no_ping, assert_pings};
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin {
-        name: "ipvlan",
-        conf: IPVLAN.conf(),
-        prepare: |lab| IPVLAN.prepare(lab),
-    });
-}
 
 #[test]
 fn the_hardware_address_is_the_master_s() {
@@ -35,23 +26,14 @@ fn the_hardware_address_is_the_master_s() {
 
 #[test]
 fn the_mode_is_l2_unless_another_is_asked_for() {
-    let cases = [
-        (json!({}), "l2"),
-        (json!({"mode": ""}), "l2"),
-        (json!({"mode": "l2"}), "l2"),
-        (json!({"mode": "l3"}), "l3"),
-        (json!({"mode": "l3s"}), "l3s"),
-    ];
-    IPVLAN.for_each_peer(|lab| {
-        for (changes, expected) in &cases {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&IPVLAN.conf(), changes.clone()));
-            let result = attachment.add();
-            assert_eq!(eth0(&container)["linkinfo"]["info_data"]["mode"], *expected);
-            attachment.check(&result).ok();
-            attachment.del();
-        }
-    });
+    let modes = r#"
+{} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "l2"
+{"mode": ""} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "l2"
+{"mode": "l2"} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "l2"
+{"mode": "l3"} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "l3"
+{"mode": "l3s"} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "l3s"
+"#;
+    IPVLAN.for_each_peer(|lab| assert_shown(lab, &IPVLAN.conf(), modes));
 }
 
 /// A layer 3 configuration: routes without a gateway; packets that leave the master follow the
@@ -235,21 +217,6 @@ fn addresses_are_required() {
             }
         }
     });
-}
-
-// --- DEL, STATUS, CHECK ---
-
-/// CHECK without `master` after an ADD without it. The reference fails: see tests/differences.
-fn check_without_master(lab: &Lab) -> i32 {
-    lab.host.sh("ip route add default via 198.51.100.2");
-    let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
-    let result = attachment.add();
-    attachment.check(&result).status
-}
-
-#[test]
-fn check_needs_no_master() {
-    IPVLAN.for_ours(|lab| assert_eq!(check_without_master(lab), 0));
 }
 
 // --- ADD that fails ---

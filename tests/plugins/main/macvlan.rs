@@ -6,12 +6,7 @@ use serde_json::{Value, json};
 use super::stacked::{self, eth0, mac};
 use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::call::Peer;
-use crate::support::contract::{
-    MainPlugin, assert_mac_is_that_of_the_most_specific_source, assert_old_versions_need_addresses,
-    contract,
-};
-use crate::support::failed_add::assert_fails;
-use crate::support::failed_add::rows;
+use crate::support::contract::{assert_mac_is_that_of_the_most_specific_source, assert_shown};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::{MACVLAN, PEER, hasty_container};
 use crate::support::snapshot::Watch;
@@ -41,15 +36,6 @@ fn reflect(lab: &Lab) {
 }
 
 #[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin {
-        name: "macvlan",
-        conf: MACVLAN.conf(),
-        prepare: |lab| MACVLAN.prepare(lab),
-    });
-}
-
-#[test]
 fn containers_of_private_mode_do_not_hear_each_other() {
     MACVLAN.for_each_peer(|lab| {
         let (a, _b, b_s_address) = pair(lab, &of_mode("private"));
@@ -74,16 +60,12 @@ fn vepa_containers_reach_each_other_through_a_hairpin_switch() {
 
 #[test]
 fn bridge_mode_is_the_default() {
-    MACVLAN.for_each_peer(|lab| {
-        for conf in [MACVLAN.conf(), of_mode("bridge"), with(&MACVLAN.conf(), json!({"mode": ""}))]
-        {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &conf);
-            attachment.add();
-            assert_eq!(eth0(&container)["linkinfo"]["info_data"]["mode"], "bridge");
-            attachment.del();
-        }
-    });
+    let modes = r#"
+{} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "bridge"
+{"mode": "bridge"} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "bridge"
+{"mode": ""} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/mode | "bridge"
+"#;
+    MACVLAN.for_each_peer(|lab| assert_shown(lab, &MACVLAN.conf(), modes));
 }
 
 #[test]
@@ -197,40 +179,6 @@ fn layer_two_networks_carry_frames_without_ipam() {
             }
         });
     }
-}
-
-#[test]
-fn a_layer_two_network_has_no_result_in_old_versions() {
-    let layer_two = with(&MACVLAN.conf(), json!({"ipam": null}));
-    MACVLAN.for_each_peer(|lab| assert_old_versions_need_addresses(lab, &layer_two));
-}
-
-/// Without `master` the reference's CHECK looks up the default route again, which may have moved to
-/// another link.
-#[test]
-fn check_needs_no_master() {
-    MACVLAN.for_ours(|lab| {
-        lab.host.sh("ip route add default via 198.51.100.2");
-        let attachment =
-            lab.attach(&lab.container(), &with(&MACVLAN.conf(), json!({"master": null})));
-        let result = attachment.add();
-        attachment.check(&result).ok();
-        lab.host.sh("ip route del default");
-        attachment.check(&result).ok();
-    });
-}
-
-#[test]
-fn add_without_ipam_fails_and_nothing_has_changed() {
-    let cases = rows(
-        r#"
-interface exists | {"ipam": null} | 102: eth0 | in: ip link add eth0 type veth peer name other | both
-master unknown | {"ipam": null, "master": "nonesuch"} | 7: master: "nonesuch" | both
-"#,
-    );
-    cases
-        .iter()
-        .for_each(|case| MACVLAN.for_each_peer(|lab| assert_fails(lab, &MACVLAN.conf(), case)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam, contract,
+    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_shown,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_all_fail};
@@ -16,7 +16,6 @@ use crate::support::traffic::{
     assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with,
     assert_two_containers_talk,
 };
-use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 fn dual_stack() -> Value {
     with(
@@ -27,11 +26,6 @@ fn dual_stack() -> Value {
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
         }}),
     )
-}
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin { name: "ptp", conf: conf(), prepare: |_| true });
 }
 
 #[test]
@@ -96,13 +90,6 @@ fn result_says_what_the_kernel_has() {
         );
         assert_eq!(route(&container, "default")["gateway"], "10.10.0.1");
     });
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    let gateways = ["10.10.0.1", "2001:db8:10::1"];
-    let network = DualStack { conf: dual_stack(), gateways, interface: 1 };
-    for_each_peer("ptp", |lab| assert_speaks_every_version(lab, &network));
 }
 
 #[test]
@@ -187,16 +174,13 @@ fn add_fails_and_nothing_has_changed() {
     assert_all_fail("ptp", &conf(), &failing());
 }
 
+/// The reference accepts mtu and advmss and ignores them: see tests/differences.
 #[test]
 fn attributes_of_routes_are_in_the_container() {
-    // The reference accepts mtu and advmss and ignores them: see tests/differences.
-    for_ours("ptp", |lab| {
-        let container = lab.container();
-        let routes = json!([{"dst": "10.91.0.0/16", "mtu": 1300, "advmss": 1200, "priority": 5}]);
-        lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).add();
-        let route = container.json("ip -j -d route show 10.91.0.0/16")[0].clone();
-        assert_eq!(route["metric"], 5);
-        let metrics = &route["metrics"][0];
-        assert_eq!((&metrics["mtu"], &metrics["advmss"]), (&json!(1300), &json!(1200)), "{route}");
-    });
+    let route = r#"
+{"ipam": {"routes": [{"dst": "10.91.0.0/16", "priority": 5}]}} | in: ip -j route show 10.91.0.0/16 | /0/metric | 5
+{"ipam": {"routes": [{"dst": "10.91.0.0/16", "mtu": 1300}]}} | in: ip -j -d route show 10.91.0.0/16 | /0/metrics/0/mtu | 1300
+{"ipam": {"routes": [{"dst": "10.91.0.0/16", "advmss": 1200}]}} | in: ip -j -d route show 10.91.0.0/16 | /0/metrics/0/advmss | 1200
+"#;
+    for_ours("ptp", |lab| assert_shown(lab, &conf(), route));
 }

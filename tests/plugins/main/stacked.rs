@@ -17,7 +17,7 @@ use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
 use crate::support::case;
 use crate::support::contract::{
-    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_full_subnet_is_refused,
+    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_result_of_one_link,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -27,7 +27,6 @@ use crate::support::networks::stacked::{PEER, Stacked, hasty_container};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_pings, assert_pings_with, assert_two_containers_talk};
-use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 /// Creates a second link on the host with another peer behind it, without addresses.
 pub fn second_master(lab: &Lab) {
@@ -97,41 +96,19 @@ pub fn the_peer_is_reached_and_del_leaves_nothing(kind: &Stacked) {
 
 pub fn the_result_says_what_the_kernel_has(kind: &Stacked) {
     kind.for_each_peer(|lab| {
-        let container = lab.container();
-        let result = lab.attach(&container, &kind.conf()).add();
+        let told = ["10.10.0.2/24", PEER[0], "0.0.0.0/0"];
+        let container = assert_result_of_one_link(lab, &kind.conf(), told);
         let link = eth0(&container);
-        let expected = json!({
-            "cniVersion": "1.0.0",
-            "interfaces": [{"name": "eth0", "mac": link["address"], "sandbox": container.netns}],
-            "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 0}],
-            "routes": [{"dst": "0.0.0.0/0"}],
-        });
-        assert_eq!(result, expected);
         assert_eq!(link["linkinfo"]["info_kind"], kind.plugin);
         assert!(link["flags"].as_array().unwrap().contains(&json!("LOWER_UP")), "{link}"); // ipvlan has no operstate
         assert!(stands_on(lab, &container, "uplink"), "{link}");
-        assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
-        assert_eq!(container.json("ip -j route show default")[0]["gateway"], "10.10.0.1");
         assert_eq!(container.json("ip -j link").as_array().unwrap().len(), 2, "lo and eth0");
     });
-}
-
-pub fn every_version_gets_a_result_of_its_shape(kind: &Stacked) {
-    let network = DualStack { conf: kind.dual_stack(), gateways: PEER, interface: 0 };
-    kind.for_each_peer(|lab| assert_speaks_every_version(lab, &network));
 }
 
 /// Ours only: the reference drops IPAM's DNS.
 pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
     kind.for_ours(|lab| assert_dns_of_network_or_ipam(lab, &kind.address("10.10.0.7/24")));
-}
-
-pub fn dns_of_the_network_is_in_the_result(kind: &Stacked) {
-    let dns = json!({"nameservers": ["192.0.2.53"], "domain": "net.example", "search": ["a", "b"], "options": ["ndots:2"]});
-    kind.for_each_peer(|lab| {
-        let result = lab.attach(&lab.container(), &with(&kind.conf(), json!({"dns": dns}))).add();
-        assert_eq!(result["dns"], dns);
-    });
 }
 
 pub fn the_mtu_is_given_or_the_master_s(kind: &Stacked) {
@@ -453,6 +430,7 @@ pub fn failing() -> Vec<Case> {
         r#"
 IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
 IPAM refuses | {"ipam": {"subnet": "10.10.0.0/31"}} | 7: 10.10.0.0/31
+subnet full | {"ipam": {"subnet": "10.10.0.0/30"}} | 101: 10.10.0.1-10.10.0.2 | host: mkdir -p /var/lib/cni/networks/net1 && printf 'other\neth0' >/var/lib/cni/networks/net1/10.10.0.2
 IPAM tells no address | {"ipam": {"type": "static", "subnet": null, "addresses": [], "routes": null}} | 101: missing IP config
 interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
 interface of that kind exists | {} | 102: eth0 | in: ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan
@@ -475,15 +453,6 @@ mtu above the master's in the container | {"mtu": 1401, "linkInContainer": true,
 mtu negative | {"mtu": -100} | 7: mtu | both
 "#,
     )
-}
-
-pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        let small = with(&kind.conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
-        // The last address belongs to a container without a link on the master.
-        lab.attach(&lab.container(), &with(&small, json!({"type": "host-local"}))).add();
-        assert_full_subnet_is_refused(lab, &small);
-    });
 }
 
 /// The reference's STATUS asks only IPAM.
@@ -581,9 +550,7 @@ macro_rules! tests_of_each_kind {
 tests_of_each_kind! {
     the_peer_is_reached_and_del_leaves_nothing
     the_result_says_what_the_kernel_has
-    every_version_gets_a_result_of_its_shape
     dns_of_the_network_replaces_that_of_ipam_as_a_whole
-    dns_of_the_network_is_in_the_result
     the_mtu_is_given_or_the_master_s
     the_host_may_have_an_interface_of_the_same_name
     the_master_may_be_named_by_an_alternative_name
@@ -595,5 +562,4 @@ tests_of_each_kind! {
     status_tells_that_no_container_could_be_attached
     check_finds_what_has_changed
     add_fails_and_nothing_has_changed
-    add_on_a_full_subnet_fails_and_nothing_has_changed
 }

@@ -10,8 +10,7 @@ use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
-    assert_mac_is_that_of_the_most_specific_source, assert_old_versions_need_addresses,
-    assert_status_is_that_of_ipam, contract,
+    assert_mac_is_that_of_the_most_specific_source, assert_result_of_one_link, assert_shown,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -20,7 +19,6 @@ use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::tap::{conf, layer_two, makes_taps};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, assert_pings_with, connect};
-use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.50.0.0/24"}], [{"subnet": "2001:db8:50::/64"}]]);
@@ -29,7 +27,7 @@ fn dual_stack() -> Value {
 }
 
 fn plugin() -> MainPlugin {
-    MainPlugin { name: "tap", conf: conf(), prepare: makes_taps }
+    MainPlugin { name: "tap", prepare: makes_taps }
 }
 
 fn tap(namespace: &Namespace) -> Value {
@@ -43,11 +41,6 @@ fn data(link: &Value) -> &Value {
 
 fn is_up(link: &Value) -> bool {
     link["flags"].as_array().unwrap().contains(&json!("UP"))
-}
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&plugin());
 }
 
 #[test]
@@ -106,28 +99,12 @@ fn a_tap_of_several_queues_says_so() {
 
 #[test]
 fn result_says_what_the_kernel_has() {
+    let told = ["10.50.0.2/24", "10.50.0.1", "10.99.0.0/16"];
     plugin().for_each_peer(|lab| {
-        let container = lab.container();
-        let result = lab.attach(&container, &conf()).add();
-        let interfaces = json!([{"name": "eth0", "mac": tap(&container)["address"], "sandbox": container.netns}]);
-        let expected = json!({
-            "cniVersion": "1.0.0",
-            "interfaces": interfaces,
-            "ips": [{"address": "10.50.0.2/24", "gateway": "10.50.0.1", "interface": 0}],
-            "routes": [{"dst": "10.99.0.0/16"}],
-        });
-        assert_eq!(result, expected);
-        assert_eq!(container.addresses("eth0"), ["10.50.0.2/24"]);
-        assert_eq!(container.json("ip -j route show 10.99.0.0/16")[0]["gateway"], "10.50.0.1");
-        assert_eq!(container.sh("cat /proc/sys/net/ipv4/conf/eth0/arp_notify").trim(), "1");
+        assert_result_of_one_link(lab, &conf(), told);
+        let notifies = r#"{} | in: cat /proc/sys/net/ipv4/conf/eth0/arp_notify |  | 1"#;
+        assert_shown(lab, &conf(), notifies);
     });
-}
-
-#[test]
-fn every_version_gets_a_result_of_its_shape() {
-    let gateways = ["10.50.0.1", "2001:db8:50::1"];
-    let network = DualStack { conf: dual_stack(), gateways, interface: 0 };
-    plugin().for_each_peer(|lab| assert_speaks_every_version(lab, &network));
 }
 
 #[test]
@@ -391,34 +368,5 @@ fn a_host_without_the_tun_driver_gets_an_error_that_says_so() {
             attachment.del();
         }
         before.assert_unchanged("the refused ADDs");
-    });
-}
-
-#[test]
-fn status_is_that_of_ipam() {
-    plugin().for_each_peer(|lab| assert_status_is_that_of_ipam(lab, &conf()));
-}
-
-#[test]
-fn without_addresses_old_versions_fail_and_nothing_is_made() {
-    plugin().for_ours(|lab| assert_old_versions_need_addresses(lab, &layer_two()));
-}
-
-#[test]
-fn unknown_cni_args_are_refused_unless_they_may_be() {
-    plugin().for_each_peer(|lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &layer_two());
-        let error = attachment.clone().args("K8S_POD_NAME=x").try_add().err();
-        assert!(error.text().contains("K8S_POD_NAME"), "{error:?}");
-        assert!(container.link("eth0").is_none());
-        attachment.args("K8S_POD_NAME=x;IgnoreUnknown=1").add();
-    });
-    plugin().for_ours(|lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &layer_two());
-        attachment.add();
-        attachment.args("K8S_POD_NAME=x;MAC=y;;").del();
-        assert!(container.link("eth0").is_none());
     });
 }

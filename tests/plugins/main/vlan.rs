@@ -3,19 +3,14 @@
 
 use serde_json::json;
 
-use super::stacked::{self, eth0, mac};
+use super::stacked::{self, mac};
 use crate::support::attachment::{ips, with};
 use crate::support::broken::Break;
 use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, contract};
+use crate::support::contract::assert_shown;
 use crate::support::networks::stacked::{PEER, VLAN, hasty_container};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
-
-#[test]
-fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin { name: "vlan", conf: VLAN.conf(), prepare: |lab| VLAN.prepare(lab) });
-}
 
 /// The outside peer and the container reach each other only in the container's VLAN.
 #[test]
@@ -23,6 +18,7 @@ fn frames_carry_the_tag() {
     VLAN.for_each_peer(|lab| {
         let container = lab.container();
         lab.attach(&container, &VLAN.conf()).add();
+        assert_eq!(mac(&container, "eth0"), mac(&lab.host, "uplink"), "it is the master's");
         assert_pings(&container, PEER[0]);
         // The same subnet on the same wire, untagged and with another tag: with arp_ignore only the
         // link that has the address answers.
@@ -62,23 +58,14 @@ fn two_containers_of_one_vlan_talk_over_the_trunk() {
 
 #[test]
 fn the_number_is_0_to_4094() {
-    VLAN.for_each_peer(|lab| {
-        for (changes, expected) in [
-            (json!({"vlanId": null}), 0),
-            (json!({"vlanId": 0}), 0),
-            (json!({"vlanId": 1}), 1),
-            (json!({"vlanId": 4094}), 4094),
-        ] {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&VLAN.conf(), changes));
-            let result = attachment.add();
-            let data = &eth0(&container)["linkinfo"]["info_data"];
-            assert_eq!((&data["id"], &data["protocol"]), (&json!(expected), &json!("802.1Q")));
-            assert_eq!(mac(&container, "eth0"), mac(&lab.host, "uplink"), "it is the master's");
-            attachment.check(&result).ok();
-            attachment.del();
-        }
-    });
+    let numbers = r#"
+{"vlanId": null} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/id | 0
+{"vlanId": 0} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/id | 0
+{"vlanId": 1} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/id | 1
+{"vlanId": 4094} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/id | 4094
+{"vlanId": 4094} | in: ip -j -d link show eth0 | /0/linkinfo/info_data/protocol | "802.1Q"
+"#;
+    VLAN.for_each_peer(|lab| assert_shown(lab, &VLAN.conf(), numbers));
 }
 
 /// A master has each VLAN ID once.

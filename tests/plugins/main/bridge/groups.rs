@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::Lab;
 use crate::support::networks::bridge::conf;
-use crate::support::synced::attach;
 
 fn mask(lab: &Lab) -> Value {
     lab.host.json("ip -d -j link show br0")[0]["linkinfo"]["info_data"]["group_fwd_mask"].clone()
@@ -27,15 +26,5 @@ fn a_bridge_forwards_the_groups_of_each_of_its_networks() {
         let error = first.check(&result).err();
         let msg = r#"bridge "br0" lacks bits 0x4000 of group_fwd_mask"#;
         assert_eq!((error.code, error.msg.as_str()), (103, msg));
-    });
-}
-
-#[test]
-fn lost_groups_are_forwarded_again() {
-    for_ours("bridge", |lab| {
-        let synced = attach(lab, &[with(&conf(), json!({"groupFwdMask": 16384}))], "");
-        let change = "set bits 0x4000 of group_fwd_mask of \"br0\"";
-        synced.assert_repaired("ip link set br0 type bridge group_fwd_mask 0", &[change]);
-        assert_eq!(mask(lab), "0x4000");
     });
 }

@@ -6,12 +6,9 @@ use super::assert_is_inside;
 use super::found::fake_sysfs;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
-use crate::support::contract::assert_old_versions_need_addresses;
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, fail};
-use crate::support::networks::host_device::{
-    await_carrier, conf, device, is_up, layer_two, leased,
-};
+use crate::support::networks::host_device::{await_carrier, conf, device, layer_two, leased};
 use crate::support::snapshot::Watch;
 use crate::support::table::cells;
 
@@ -74,26 +71,6 @@ fn an_ambiguous_device_is_refused_and_nothing_is_touched() {
     });
 }
 
-/// The cases that the reference refuses too. It takes the first of several names and follows `..`:
-/// see tests/differences.
-#[test]
-fn a_device_that_is_not_there_is_refused_by_both() {
-    for_each_peer("host-device", |lab| {
-        device(lab);
-        fake_sysfs(lab, "e1000e", SYSFS);
-        let container = lab.container();
-        for (names, _) in mistakes() {
-            let selectors = names.as_object().unwrap().len();
-            if selectors < 2 && !names.to_string().contains("..") {
-                lab.attach(&container, &with(&with(&layer_two(), json!({"device": null})), names))
-                    .try_add()
-                    .err();
-            }
-        }
-        assert!(is_up(&lab.host, "dev0"));
-    });
-}
-
 pub fn failing() -> Vec<Case> {
     let cases = rows(
         r#"
@@ -101,6 +78,7 @@ IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
 IPAM refuses | {"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}} | 7: 10.40.0.0/31
 IPAM has no address | {"ipam": {"addresses": [], "routes": null}} | 101: missing IP config
 route unreachable | {"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
+route unreachable, a lease is taken | {"ipam": {"type": "host-local", "subnet": "10.40.0.0/24", "addresses": null, "routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
 interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
 a second name is taken | {} | 102: eth0 | in: ip link add other type veth peer name more && ip link property add dev other altname eth0
 wrong type | {"device": 7} | 6: device | both
@@ -134,22 +112,6 @@ fn add_fails_and_a_device_that_was_down_is_down() {
     });
 }
 
-#[test]
-fn add_that_leaves_without_its_lease_keeps_none() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let late = with(
-            &leased(),
-            json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}),
-        );
-        let error = lab.attach(&container, &late).try_add().err();
-        assert_eq!(error.code, 100, "{error:?}");
-        before.assert_unchanged("the failed ADD");
-    });
-}
-
 /// The device is already in the container, under the requested name.
 #[test]
 fn a_second_add_is_refused_and_the_first_one_goes_on() {
@@ -172,29 +134,5 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
             attachment.del();
             lab.host.sh("ip link set dev0 up");
         }
-    });
-}
-
-#[test]
-fn without_addresses_old_versions_fail_and_nothing_is_touched() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        assert_old_versions_need_addresses(lab, &layer_two());
-    });
-}
-
-#[test]
-fn add_into_a_missing_netns_fails_and_the_device_is_unchanged() {
-    for_each_peer("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        container.vanish();
-        let before = Watch::start(lab, &[]);
-        let error = lab.attach(&container, &leased()).try_add().err();
-        assert!(error.text().contains(&container.netns), "{error:?}");
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 4, "{error:?}");
-        }
-        before.assert_unchanged("the failed ADD");
     });
 }

@@ -30,6 +30,8 @@ pub fn own_failing(kind: &Stacked) -> Vec<Case> {
     match kind.plugin {
         "macvlan" => rows(
             r#"
+no IPAM, interface exists | {"ipam": null} | 102: eth0 | in: ip link add eth0 type veth peer name other | both
+no IPAM, master unknown | {"ipam": null, "master": "nonesuch"} | 7: master: "nonesuch" | both
 mode unknown | {"mode": "nonsense"} | 7: mode: "nonsense" | both
 mode of another plugin | {"mode": "l2"} | 7: mode: "l2" | both
 mode of a wrong type | {"mode": 4} | 6: mode | both
