@@ -108,6 +108,22 @@ impl Outcome {
             details: object["details"].as_str().unwrap_or_default().to_owned(),
         }
     }
+
+    /// As `err`, of this code and with these words in its text.
+    #[track_caller]
+    pub fn fails(&self, code: u64, words: &str) -> ErrorObject {
+        let error = self.err();
+        assert_eq!(error.code, code, "{error:?}");
+        assert!(error.text().contains(words), "no {words:?} in {error:?}");
+        error
+    }
+
+    /// All that a call leaves to its caller.
+    #[track_caller]
+    pub fn assert_is(&self, status: i32, stdout: &str, stderr: &str) {
+        let is = (self.status, self.stdout.as_str(), self.stderr.as_str());
+        assert_eq!(is, (status, stdout, stderr));
+    }
 }
 
 /// The error object of the specification, section 5.
