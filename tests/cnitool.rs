@@ -8,6 +8,7 @@ use crate::support::attachment::skip;
 use crate::support::call::{Outcome, Peer, binary, farm};
 use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
 /// The paths of the tools in a lab: ours, selected by argv[0], and the reference's.
 const OURS: &str = "/run/tools/ours/cnitool";
@@ -16,6 +17,11 @@ const REFERENCE: &str = "/run/tools/reference/cnitool";
 /// The reference's tool; None if it could not be compiled.
 fn reference() -> Option<PathBuf> {
     std::env::var_os("CNI_TOOL").map(PathBuf::from).filter(|tool| tool.exists())
+}
+
+/// The tools that there are.
+fn tools() -> impl Iterator<Item = &'static str> {
+    [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten()
 }
 
 /// A host with both tools, and with its own /etc that has a directory for networks.
@@ -50,14 +56,8 @@ fn network(lab: &Lab, file: &str, text: &str) {
 /// Every combination of the two tools over three operations that begin with an ADD; ours alone
 /// where the reference's is missing.
 fn turns() -> Vec<[&'static str; 3]> {
-    let tools: &[&str] = if reference().is_some() { &[OURS, REFERENCE] } else { &[OURS] };
-    let mut turns = vec![];
-    for add in tools {
-        for check in tools {
-            turns.extend(tools.iter().map(|del| [*add, *check, *del]));
-        }
-    }
-    turns
+    let pairs = tools().flat_map(|add| tools().map(move |check| (add, check)));
+    pairs.flat_map(|(add, check)| tools().map(move |del| [add, check, del])).collect()
 }
 
 /// The commands in the README of libcni's cnitool, from the configuration on, with the peer's
@@ -83,18 +83,12 @@ fn the_script_of_the_readme_works_unchanged() {
             OUTSIDE[0],
             lab.peer.dir().display()
         ));
-        for tool in
-            ["ours", "reference"].iter().filter(|tool| **tool == "ours" || reference().is_some())
-        {
+        for tool in tools().map(|tool| tool.trim_end_matches("/cnitool")) {
             let before = Watch::start(&lab, &[]);
-            let path = format!("cd /run/plugins; export PATH=/run/tools/{tool}:$PATH");
+            let path = format!("cd /run/plugins; export PATH={tool}:$PATH");
             let outcome = run(&lab, &format!("{path}\n{README}"));
-            assert_eq!(
-                (outcome.status, outcome.stderr.as_str()),
-                (0, ""),
-                "{tool} with {:?}: {outcome:?}",
-                lab.peer
-            );
+            let is = (outcome.status, outcome.stderr.as_str());
+            assert_eq!(is, (0, ""), "{tool} with {:?}: {outcome:?}", lab.peer);
             assert!(outcome.stdout.contains("1 received"), "{outcome:?}");
             lab.host.sh("rm /etc/cni/net.d/10-myptp.conf");
             // The reference's masquerading leaves its table.
@@ -142,15 +136,9 @@ fn one_tool_adds_another_checks_and_a_third_deletes() {
             assert_eq!(added.json()["cniVersion"], version);
             assert_eq!(lab.host.sh("nft list tables | grep -c portmap"), "1\n");
             let checked = on(check, "check");
-            match version {
-                "0.3.1" => assert_eq!(
-                    (checked.status, checked.stderr.as_str()),
-                    (1, "configuration version \"0.3.1\" does not support the CHECK command\n")
-                ),
-                _ => {
-                    assert_eq!((checked.status, checked.stderr.as_str()), (0, ""), "{add}, {check}")
-                }
-            }
+            let refused = "configuration version \"0.3.1\" does not support the CHECK command\n";
+            let expected = if version == "0.3.1" { (1, refused) } else { (0, "") };
+            assert_eq!((checked.status, &*checked.stderr), expected, "{add}, {check}");
             let deleted = on(del, "del");
             assert_eq!((deleted.status, deleted.stderr.as_str()), (0, ""), "{add}, {check}, {del}");
             before.assert_unchanged(&format!("{version}: {add}, {check}, {del}"));
@@ -178,18 +166,14 @@ fn both_print_and_keep_the_same() {
             format!("{arguments} CNI_PATH={} {tool} add lo {}", farm().display(), container.netns);
         let added = run(&lab, &line);
         assert_eq!((added.status, added.stderr.as_str()), (0, ""), "{added:?}");
-        assert!(
-            added.stdout.starts_with("{\n    \"cniVersion\"") && added.stdout.ends_with("\n}"),
-            "{added:?}"
-        );
+        let is_whole =
+            |text: &str| text.starts_with("{\n    \"cniVersion\"") && text.ends_with("\n}");
+        assert!(is_whole(&added.stdout), "{added:?}");
         let mut result = added.json();
         result.as_object_mut().unwrap().remove("dns");
         let kept = lab.host.sh("cd /var/lib/cni/results; stat -c '%a %n' . *; cat *; rm *");
-        (
-            result,
-            kept.replace("\"dns\":{},", "")
-                .replace(&format!("\"netns\":{:?},", container.netns), ""),
-        )
+        let netns = format!("\"netns\":{:?},", container.netns);
+        (result, kept.replace("\"dns\":{},", "").replace(&netns, ""))
     };
     assert_eq!(told(OURS), told(REFERENCE));
 }
@@ -235,69 +219,38 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     let netns = lab.container().netns;
     // Each with its output on stderr. The plugin `gone` is looked up last, after everything that
     // the tool itself reads.
-    let cases = [
-        (
-            format!("NETCONFPATH=/run/none TOOL add lo {netns}"),
-            "no net configurations found in /run/none",
-        ),
-        (
-            format!("TOOL add other {netns}"),
-            "no net configuration with name \"other\" in /etc/cni/net.d",
-        ),
-        (
-            format!("CNI_ARGS=A TOOL add other {netns}"),
-            "no net configuration with name \"other\" in /etc/cni/net.d",
-        ),
-        (format!("CNI_ARGS=A TOOL add gone {netns}"), "invalid CNI_ARGS pair \"A\""),
-        (format!("CNI_ARGS='A=1;' TOOL del lo {netns}"), "invalid CNI_ARGS pair \"\""),
-        (format!("CNI_ARGS=A= TOOL check lo {netns}"), "invalid CNI_ARGS pair \"A=\""),
-        (
-            format!("TOOL check old {netns}"),
-            "configuration version \"0.3.1\" does not support the CHECK command",
-        ),
-    ];
-    for (line, stderr) in &cases {
-        for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
-            let outcome = run(&lab, &format!("export {path}; {}", line.replace("TOOL", tool)));
-            assert_eq!(
-                (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-                (1, "", format!("{stderr}\n").as_str()),
-                "{tool}: {line}"
-            );
+    let cases = r#"
+NETCONFPATH=/run/none TOOL add lo NETNS | no net configurations found in /run/none
+TOOL add other NETNS | no net configuration with name "other" in /etc/cni/net.d
+CNI_ARGS=A TOOL add other NETNS | no net configuration with name "other" in /etc/cni/net.d
+CNI_ARGS=A TOOL add gone NETNS | invalid CNI_ARGS pair "A"
+CNI_ARGS='A=1;' TOOL del lo NETNS | invalid CNI_ARGS pair ""
+CNI_ARGS=A= TOOL check lo NETNS | invalid CNI_ARGS pair "A="
+TOOL check old NETNS | configuration version "0.3.1" does not support the CHECK command
+NETCONFPATH=/run/bad TOOL add lo NETNS
+CAP_ARGS='{' TOOL add lo NETNS
+TOOL add gone NETNS
+TOOL add lo /run/netns/nowhere
+TOOL add lo
+TOOL del
+"#;
+    for [line, stderr] in cells(cases) {
+        for tool in tools() {
+            let line = line.replace("TOOL", tool).replace("NETNS", &netns);
+            let outcome = run(&lab, &format!("export {path} CNI_IFNAME=lo; {line}"));
+            assert_eq!((outcome.status, &*outcome.stdout), (1, ""), "{line}: {outcome:?}");
+            match stderr {
+                // The message is a parser's, or ours says more.
+                "" => assert!(!outcome.stderr.is_empty(), "{line}"),
+                _ => assert_eq!(outcome.stderr, format!("{stderr}\n"), "{line}"),
+            }
         }
     }
-    // Only the status is compared: the message is a parser's, or ours says more.
-    let cases = [
-        format!("NETCONFPATH=/run/bad TOOL add lo {netns}"),
-        format!("CAP_ARGS='{{' TOOL add lo {netns}"),
-        format!("TOOL add gone {netns}"),
-        "TOOL add lo /run/netns/nowhere".to_owned(),
-        "TOOL add lo".to_owned(),
-        "TOOL del".to_owned(),
-    ];
-    for line in &cases {
-        for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
-            let outcome =
-                run(&lab, &format!("export {path} CNI_IFNAME=lo; {}", line.replace("TOOL", tool)));
-            assert_eq!(
-                (outcome.status, outcome.stdout.as_str()),
-                (1, ""),
-                "{tool}: {line}: {outcome:?}"
-            );
-            assert!(!outcome.stderr.is_empty(), "{tool}: {line}");
-        }
-    }
-    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
-        let single = run(
-            &lab,
-            &format!(
-                "{path} CNI_IFNAME=lo {tool} add single {netns} && {path} CNI_IFNAME=lo {tool} del single {netns} more"
-            ),
-        );
-        assert_eq!(
-            single.status, 0,
-            "a single plugin's file, and arguments that are too many: {single:?}"
-        );
+    for tool in tools() {
+        let [add, del] =
+            ["add", "del"].map(|it| format!("{path} CNI_IFNAME=lo {tool} {it} single {netns}"));
+        let single = run(&lab, &format!("{add} && {del} more"));
+        assert_eq!(single.status, 0, "one plugin's file, and too many arguments: {single:?}");
     }
 }
 
@@ -330,17 +283,9 @@ fn whole_numbers_reach_plugins_as_integers() {
                         container.netns
                     );
                     let outcome = run(&lab, &line);
-                    assert_eq!(
-                        (outcome.status, outcome.stderr.as_str()),
-                        (0, ""),
-                        "{add}: {line}: {outcome:?}"
-                    );
-                    if verb == "add" {
-                        assert!(
-                            container.sh(&format!("ip link show {ifname}")).contains("mtu 1400"),
-                            "{line}"
-                        );
-                    }
+                    assert_eq!((outcome.status, &*outcome.stderr), (0, ""), "{line}: {outcome:?}");
+                    let has_mtu = || container.link(ifname).unwrap()["mtu"] == 1400;
+                    assert!(verb != "add" || has_mtu(), "{line}");
                 }
             }
         }
@@ -356,13 +301,11 @@ fn a_path_is_made_absolute_before_it_becomes_an_id() {
     let container = lab.container();
     let name = container.netns.strip_prefix("/run/netns/").unwrap();
     let path = format!("cd /run/netns; export CNI_IFNAME=lo CNI_PATH={}", farm().display());
-    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+    for tool in tools() {
         assert_eq!(run(&lab, &format!("{path}; {tool} add lo {name}")).status, 0);
         let kept = lab.host.sh("ls /var/lib/cni/results");
-        assert_eq!(
-            run(&lab, &format!("{path}; {tool} add lo ../../run/./netns//{name}")).status,
-            0
-        );
+        let dots = format!("{path}; {tool} add lo ../../run/./netns//{name}");
+        assert_eq!(run(&lab, &dots).status, 0);
         assert_eq!(lab.host.sh("ls /var/lib/cni/results"), kept);
         lab.host.sh("rm /var/lib/cni/results/*");
     }
@@ -418,12 +361,10 @@ fn a_failed_add_is_left_as_it_is_until_del() {
             {"type":"tuning","sysctl":{"net.nothing.of_the_kind":"1"}}]}"#,
     );
     let container = lab.container();
-    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+    for tool in tools() {
+        let path = farm().display();
         let on = |verb: &str| {
-            run(
-                &lab,
-                &format!("CNI_PATH={} {tool} {verb} half {}", farm().display(), container.netns),
-            )
+            run(&lab, &format!("CNI_PATH={path} {tool} {verb} half {}", container.netns))
         };
         let failed = on("add");
         assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Site, assert_failed};
 use crate::support::call::Outcome;
+use crate::support::table::cells;
 
 const ALL: [&str; 4] = ["portMappings", "ips", "mac", "bandwidth"];
 
@@ -90,23 +91,18 @@ fn the_variable_counts_where_no_option_says_otherwise() {
 #[test]
 fn what_no_plugin_declares_is_a_mistake() {
     let cases = [
-        ("--publish 80:80", "publish", "portMappings", "of type portmap"),
-        ("--ip 10.0.0.1", "ip", "ips", "that has the ipam section"),
-        ("--mac 02:00:00:00:00:07", "mac", "mac", "that makes the interface, or of type tuning"),
-        ("--bandwidth egress=1M", "bandwidth", "bandwidth", "of type bandwidth"),
-        (
-            r#"--capability-args {"aliases":[]}"#,
-            "capability-args",
-            "aliases",
-            "that understands it",
-        ),
+        ("--publish 80:80", "portMappings", "of type portmap"),
+        ("--ip 10.0.0.1", "ips", "that has the ipam section"),
+        ("--mac 02:00:00:00:00:07", "mac", "that makes the interface, or of type tuning"),
+        ("--bandwidth egress=1M", "bandwidth", "of type bandwidth"),
+        (r#"--capability-args {"aliases":[]}"#, "aliases", "that understands it"),
     ];
-    for (options, option, capability, plugin) in cases {
+    for (options, capability, plugin) in cases {
         let others: Vec<&str> = ALL.into_iter().filter(|name| *name != capability).collect();
         let site = site(&others);
-        let msg = format!(
-            "--{option}: no plugin of network \"lab\" declares the capability {capability}"
-        );
+        let option = options.split(' ').next().unwrap();
+        let msg =
+            format!("{option}: no plugin of network \"lab\" declares the capability {capability}");
         let details = format!(
             "its plugins are slow, slow; the one {plugin} needs the line \"capabilities\": {{\"{capability}\": true}}"
         );
@@ -120,32 +116,20 @@ fn what_no_plugin_declares_is_a_mistake() {
 #[test]
 fn mistakes_name_the_option_the_value_and_what_was_expected() {
     let site = site(&ALL);
-    let cases = [
-        (
-            "--publish 80",
-            "\"80\": expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90",
-        ),
-        ("-p 0:80", "\"0:80\": \"0\" is not a port or range of ports, expected 1 to 65535"),
-        ("--ip 10.0.0", "\"10.0.0\" is not an address, expected one like 10.1.2.3 or fd00::2/64"),
-        (
-            "--ip 10.0.0.1/33",
-            "\"10.0.0.1/33\" is not an address, expected one like 10.1.2.3 or fd00::2/64",
-        ),
-        ("--mac 02:00", "\"02:00\" is not a hardware address, expected one like 0a:58:0a:01:02:03"),
-        ("--mac 02:00:00:00:00:07 --mac 02:00:00:00:00:08", "given twice, expected once"),
-        (
-            "--bandwidth 10M",
-            "\"10M\": expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M",
-        ),
-    ];
-    for (options, problem) in cases {
+    let cases = r#"
+--publish 80 | "80": expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90
+-p 0:80 | "0:80": "0" is not a port or range of ports, expected 1 to 65535
+--ip 10.0.0 | "10.0.0" is not an address, expected one like 10.1.2.3 or fd00::2/64
+--ip 10.0.0.1/33 | "10.0.0.1/33" is not an address, expected one like 10.1.2.3 or fd00::2/64
+--mac 02:00 | "02:00" is not a hardware address, expected one like 0a:58:0a:01:02:03
+--mac 02:00:00:00:00:07 --mac 02:00:00:00:00:08 | given twice, expected once
+--bandwidth 10M | "10M": expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M
+"#;
+    for [options, problem] in cells(cases) {
         let option = options.split(' ').next().unwrap();
         let option = if option == "-p" { "--publish" } else { option };
         let outcome = fails(&site, options);
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-            (2, "", format!("{option}: {problem}\n").as_str())
-        );
+        outcome.assert_is(2, "", &format!("{option}: {problem}\n"));
     }
 }
 

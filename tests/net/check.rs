@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::Site as Pretended;
 use super::names::Site;
-use super::{Site as Pretended, assert_failed};
-use crate::support::call::Outcome;
 
 /// Changes that bridge, portmap and bandwidth see, more than one each.
 const FAULTS: &str =
@@ -85,20 +84,4 @@ fn a_plugin_that_is_not_found_is_a_difference_with_advice() {
         let printed: Vec<Value> = serde_json::from_str(&printed).unwrap();
         assert!(printed[0]["details"].as_str().unwrap().contains(advice), "{printed:?}");
     }
-}
-
-#[test]
-fn what_cannot_be_checked_is_no_difference() {
-    let site = Pretended::with_lab();
-    let refused: Outcome = site.net("check labb red -o json");
-    assert_eq!((refused.status, refused.stdout.as_str()), (1, ""));
-    site.network(
-        "20-old.conflist",
-        &json!({"cniVersion": "0.3.1", "name": "old", "plugins": [{"type": "slow"}]}),
-    );
-    assert_failed(
-        &site.net("check old red"),
-        "configuration version \"0.3.1\" does not support the CHECK command",
-        "",
-    );
 }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use serde_json::json;
 
 use super::{Site, assert_failed, result, slow_network, static_network};
+use crate::support::attachment::with;
 use crate::support::call::Outcome;
 
 const GONE: &str = "/nonexistent";
@@ -27,9 +28,8 @@ fn looked(lines: &str, detached: usize) -> String {
 
 /// Expects a failure with a summary of zero detached attachments.
 #[track_caller]
-fn assert_fails_in_the_end(outcome: &Outcome, msg: &str, details: &str) {
-    assert_eq!(outcome.stdout, done("", 0));
-    assert_failed(&Outcome { stdout: String::new(), ..outcome.clone() }, msg, details);
+fn assert_fails_in_the_end(outcome: &Outcome, stderr: &str) {
+    outcome.assert_is(1, &done("", 0), stderr);
 }
 
 #[test]
@@ -105,14 +105,8 @@ fn what_fails_keeps_nothing_else_from_being_done() {
         site.at("net.d/30-torn.conflist")
     );
     let left_alone = "networks without a configuration are skipped, because a file cannot be read";
-    assert_eq!(
-        (outcome.status, outcome.stdout.as_str()),
-        (1, done("detached lab a eth0\n", 1).as_str())
-    );
-    assert_eq!(
-        outcome.stderr,
-        format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c"))
-    );
+    let stderr = format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c"));
+    outcome.assert_is(1, &done("detached lab a eth0\n", 1), &stderr);
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
 }
 
@@ -132,7 +126,7 @@ fn gc_without_configuration_uses_the_network_s_plugin_directory() {
     let site = Site::with_lab();
     of_forgotten(&site, "a", &json!({"cniVersion": "1.0.0", "name": "removed"}));
     let msg = "network \"removed\" has no configuration any more: no plugin configs found";
-    assert_fails_in_the_end(&site.net("gc"), msg, "");
+    assert_fails_in_the_end(&site.net("gc"), &format!("{msg}\n"));
     assert_eq!(site.cached_names(), ["removed-a-eth0"], "so that it can be repeated");
     fs::create_dir(site.at("net.d/removed")).unwrap();
     fs::write(site.at("net.d/removed/10-slow.conf"), r#"{"type":"slow"}"#).unwrap();
@@ -144,11 +138,7 @@ fn gc_without_configuration_uses_the_network_s_plugin_directory() {
 #[test]
 fn gc_without_configuration_spares_a_network_with_gc_disabled() {
     let site = Site::with_lab();
-    of_forgotten(
-        &site,
-        "a",
-        &json!({"cniVersion": "1.0.0", "name": "removed", "disableGC": true, "plugins": [{"type": "slow"}]}),
-    );
+    of_forgotten(&site, "a", &with(&slow_network("removed"), json!({"disableGC": true})));
     let why = "its network has disableGC; `cni-multi net del` detaches it";
     let summaries = [
         "would detach 0, would spare 1; without a record: would remove 0, would spare 0\n",
@@ -167,8 +157,7 @@ fn gc_without_configuration_spares_a_network_with_gc_disabled() {
 #[test]
 fn gc_disabled_names_what_it_leaves() {
     let site = Site::with_lab();
-    let list = json!({"cniVersion": "1.0.0", "name": "kept", "disableGC": true, "plugins": [{"type": "slow"}]});
-    site.network("20-kept.conflist", &list);
+    site.network("20-kept.conflist", &with(&slow_network("kept"), json!({"disableGC": true})));
     attach(&site, "kept", ["a"], GONE);
     attach(&site, "kept", ["here"], HERE);
     let why = "its network has disableGC; `cni-multi net del` detaches it";
@@ -203,11 +192,8 @@ fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let told: Vec<&str> =
         shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
     assert_eq!(told, problems);
-    assert_fails_in_the_end(
-        &site.net("gc lab"),
-        &problems[0],
-        &format!("also: {}; also: {}", problems[1], problems[2]),
-    );
+    let stderr = format!("{}\nalso: {}; also: {}\n", problems[0], problems[1], problems[2]);
+    assert_fails_in_the_end(&site.net("gc lab"), &stderr);
     assert_eq!(site.cached_names(), names);
     let unread = format!("failed to get network \"lab\" cached result: {}", problems[1]);
     assert_failed(&site.net("check lab /x --container-id fifo"), &unread, "");

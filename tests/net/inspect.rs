@@ -4,6 +4,8 @@ use serde_json::json;
 
 use super::{Site, assert_failed, result};
 
+const SEVERAL: &str = "several attachments match; select one with --container-id or --ifname";
+
 fn site() -> Site {
     let site = Site::with_lab();
     site.attached("lab", "one", "/nonexistent/red", &result(&["10.1.2.3/24"]));
@@ -67,18 +69,11 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
     assert_eq!(id("inspect lab --container-id twof"), "twofold");
     std::fs::remove_file(site.at("cache/results/lab-twofold-eth0")).unwrap();
     assert_eq!(id("inspect lab /nonexistent/blue"), "two", "a runtime's id need not be known");
-    assert_eq!(
-        id("inspect lab /var/run/netns/testing"),
-        "cnitool-77383ca0a0715733ca6f",
-        "the id says the path"
-    );
+    let by_path = id("inspect lab /var/run/netns/testing");
+    assert_eq!(by_path, "cnitool-77383ca0a0715733ca6f", "the id says the path");
     assert_eq!(id("inspect lab-two-eth0"), "two", "the file's name");
     let fitting = "lab-cnitool-77383ca0a0715733ca6f-eth0, lab-one-eth0, lab-two-eth0";
-    assert_failed(
-        &site.net("inspect lab"),
-        "several attachments match; select one with --container-id or --ifname",
-        fitting,
-    );
+    assert_failed(&site.net("inspect lab"), SEVERAL, fitting);
     let recorded = "recorded: cnitool-7738, one, two";
     for line in ["inspect lab -i net1", "inspect lab blue", "inspect lab --container-id three"] {
         assert_failed(&site.net(line), "no such attachment", recorded);
@@ -103,11 +98,7 @@ fn a_container_alone_is_found_in_any_network() {
     assert_eq!(id(&format!("inspect {}", site.at("cache/results/lab-one-eth0"))), "one");
     assert_eq!(id("inspect lab --container-id on"), "one");
     site.attached("other", "one", "/nonexistent/red", &result(&[]));
-    assert_failed(
-        &site.net("inspect one"),
-        "several attachments match; select one with --container-id or --ifname",
-        "lab-one-eth0, other-one-eth0",
-    );
+    assert_failed(&site.net("inspect one"), SEVERAL, "lab-one-eth0, other-one-eth0");
     site.attached("other", "once", "", &result(&[]));
     assert_failed(&site.net("inspect on"), "several container ids begin with \"on\"", "once, one");
 }
@@ -131,15 +122,11 @@ fn a_broken_file_is_reported_by_its_name() {
 #[test]
 fn a_bare_result_without_names_is_printed_as_it_is() {
     let site = Site::with_lab();
-    site.cached(
-        "gone-abc-eth0",
-        &json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}).to_string(),
-    );
+    let bare = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}});
+    site.cached("gone-abc-eth0", &bare.to_string());
     let told = site.json("inspect gone-abc-eth0");
-    assert_eq!(
-        (&told["addresses"], &told["result"]["ip4"]["ip"]),
-        (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24"))
-    );
+    assert_eq!(told["addresses"], json!(["10.9.0.2/24"]));
+    assert_eq!(told["result"]["ip4"]["ip"], "10.9.0.2/24");
     assert_eq!(told["problem"], "no owner is recorded: gone-abc-eth0");
     assert_eq!((told.get("kernel"), told.get("network")), (None, None));
 }

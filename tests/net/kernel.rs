@@ -56,20 +56,15 @@ fn what_the_kernel_has_is_compared_with_the_result() {
     lab.host.sh(&net(&format!("add web {} --container-id one", red.netns)));
     let told = inspect(&lab, &format!("web {}", red.netns));
     let addresses = json!(["10.93.0.2/24", "fd00:93::2/64"]);
-    assert_eq!(
-        (&told["containerId"], &told["namespace"], &told["addresses"]),
-        (&json!("one"), &json!("alive"), &addresses)
-    );
-    let kernel = &told["kernel"];
+    let record = ["containerId", "namespace", "addresses"].map(|key| told[key].clone());
+    assert_eq!(record, [json!("one"), json!("alive"), addresses]);
     let link = red.link("eth0").unwrap();
-    assert_eq!(
-        (&kernel["interface"], &kernel["up"], &kernel["mac"]),
-        (&json!("present"), &json!(true), &link["address"])
-    );
-    assert_eq!(
-        (&kernel["mtu"], &kernel["missing"], &kernel["others"]),
-        (&link["mtu"], &json!([]), &json!([]))
-    );
+    let kernel = |told: &Value, keys: [&str; 3]| keys.map(|key| told["kernel"][key].clone());
+    let [present, up, none] = [json!("present"), json!(true), json!([])];
+    let is = kernel(&told, ["interface", "up", "mac"]);
+    assert_eq!(is, [present, up, link["address"].clone()]);
+    let is = kernel(&told, ["mtu", "missing", "others"]);
+    assert_eq!(is, [link["mtu"].clone(), none.clone(), none]);
     red.sh("ip route add 10.99.0.0/16 via 10.93.0.1; ip route add 10.98.0.0/16 dev eth0 table 100");
     let routes = inspect(&lab, "web")["kernel"]["routes"].clone();
     for route in
@@ -79,12 +74,8 @@ fn what_the_kernel_has_is_compared_with_the_result() {
     }
 
     red.sh("ip addr del 10.93.0.2/24 dev eth0; ip addr add 10.93.0.99/24 dev eth0; ip link set eth0 mtu 1400");
-    let kernel = &inspect(&lab, "web")["kernel"];
-    assert_eq!(
-        (&kernel["missing"], &kernel["others"]),
-        (&json!(["10.93.0.2/24"]), &json!(["10.93.0.99/24"]))
-    );
-    assert_eq!(kernel["mtu"], 1400);
+    let is = kernel(&inspect(&lab, "web"), ["missing", "others", "mtu"]);
+    assert_eq!(is, [json!(["10.93.0.2/24"]), json!(["10.93.0.99/24"]), json!(1400)]);
     let text = lab.host.sh(&net("inspect web"));
     let lines: Vec<_> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
@@ -110,18 +101,14 @@ fn ps_calls_gone_what_gc_detaches() {
     stale.go_stale();
     let states = || {
         let list = lab.host.json(&net("ps web -o json"));
-        let state = |at: &Value| {
-            format!("{} {}", at["containerId"].as_str().unwrap(), at["namespace"].as_str().unwrap())
-        };
+        let state = |at: &Value| ["containerId", "namespace"].map(|key| at[key].clone());
         list.as_array().unwrap().iter().map(state).collect::<Vec<_>>()
     };
-    assert_eq!(states(), ["alive alive", "gone gone", "stale unknown"]);
+    assert_eq!(states(), [["alive", "alive"], ["gone", "gone"], ["stale", "unknown"]]);
     let name = netns.rsplit('/').next().unwrap();
-    assert_eq!(
-        lab.host.sh(&net("gc")),
-        format!("detached web {name} eth0\ndetached 1; without a record: removed 0, spared 0\n")
-    );
-    assert_eq!(states(), ["alive alive", "stale unknown"]);
+    let summary = "detached 1; without a record: removed 0, spared 0\n";
+    assert_eq!(lab.host.sh(&net("gc")), format!("detached web {name} eth0\n{summary}"));
+    assert_eq!(states(), [["alive", "alive"], ["stale", "unknown"]]);
 }
 
 #[test]

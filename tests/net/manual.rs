@@ -15,6 +15,7 @@ use crate::support::netns::Lab;
 use crate::support::patience;
 use crate::support::scratch::Scratch;
 use crate::support::shells::Shell;
+use crate::support::table::cells;
 
 /// The sections of every page about a command.
 const SECTIONS: [&str; 7] =
@@ -138,9 +139,9 @@ fn one_page_is_printed_and_an_unknown_one_refused() {
         ("bridge.8", "`cni-multi man` lists the pages"),
     ] {
         let refused = run(&["man", "--page", name]);
-        assert_eq!(refused.status.code(), Some(2));
         let said = String::from_utf8(refused.stderr).unwrap();
-        assert_eq!(said, format!("no page is named {name:?}; {next}\n"));
+        let expected = format!("no page is named {name:?}; {next}\n");
+        assert_eq!((refused.status.code(), said), (Some(2), expected));
     }
     let blocked = run(&["man", "/proc/none"]);
     let said = String::from_utf8(blocked.stderr).unwrap();
@@ -160,18 +161,15 @@ fn install_sh_writes_manual_and_completions_below_share() {
         .output()
         .unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    for (shell, multi, cnitool) in [
-        ("bash", "bash-completion/completions/cni-multi", "bash-completion/completions/cnitool"),
-        (
-            "fish",
-            "fish/vendor_completions.d/cni-multi.fish",
-            "fish/vendor_completions.d/cnitool.fish",
-        ),
-        ("zsh", "zsh/site-functions/_cni-multi", "zsh/site-functions/_cnitool"),
+    for (shell, place) in [
+        ("bash", "bash-completion/completions/NAME"),
+        ("fish", "fish/vendor_completions.d/NAME.fish"),
+        ("zsh", "zsh/site-functions/_NAME"),
     ] {
-        let file = |name: &str| fs::read_to_string(dir.join("share").join(name)).unwrap();
-        assert_eq!(file(multi), printed(&["completion", shell]));
-        assert_eq!(file(cnitool), printed(&["cnitool", "completion", shell]));
+        let of = |name: &str| dir.join("share").join(place.replace("NAME", name));
+        let file = |name: &str| fs::read_to_string(of(name)).unwrap();
+        assert_eq!(file("cni-multi"), printed(&["completion", shell]));
+        assert_eq!(file("cnitool"), printed(&["cnitool", "completion", shell]));
     }
     assert!(dir.join("share/man/man5/cni.conflist.5").exists());
 }
@@ -202,14 +200,8 @@ fn completion_knows_every_command_and_option() {
 /// A shell shows nothing, whatever the words are, and an answer takes less than a blink.
 #[test]
 fn completion_never_fails_and_is_quick() {
-    let cases: [&[&str]; 5] = [
-        &[],
-        &[""],
-        &["cni-multi", "no", "such", "command", ""],
-        &["cnitool", "-"],
-        &["\u{1b}", "="],
-    ];
-    for words in cases {
+    let unknown = ["cni-multi", "no", "such", "command", ""];
+    for words in [&[][..], &[""], &unknown, &["cnitool", "-"], &["\u{1b}", "="]] {
         printed(&[&["complete", "--"], words].concat());
     }
     printed(&["complete"]);
@@ -247,6 +239,19 @@ fn on(lab: &Lab, program: &str) -> Command {
     command
 }
 
+/// What is typed, which may end with a space, and the words that are offered.
+const COMPLETED: &str = r#"
+cni-multi  | cnitool completion dhcp doctor example help install ipam list man metrics net schema validate
+cni-multi net list --output  | json table
+cni-multi net add --no | --no-undo
+cni-multi net add  | first second
+cni-multi net add first  | blue outside
+cni-multi net del first /proc/4711/ns/n | /proc/4711/ns/net
+cni-multi net ps --container-id  | 4f1c
+cni-multi schema host- | host-device host-local
+cni-multi man /pro | /proc/
+"#;
+
 #[test]
 fn shells_complete_networks_namespaces_and_containers() {
     let lab = host();
@@ -265,39 +270,10 @@ fn shells_complete_networks_namespaces_and_containers() {
             file
         };
         let (multi, cnitool) = (script("cni-multi"), script("cnitool"));
-        let cases: [(&str, &[&str]); 9] = [
-            (
-                "cni-multi ",
-                &[
-                    "cnitool",
-                    "completion",
-                    "dhcp",
-                    "doctor",
-                    "example",
-                    "help",
-                    "install",
-                    "ipam",
-                    "list",
-                    "man",
-                    "metrics",
-                    "net",
-                    "schema",
-                    "validate",
-                ],
-            ),
-            ("cni-multi net list --output ", &["json", "table"]),
-            ("cni-multi net add --no", &["--no-undo"]),
-            ("cni-multi net add ", &["first", "second"]),
-            ("cni-multi net add first ", &["blue", "outside"]),
-            ("cni-multi net del first /proc/4711/ns/n", &["/proc/4711/ns/net"]),
-            ("cni-multi net ps --container-id ", &["4f1c"]),
-            ("cni-multi schema host-", &["host-device", "host-local"]),
-            ("cni-multi man /pro", &["/proc/"]),
-        ];
-        for (line, expected) in cases {
+        for [line, expected] in cells(COMPLETED) {
             let offers = shell.offers(&multi, line, &|program| on(&lab, program));
             let offers: Vec<String> = offers.iter().map(|word| with_slash(word)).collect();
-            assert_eq!(offers, expected, "{shell:?} {line:?}");
+            assert_eq!(offers.join(" "), expected, "{shell:?} {line:?}");
         }
         let offers =
             shell.offers(&cnitool, "cnitool add first /run/netns/b", &|program| on(&lab, program));

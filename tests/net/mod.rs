@@ -21,6 +21,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
+use crate::runtime::assert_failed;
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
@@ -141,18 +142,4 @@ fn slow_network(name: &str) -> Value {
 fn result(addresses: &[&str]) -> Value {
     let ips: Vec<Value> = addresses.iter().map(|address| json!({"address": address})).collect();
     json!({"cniVersion": "1.1.0", "ips": ips})
-}
-
-/// Expects a failure: empty stdout, message and details on stderr, status 1.
-#[track_caller]
-fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
-    let lines: String = [msg, details]
-        .iter()
-        .filter(|line| !line.is_empty())
-        .map(|line| format!("{line}\n"))
-        .collect();
-    assert_eq!(
-        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (1, "", lines.as_str())
-    );
 }

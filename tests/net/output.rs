@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Site, assert_failed, result, slow_network};
 use crate::support::call::Outcome;
@@ -40,12 +40,9 @@ fn with_json_a_failure_is_the_error_object_on_one_line() {
         let outcome = site.net(&format!("{line} -o json"));
         let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
         let expected = json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "available networks: lab"});
-        assert_eq!((outcome.status, outcome.stderr.lines().count()), (1, 1), "{line}: {outcome:?}");
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap(),
-            expected,
-            "{line}"
-        );
+        let is = (outcome.status, outcome.stdout.as_str(), outcome.stderr.lines().count());
+        assert_eq!(is, (1, "", 1), "{line}: {outcome:?}");
+        assert_eq!(serde_json::from_str::<Value>(&outcome.stderr).unwrap(), expected, "{line}");
     }
 }
 
@@ -55,16 +52,14 @@ fn with_json_each_line_of_stderr_is_json() {
     let site = Site::with_lab();
     site.network("20-slow.conflist", &slow_network("slow"));
     site.attached("lab", "one", "/nonexistent", &result(&["10.1.2.3/24"]));
-    let lines = |line: &str| -> Vec<serde_json::Value> {
+    let lines = |line: &str| -> Vec<Value> {
         let outcome = site.net(&format!("{line} -o json"));
         let stderr = outcome.stderr.lines();
         stderr.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     };
     let about = |note: &str| {
         let whole = format!("no attachment of eth0 of red to {note} was recorded; recorded: ");
-        move |line: &serde_json::Value| {
-            line["note"].as_str().is_some_and(|it| it.starts_with(&whole))
-        }
+        move |line: &Value| line["note"].as_str().is_some_and(|it| it.starts_with(&whole))
     };
     let checked = lines("check lab red");
     assert!(about("lab")(&checked[0]) && checked[1]["code"] == 7, "{checked:?}");
@@ -72,10 +67,8 @@ fn with_json_each_line_of_stderr_is_json() {
     assert!(about("slow")(&detached[0]) && detached.len() == 1, "{detached:?}");
     fs::write(site.0.join("net.d/10-lab.conflist"), "{").unwrap();
     let collected = lines("gc --dry-run");
-    assert_eq!(
-        collected[0],
-        json!({"note": "networks without a configuration are skipped, because a file cannot be read"})
-    );
+    let note = "networks without a configuration are skipped, because a file cannot be read";
+    assert_eq!(collected[0], json!({"note": note}));
     fs::remove_file(site.0.join("net.d/10-lab.conflist")).unwrap();
     let forgotten = lines("del lab /nonexistent --container-id one");
     assert!(forgotten[0]["note"].as_str().unwrap().contains("detaching by the one recorded"));
@@ -91,7 +84,16 @@ fn a_network_that_is_ready_says_so_to_programs_only() {
 #[test]
 fn what_cannot_be_read_is_status_2() {
     let site = Site::with_lab();
-    for line in ["", "ps lab extra", "inspect", "gc --all", "add lab", "status"] {
+    for line in [
+        "",
+        "ps lab extra",
+        "inspect",
+        "gc --all",
+        "add lab",
+        "status",
+        "frobnicate lab /x",
+        "list lab",
+    ] {
         let outcome = site.call_with(&line.split(' ').collect::<Vec<_>>()).run();
         assert!(
             outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(),
@@ -115,21 +117,13 @@ fn a_format_that_is_none_is_a_mistake() {
     assert_eq!(site.cached_names(), [""; 0]);
 }
 
-#[track_caller]
-fn assert_unreadable(outcome: &Outcome, msg: &str) {
-    assert_eq!(
-        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (2, "", format!("{msg}\n").as_str())
-    );
-}
-
 /// A script passes an empty argument if its variable is unset.
 #[test]
 fn an_empty_namespace_is_a_mistake() {
     let site = Site::with_lab();
     for verb in ["add", "check", "del", "inspect"] {
         let outcome = site.call_with(&[verb, "lab", ""]).run();
-        assert_unreadable(&outcome, "NETNS is empty, expected a path or a name");
+        outcome.assert_is(2, "", "NETNS is empty, expected a path or a name\n");
     }
 }
 
@@ -140,9 +134,8 @@ fn an_add_is_undone_when_its_result_cannot_be_written() {
     let site = Site::new();
     site.network("10-lab.conflist", &slow_network("lab"));
     let full = |line: &str| {
-        site.call(line)
-            .wrapped(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned))
-            .run()
+        let script = "exec \"$@\" >/dev/full";
+        site.call(line).wrapped(&["sh", "-c", script, "sh"].map(str::to_owned)).run()
     };
     let msg = "write to stdout: no space left on device";
     assert_failed(&full("add lab /x --container-id one"), msg, "what was done has been undone");
@@ -162,25 +155,18 @@ fn interruptible(site: &Site, line: &str) -> Outcome {
 #[test]
 fn an_add_that_is_interrupted_is_undone() {
     let site = Site::new();
-    let plugins = [
-        json!({"type": "slow"}),
-        json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": "x"}]}}),
-    ];
-    site.network(
-        "10-lab.conflist",
-        &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}),
-    );
+    let wrong = json!({"type": "static", "addresses": [{"address": "x"}]});
+    let plugins = json!([{"type": "slow"}, {"type": "static", "ipam": wrong}]);
+    let list = json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins});
+    site.network("10-lab.conflist", &list);
     for signal in ["INT", "TERM", "HUP"] {
         fs::write(site.at("interrupt"), signal).unwrap();
         let outcome = interruptible(&site, &format!("add lab /x --container-id one{signal}"));
         assert_failed(&outcome, "interrupted", "what was done has been undone");
         assert!(site.cached_names().is_empty() && site.has(&format!("DEL-one{signal}.stdin")));
     }
-    assert_failed(
-        &interruptible(&site, "add lab /x --container-id two --no-undo"),
-        "interrupted",
-        "",
-    );
+    let kept = interruptible(&site, "add lab /x --container-id two --no-undo");
+    assert_failed(&kept, "interrupted", "");
     assert!(!site.has("DEL-two.stdin"));
 }
 
@@ -214,20 +200,15 @@ fn a_del_that_is_interrupted_is_done_first() {
         site.net(&format!("add lab /gone --container-id {id}")).ok();
     }
     fs::write(site.at("interrupt"), "TERM").unwrap();
-    assert_eq!(
-        (interruptible(&site, "gc lab").status, site.cached_names()),
-        (-1, vec!["lab-two-eth0".to_owned()])
-    );
+    assert_eq!(interruptible(&site, "gc lab").status, -1);
+    assert_eq!(site.cached_names(), ["lab-two-eth0"]);
 }
 
 /// Control characters in file names and plugin output must not reach the terminal.
 #[test]
 fn foreign_text_does_not_control_the_terminal() {
     let site = Site::new();
-    site.network(
-        "10-\u{1b}[31mred\u{202e}.conflist",
-        &json!({"cniVersion": "1.0.0", "name": "a\u{9b}b", "plugins": [{"type": "slow"}]}),
-    );
+    site.network("10-\u{1b}[31mred\u{202e}.conflist", &slow_network("a\u{9b}b"));
     site.network("20.conflist", &json!({"name": 5}));
     for line in ["list", "add lab /x", "gc", "ps"] {
         let outcome = site.net(line);
@@ -249,11 +230,8 @@ fn a_result_file_that_stays_is_reported_by_del_and_gc() {
         let outcome = site.call(line).wrapped(&wrapper).run();
         assert_eq!(outcome.status, 1, "{line}: {outcome:?}");
         assert!(site.has("DEL-one.stdin"), "{line}");
-        for part in [
-            "lab-one-eth0",
-            "read-only file system",
-            "it is detached; another del removes the file, too",
-        ] {
+        let advice = "it is detached; another del removes the file, too";
+        for part in ["lab-one-eth0", "read-only file system", advice] {
             assert!(outcome.stderr.contains(part), "{line}: {part}: {outcome:?}");
         }
     }

@@ -59,13 +59,10 @@ fn attachments_are_listed_with_their_namespaces() {
 #[test]
 fn networks_and_containers_can_be_chosen() {
     let site = site();
-    let ids = |line: &str| {
+    let ids = |line: &str| -> Vec<String> {
         let list = site.json(line);
-        list.as_array()
-            .unwrap()
-            .iter()
-            .map(|at| at["containerId"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        let ids = list.as_array().unwrap().iter().map(|at| at["containerId"].as_str().unwrap());
+        ids.map(str::to_owned).collect()
     };
     assert_eq!(ids("ps lab"), ["alive", "gone"]);
     assert_eq!(ids("ps --container-id gone"), ["gone"]);
@@ -73,10 +70,10 @@ fn networks_and_containers_can_be_chosen() {
     assert_eq!(ids(&format!("ps lab --container-id {}", "f".repeat(64))), [""; 0]);
     assert_eq!(ids("ps other --container-id gone"), [""; 0]);
     assert_failed(&site.net("ps a/b"), "invalid characters found in network name", "a/b");
-    let outcome = site.net("ps --container-id ../x");
-    assert_eq!(
-        (outcome.status, outcome.stderr.as_str()),
-        (2, "invalid characters in containerID\n../x\n")
+    site.net("ps --container-id ../x").assert_is(
+        2,
+        "",
+        "invalid characters in containerID\n../x\n",
     );
 }
 
@@ -169,24 +166,18 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
     site.cached("lab-torn-eth0", "{\"kind\":\"cniCacheV1\",");
     site.cached("lab-empty-eth0", "");
     site.cached("evil\u{1b}[31m", "");
-    let file = |name: &str| format!("/cache/results/{name}");
+    let torn = |name: &str, column: u32| {
+        let why = format!("EOF while parsing a value at line 1 column {column}");
+        format!("- - - - - - - unknown read /cache/results/{name}: {why}")
+    };
     assert_eq!(
         rows(&site.prints("ps")),
         [
             HEADERS.to_owned(),
-            format!(
-                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 0",
-                file("evil\\u{1b}[31m")
-            ),
+            torn("evil\\u{1b}[31m", 0),
             "abc lab eth0 abc - - 10.9.0.2/24 gone".to_owned(),
-            format!(
-                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 0",
-                file("lab-empty-eth0")
-            ),
-            format!(
-                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 21",
-                file("lab-torn-eth0")
-            ),
+            torn("lab-empty-eth0", 0),
+            torn("lab-torn-eth0", 21),
             "- - - - - - 10.9.0.2/24 unknown no owner is recorded: unknown-abc-eth0".to_owned(),
         ]
     );

@@ -86,19 +86,15 @@ fn files_of_libcni_are_listed_and_detached_without_a_network() {
             let record = found.record.clone().unwrap();
             let at = record.at.unwrap();
             assert_eq!(runtime.cache.record(&at.key).unwrap().unwrap().at, Some(at.clone()));
-            assert_eq!(
-                (at.key.network.as_str(), at.key.ifname.as_str(), at.netns.as_str()),
-                ("mynet", "eth0", "/run/netns/t")
-            );
+            let names = [at.key.network.as_str(), at.key.ifname.as_str(), at.netns.as_str()];
+            assert_eq!(names, ["mynet", "eth0", "/run/netns/t"]);
             let args: Vec<_> = at.args.iter().map(|(key, value)| json!([key, value])).collect();
             assert_eq!(Value::from(args), value.get("cniArgs").cloned().unwrap_or(json!([])));
             let capability_args: Value =
                 serde_json::from_str(&at.capability_args.to_text()).unwrap();
             assert_eq!(capability_args, value.get("capabilityArgs").cloned().unwrap_or(json!({})));
-            assert_eq!(
-                record.result.unwrap().unwrap().cni_version(),
-                value["result"]["cniVersion"]
-            );
+            let result = record.result.unwrap().unwrap();
+            assert_eq!(result.cni_version(), value["result"]["cniVersion"]);
 
             // The document lacks the plugins from the directory, so a DEL by the document alone
             // would miss them.
@@ -130,13 +126,12 @@ fn an_edited_result_counts() {
 fn an_unreadable_entry_fails_check_and_del_says_that_it_stays() {
     let host = Host::new("1.0.0");
     fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
-    let msg = format!(
-        "failed to get network \"net\" cached result: read {}: not a regular file",
-        host.cached().display()
-    );
+    let file = host.cached().display().to_string();
+    let msg =
+        format!("failed to get network \"net\" cached result: read {file}: not a regular file");
     assert_failed(&host.net(&format!("check net /x {ID}")), &msg, "");
     assert_eq!(host.calls(), "");
-    let msg = format!("remove {}: is a directory", host.cached().display());
+    let msg = format!("remove {file}: is a directory");
     let advice = "it is detached; another del removes the file, too";
     assert_failed(&host.net(&format!("del net /x {ID}")), &msg, advice);
 }
@@ -148,11 +143,9 @@ fn names_that_are_no_file_s_reach_no_plugin() {
     let long = "n".repeat(200);
     host.network(&json!({"cniVersion": "1.0.0", "name": long, "plugins": [{"type": "a"}]}));
     let outcome = host.net(&format!("add {long} /x --container-id {}", "c".repeat(64)));
-    assert!(
-        outcome.stderr.starts_with("the names of network, container and interface make 270 bytes"),
-        "{outcome:?}"
-    );
-    assert_eq!((outcome.status, host.calls().as_str()), (1, ""));
+    let said = "the names of network, container and interface make 270 bytes";
+    assert!(outcome.status == 1 && outcome.stderr.starts_with(said), "{outcome:?}");
+    assert_eq!(host.calls(), "");
     host.net(&format!("add {long} /x --container-id {}", "c".repeat(49))).ok();
 
     for (wrong, status) in [
@@ -178,10 +171,8 @@ fn a_directory_is_made_for_its_owner_alone() {
     fs::remove_dir(host.0.join("cache")).unwrap();
     host.net(&format!("add net /x {ID}")).ok();
     let mode = |name: &str| fs::metadata(host.0.join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!(
-        [mode("cache"), mode("cache/results"), mode("cache/results/net-id-1-eth0")],
-        [0o700, 0o700, 0o600]
-    );
+    let modes = ["cache", "cache/results", "cache/results/net-id-1-eth0"].map(mode);
+    assert_eq!(modes, [0o700, 0o700, 0o600]);
     let key = Key::parse("net", "id-1", "eth0").unwrap();
     assert!(Cache::new(host.0.join("cache")).contains(&key).unwrap());
 }

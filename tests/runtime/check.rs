@@ -16,11 +16,8 @@ fn check_gives_every_plugin_the_final_result() {
     host.calls();
     assert_silent(&host.net(&format!("check net /x {ID} --capability-args {{\"mac\":1}}")));
     assert_eq!(host.calls(), "CHECK a, CHECK b, CHECK c");
-    for plugin in ["a", "b", "c"] {
-        assert_eq!(
-            host.config(&format!("CHECK-{plugin}"))["prevResult"]["ips"][0]["address"],
-            "10.0.0.3/24"
-        );
+    for call in ["CHECK-a", "CHECK-b", "CHECK-c"] {
+        assert_eq!(host.config(call)["prevResult"]["ips"][0]["address"], "10.0.0.3/24");
     }
     assert_eq!(host.config("CHECK-a")["runtimeConfig"], json!({"mac": 1}));
 
@@ -32,12 +29,8 @@ fn check_gives_every_plugin_the_final_result() {
 #[test]
 fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
     let host = Host::new("0.4.0");
-    fs::create_dir(host.0.join("cache/results")).unwrap();
-    fs::write(
-        host.cached(),
-        r#"{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.1/24"}]}"#,
-    )
-    .unwrap();
+    let bare = r#"{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.1/24"}]}"#;
+    host.cache("net-id-1-eth0", bare);
     assert_silent(&host.net(&format!("check net /x {ID}")));
     assert_eq!(host.config("CHECK-a")["prevResult"]["cniVersion"], "0.4.0");
     host.calls();
@@ -47,12 +40,8 @@ fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
     ] {
         fs::write(host.cached(), text).unwrap();
         let outcome = host.net(&format!("check net /x {ID}"));
-        assert!(
-            outcome
-                .stderr
-                .starts_with(&format!("failed to get network \"net\" cached result: {msg}")),
-            "{outcome:?}"
-        );
+        let said = format!("failed to get network \"net\" cached result: {msg}");
+        assert!(outcome.stderr.starts_with(&said), "{outcome:?}");
     }
     fs::remove_file(host.cached()).unwrap();
     assert_eq!(host.calls(), "");
@@ -63,11 +52,8 @@ fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
 #[test]
 fn check_is_refused_before_0_4_0_and_can_be_disabled() {
     let host = Host::new("0.3.1");
-    assert_failed(
-        &host.net("check net /x"),
-        "configuration version \"0.3.1\" does not support the CHECK command",
-        "",
-    );
+    let msg = "configuration version \"0.3.1\" does not support the CHECK command";
+    assert_failed(&host.net("check net /x"), msg, "");
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "disableCheck": "TRUE", "plugins": [{"type": "a"}]}));
     assert_unrecorded(&host.net("check net /x"), "net");
     assert_eq!(host.calls(), "");

@@ -26,15 +26,10 @@ fn del_goes_in_reverse_and_forgets() {
 #[test]
 fn a_failed_del_stops_and_can_be_repeated() {
     let host = Host::new("1.0.0");
-    fs::create_dir(host.0.join("cache/results")).unwrap();
-    fs::write(host.cached(), result("10.0.0.1/24")).unwrap();
+    host.cache("net-id-1-eth0", &result("10.0.0.1/24"));
     host.answer("DEL", "b", r#"{"code":11,"msg":"plugin error: banana"}"#, true);
-    let outcome = host.net(&format!("del net /x {ID}"));
-    assert_failed(
-        &outcome,
-        "plugin type=\"b\" name=\"own\" failed (delete): plugin error: banana",
-        "",
-    );
+    let msg = "plugin type=\"b\" name=\"own\" failed (delete): plugin error: banana";
+    assert_failed(&host.net(&format!("del net /x {ID}")), msg, "");
     assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b", true));
     host.answer("DEL", "b", "", false);
     assert_silent(&host.net(&format!("del net /x {ID}")));
@@ -44,17 +39,12 @@ fn a_failed_del_stops_and_can_be_repeated() {
 #[test]
 fn del_does_without_a_cache_that_cannot_be_read() {
     let host = Host::new("1.0.0");
-    fs::create_dir(host.0.join("cache/results")).unwrap();
-    for text in
-        ["", "{", "[]", r#"{"cniVersion":"0.4567.0"}"#, r#"{"kind":"cniCacheV1","result":"x"}"#]
-    {
-        fs::write(host.cached(), text).unwrap();
+    let of_unknown = r#"{"cniVersion":"0.4567.0"}"#;
+    for text in ["", "{", "[]", of_unknown, r#"{"kind":"cniCacheV1","result":"x"}"#] {
+        host.cache("net-id-1-eth0", text);
         assert_silent(&host.net(&format!("del net /x {ID}")));
-        assert_eq!(
-            (host.calls().as_str(), host.cached().exists()),
-            ("DEL c, DEL b, DEL a", false),
-            "{text}"
-        );
+        assert_eq!(host.calls(), "DEL c, DEL b, DEL a", "{text}");
+        assert!(!host.cached().exists(), "{text}");
         assert_eq!(host.config("DEL-a").get("prevResult"), None);
     }
 }

@@ -51,23 +51,17 @@ fn a_plugin_that_knows_no_get_ends_it_and_what_is_kept_stays() {
     host.cache("net-id-1-eth0", &result("10.0.0.9/24"));
     host.answer("GET", "a", &result("10.0.0.1/24"), false);
     host.answer("GET", "b", r#"{"code":4,"msg":"unknown CNI_COMMAND: GET"}"#, true);
-    assert_eq!(
-        get(&host).unwrap_err(),
-        "plugin type=\"b\" name=\"own\" failed (get): unknown CNI_COMMAND: GET"
-    );
-    assert_eq!(
-        (host.calls().as_str(), fs::read_to_string(host.cached()).unwrap()),
-        ("GET a, GET b", result("10.0.0.9/24"))
-    );
+    let msg = "plugin type=\"b\" name=\"own\" failed (get): unknown CNI_COMMAND: GET";
+    assert_eq!(get(&host).unwrap_err(), msg);
+    assert_eq!(host.calls(), "GET a, GET b");
+    assert_eq!(fs::read_to_string(host.cached()).unwrap(), result("10.0.0.9/24"));
 }
 
 #[test]
 fn get_is_for_what_add_has_made_and_from_0_4_0_on() {
     let host = Host::new("0.3.1");
-    assert_eq!(
-        get(&host).unwrap_err(),
-        "configuration version \"0.3.1\" does not support the GET command"
-    );
+    let msg = "configuration version \"0.3.1\" does not support the GET command";
+    assert_eq!(get(&host).unwrap_err(), msg);
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
         {"type": "static", "ipam": {"type": "static", "addresses": [{"address": "10.5.0.2/24"}]}},
     ]}));

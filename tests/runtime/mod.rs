@@ -7,7 +7,6 @@ mod del;
 mod gc;
 mod get;
 mod mixed;
-mod operator;
 mod own;
 mod same_time;
 mod status;
@@ -189,12 +188,7 @@ fn with_small_disk(call: Call, dir: &Path, size: &str) -> Call {
 
 #[track_caller]
 fn assert_silent(outcome: &Outcome) {
-    assert_tells(outcome, "");
-}
-
-#[track_caller]
-fn assert_tells(outcome: &Outcome, stdout: &str) {
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, stdout, ""));
+    outcome.assert_is(0, "", "");
 }
 
 /// It succeeds, and says that there was no record.
@@ -202,19 +196,13 @@ fn assert_tells(outcome: &Outcome, stdout: &str) {
 fn assert_unrecorded(outcome: &Outcome, network: &str) {
     let said =
         format!("no attachment of eth0 of /x to {network} was recorded; recorded: nothing\n");
-    assert_eq!((outcome.status, outcome.stdout.as_str(), &outcome.stderr), (0, "", &said));
+    outcome.assert_is(0, "", &said);
 }
 
 /// A failure is reported on stderr: the message, then the details if there are any.
 #[track_caller]
-fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
-    let stderr = [msg, details]
-        .iter()
-        .filter(|line| !line.is_empty())
-        .map(|line| format!("{line}\n"))
-        .collect::<String>();
-    assert_eq!(
-        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (1, "", stderr.as_str())
-    );
+pub fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
+    let lines = [msg, details].into_iter().filter(|line| !line.is_empty());
+    let stderr: String = lines.map(|line| format!("{line}\n")).collect();
+    outcome.assert_is(1, "", &stderr);
 }

@@ -10,17 +10,11 @@ fn status_stops_at_the_first_plugin_that_is_not_ready() {
     assert_silent(&host.net("status net"));
     assert_eq!(host.calls(), "STATUS a, STATUS b, STATUS c");
     host.answer("STATUS", "b", r#"{"code":50,"msg":"not ready"}"#, true);
-    assert_failed(
-        &host.net("status net"),
-        "not ready",
-        "reported by plugin type=\"b\" name=\"own\"",
-    );
+    let reporter = "reported by plugin type=\"b\" name=\"own\"";
+    assert_failed(&host.net("status net"), "not ready", reporter);
     assert_eq!(host.calls(), "STATUS a, STATUS b");
-    assert!(
-        host.env("STATUS-a").starts_with(
-            "CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n"
-        )
-    );
+    let env = "CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n";
+    assert!(host.env("STATUS-a").starts_with(env));
 
     let older = Host::new("1.0.0");
     assert_silent(&older.net("status net"));

@@ -1,7 +1,6 @@
 //! ADD that fails halfway, and its rollback.
 
 use std::fs;
-use std::process::Command;
 
 use cni_multi::cni::attachment::Key;
 use cni_multi::cni::json::Value;
@@ -11,40 +10,24 @@ use serde_json::json;
 
 use super::{Host, ID, assert_failed, result};
 use crate::protocol::has_user_namespaces;
-use crate::support::attachment::skip;
 
 #[test]
 fn a_failed_add_is_undone_in_every_plugin() {
     let host = Host::new("1.0.0");
     host.answer("ADD", "a", &result("10.0.0.1/24"), false);
     host.answer("ADD", "b", r#"{"code":42,"msg":"plugin error: banana","details":"ripe"}"#, true);
-    let outcome = host.net(&format!("add net /x {ID}"));
-    assert_failed(
-        &outcome,
-        "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana",
-        "ripe; what was done has been undone",
-    );
-    assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
-    assert_eq!(
-        host.config("DEL-a")["prevResult"]["ips"][0]["address"],
-        "10.0.0.1/24",
-        "the last result there was"
-    );
+    let msg = "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana";
+    let add = || host.net(&format!("add net /x {ID}"));
+    assert_failed(&add(), msg, "ripe; what was done has been undone");
+    let calls = "ADD a, ADD b, DEL c, DEL b, DEL a";
+    assert_eq!(host.calls(), calls);
+    let last = host.config("DEL-a")["prevResult"]["ips"][0]["address"].clone();
+    assert_eq!(last, "10.0.0.1/24", "the last result there was");
     assert_eq!(host.cached_names(), [""; 0]);
 
     host.answer("DEL", "c", r#"{"code":43,"msg":"stuck"}"#, true);
-    let outcome = host.net(&format!("add net /x {ID}"));
-    let details = "ripe; undo: plugin type=\"c\" failed (delete): stuck";
-    assert_failed(
-        &outcome,
-        "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana",
-        details,
-    );
-    assert_eq!(
-        host.calls(),
-        "ADD a, ADD b, DEL c, DEL b, DEL a",
-        "one that fails does not stop the others"
-    );
+    assert_failed(&add(), msg, "ripe; undo: plugin type=\"c\" failed (delete): stuck");
+    assert_eq!(host.calls(), calls, "one that fails does not stop the others");
 }
 
 #[test]
@@ -57,22 +40,19 @@ fn a_failed_second_add_leaves_the_first_alone() {
     let outcome = host.net(&format!("add net /x {ID}"));
     let details = "not undone, because \"eth0\" was there before; `net del` removes it";
     assert_failed(&outcome, "plugin type=\"a\" failed (add): eth0 exists", details);
-    assert_eq!(
-        (host.calls().as_str(), fs::read(host.cached()).unwrap()),
-        ("ADD a, ADD b, ADD c, ADD a", before)
-    );
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, ADD a");
+    assert_eq!(fs::read(host.cached()).unwrap(), before);
 }
 
 #[test]
 fn a_failed_add_spares_an_interface_without_a_record() {
-    let wrapper = ["unshare", "-Urn"].map(str::to_owned);
-    if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success())
-    {
-        return skip("user namespaces");
+    if !has_user_namespaces() {
+        return;
     }
     let host = Host::new("1.0.0");
     host.answer("ADD", "a", r#"{"code":102,"msg":"lo exists"}"#, true);
-    let outcome = host.call("add net /proc/self/ns/net -i lo").wrapped(&wrapper).run();
+    let call = host.call(&format!("add net {EMPTY} -i lo"));
+    let outcome = call.wrapped(&["unshare", "-Urn"].map(str::to_owned)).run();
     let details = "not undone, because \"lo\" was there before; `net del` removes it";
     assert_failed(&outcome, "plugin type=\"a\" failed (add): lo exists", details);
     assert_eq!(host.calls(), "ADD a");
@@ -84,11 +64,8 @@ fn an_attachment_that_cannot_be_recorded_is_undone() {
     host.answer_adds();
     fs::write(host.0.join("cache/results"), "").unwrap();
     let outcome = host.net(&format!("add net /x {ID}"));
-    assert!(
-        outcome.status == 1
-            && outcome.stderr.starts_with("failed to set network \"net\" cached result: "),
-        "{outcome:?}"
-    );
+    let begin = "failed to set network \"net\" cached result: ";
+    assert!(outcome.status == 1 && outcome.stderr.starts_with(begin), "{outcome:?}");
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
 }
 
@@ -112,14 +89,8 @@ fn a_failed_add_is_not_undone_on_the_caller_s_request() {
     };
     let msg = "plugin type=\"b\" name=\"own\" failed (add): banana";
     assert_eq!(add(OnFailure::Leave), (msg.into(), 42, "ADD a, ADD b".into()));
-    assert_eq!(
-        add(OnFailure::Undo),
-        (
-            format!("{msg}; what was done has been undone"),
-            42,
-            "ADD a, ADD b, DEL c, DEL b, DEL a".into()
-        )
-    );
+    let msg = format!("{msg}; what was done has been undone");
+    assert_eq!(add(OnFailure::Undo), (msg, 42, "ADD a, ADD b, DEL c, DEL b, DEL a".into()));
     assert_eq!(host.cached_names(), [""; 0]);
 }
 
@@ -129,10 +100,8 @@ fn an_undo_before_0_4_0_has_no_result() {
     host.answer("ADD", "a", r#"{"cniVersion":"0.3.1"}"#, false);
     host.answer("ADD", "b", r#"{"code":42,"msg":"banana"}"#, true);
     assert_eq!(host.net(&format!("add net /x {ID}")).status, 1);
-    assert_eq!(
-        (host.calls().as_str(), host.config("DEL-a").get("prevResult")),
-        ("ADD a, ADD b, DEL c, DEL b, DEL a", None)
-    );
+    assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
+    assert_eq!(host.config("DEL-a").get("prevResult"), None);
 }
 
 /// A namespace with nothing but `lo`, which exists as long as the call.
@@ -155,11 +124,8 @@ fn a_stale_cache_entry_is_not_an_interface_from_before() {
     let details = "what was done has been undone";
     assert_failed(&call.run(), "plugin type=\"b\" name=\"own\" failed (add): banana", details);
     assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
-    assert_eq!(
-        host.config("DEL-a")["prevResult"]["ips"][0]["address"],
-        "10.0.0.1/24",
-        "this ADD's"
-    );
+    let of_this_add = host.config("DEL-a")["prevResult"]["ips"][0]["address"].clone();
+    assert_eq!(of_this_add, "10.0.0.1/24");
     assert_eq!(fs::read(host.cached()).unwrap(), left);
 }
 

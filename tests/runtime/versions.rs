@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::Host;
+use crate::support::attachment::with;
 
 /// A plugin's answer to VERSION.
 fn speaks(versions: &str) -> String {
@@ -12,12 +13,8 @@ fn speaks(versions: &str) -> String {
 
 /// The capabilities, or the error.
 fn validate(host: &Host) -> Result<String, String> {
-    host.with_runtime(|runtime, list| {
-        runtime
-            .validate(list)
-            .map(|capabilities| capabilities.join(" "))
-            .map_err(|error| error.to_string())
-    })
+    let capabilities = host.with_runtime(|runtime, list| runtime.validate(list));
+    capabilities.map(|names| names.join(" ")).map_err(|error| error.to_string())
 }
 
 fn with_versions(version: &str, answers: [&str; 3]) -> Host {
@@ -36,17 +33,12 @@ fn a_network_is_valid_when_every_plugin_lists_its_version() {
         {"type": "b", "capabilities": {"portMappings": true, "mac": true}},
         {"type": "c"},
     ]}));
-    assert_eq!(
-        validate(&host),
-        Ok("mac portMappings".into()),
-        "of all plugins, each once, the declared ones"
-    );
+    let declared = validate(&host);
+    assert_eq!(declared, Ok("mac portMappings".into()), "of all plugins, each once");
     assert_eq!(host.calls(), "VERSION a, VERSION b, VERSION c");
     let expected = "CNI_ARGS=\nCNI_COMMAND=VERSION\nCNI_CONTAINERID=\nCNI_IFNAME=dummy\nCNI_NETNS=dummy\nCNI_PATH=dummy\n";
-    assert_eq!(
-        (host.env("VERSION-a").as_str(), host.config("VERSION-a")),
-        (expected, json!({"cniVersion": "1.1.0"}))
-    );
+    assert_eq!(host.env("VERSION-a"), expected);
+    assert_eq!(host.config("VERSION-a"), json!({"cniVersion": "1.1.0"}));
 }
 
 #[test]
@@ -59,11 +51,9 @@ fn every_plugin_that_cannot_take_part_is_reported() {
             .into())
     );
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "nope"}, {"type": "b"}]}));
-    let bin = host.0.join("bin");
-    assert_eq!(
-        validate(&host),
-        Err(format!("failed to find plugin \"nope\" in path [{}]", bin.display()))
-    );
+    let missing =
+        format!("failed to find plugin \"nope\" in path [{}]", host.0.join("bin").display());
+    assert_eq!(validate(&host), Err(missing));
     assert_eq!(host.calls(), "VERSION a, VERSION b, VERSION c, VERSION b");
 }
 
@@ -96,26 +86,18 @@ fn plugins_of_this_binary_are_asked_without_being_run() {
 fn a_network_without_a_version_has_results_of_0_1_0() {
     let host = Host::new("");
     let plugin = json!({"type": "a"});
-    for document in [
-        json!({"name": "net", "plugins": [plugin]}),
-        json!({"cniVersion": "0.1.0", "name": "net", "plugins": [plugin]}),
-    ] {
-        host.network(&document);
-        for answer in [
-            r#"{"ip4":{"ip":"10.0.0.1/24"}}"#,
-            r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24"}]}"#,
-        ] {
+    for version in [json!(null), json!("0.1.0")] {
+        let list = json!({"name": "net", "plugins": [plugin]});
+        host.network(&with(&list, json!({"cniVersion": version})));
+        for answer in [r#"{"ip4":{"ip":"10.0.0.1/24"}}"#, &super::result("10.0.0.1/24")] {
             host.answer("ADD", "a", answer, false);
             let result = host.net("add net /x").ok();
             assert_eq!(result["ip4"], json!({"ip": "10.0.0.1/24"}), "{answer}");
             assert_eq!(host.net("del net /x").status, 0);
         }
     }
-    let outcome = host.net("check net /x");
-    assert_eq!(
-        outcome.stderr,
-        "configuration version \"0.1.0\" does not support the CHECK command\n"
-    );
+    let said = "configuration version \"0.1.0\" does not support the CHECK command\n";
+    assert_eq!(host.net("check net /x").stderr, said);
 }
 
 #[test]
@@ -125,11 +107,7 @@ fn the_version_that_was_chosen_is_the_one_that_plugins_get() {
     host.answer_adds();
     assert_eq!(host.net("add net /x").ok()["cniVersion"], "1.0.0");
     assert_eq!(host.config("ADD-a")["cniVersion"], "1.0.0");
-    assert_eq!(
-        host.config("ADD-a").get("cniVersions"),
-        None,
-        "the list's keys are not the plugin's"
-    );
+    assert_eq!(host.config("ADD-a").get("cniVersions"), None, "a key of the list");
 }
 
 #[test]
@@ -138,18 +116,10 @@ fn invalid_versions_are_reported() {
         let host = Host::new(version);
         for command in ["check net /x", "del net /x"] {
             let outcome = host.net(command);
-            assert_eq!(
-                (outcome.status, outcome.stdout.is_empty()),
-                (1, true),
-                "{command}: {outcome:?}"
-            );
+            assert_eq!((outcome.status, &*outcome.stdout), (1, ""), "{command}: {outcome:?}");
         }
         for command in ["status net", "gc net"] {
-            assert_eq!(
-                host.net(command).status,
-                0,
-                "{command}: there is no such question before 1.1.0"
-            );
+            assert_eq!(host.net(command).status, 0, "{command} is of 1.1.0 and later");
         }
         assert_eq!(host.calls(), "", "{version}");
     }
