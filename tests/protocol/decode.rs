@@ -128,11 +128,8 @@ fn keys_match_in_any_case(peer: &Peer) {
         ] {
             let conf =
                 static_conf("1.1.0").replacen('{', &format!(r#"{{"{}":{value},"#, spell(name)), 1);
-            assert_eq!(
-                add(peer, "static", &conf).ok()["ips"][0]["address"],
-                "10.7.7.7/24",
-                "{conf}"
-            );
+            let added = add(peer, "static", &conf).ok();
+            assert_eq!(added["ips"][0]["address"], "10.7.7.7/24", "{conf}");
         }
 
         let data = Scratch::new();
@@ -171,12 +168,8 @@ fn last_duplicate_wins_whatever_its_spelling(peer: &Peer) {
         let result = add(peer, "static", format!(r#"{{{versions},"name":"net-1",{ipam}}}"#)).ok();
         assert_eq!(result["cniVersion"], wins, "{versions}");
     }
-    let result = add(
-        peer,
-        "static",
-        format!(r#"{{"cniVersion":"1.1.0","name":"te%%st","NAME":"net-1",{ipam}}}"#),
-    );
-    result.ok();
+    let names = r#""name":"te%%st","NAME":"net-1""#;
+    add(peer, "static", format!(r#"{{"cniVersion":"1.1.0",{names},{ipam}}}"#)).ok();
 
     let twice = r#"[{"address":"10.1.2.3/24","gateway":"10.1.2.1","GATEWAY":"10.1.2.2"}]"#;
     let conf = format!(
@@ -206,11 +199,9 @@ fn unknown_keys_are_ignored(peer: &Peer) {
     let conf = r#"{"cniVersion":"1.1.0","name":"net-1","x":{"deep":[1,{"y":null}]},"":"",
         "cni.dev/valid-attachments":[],"cni.dev/attachments":null,"capabilities":{"ips":true},
         "ipam":{"type":"static","x":1e300,"addresses":[{"address":"10.1.2.3/24","x":[]}],"routes":[{"dst":"::/0","x":true}]}}"#;
-    let result = add(peer, "static", conf).ok();
-    assert_eq!(
-        result,
-        json!({"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}], "routes": [{"dst": "::/0"}]})
-    );
+    let ips = json!([{"address": "10.1.2.3/24"}]);
+    let result = json!({"cniVersion": "1.1.0", "ips": ips, "routes": [{"dst": "::/0"}]});
+    assert_eq!(add(peer, "static", conf).ok(), result);
 }
 
 fn with_keys(keys: &str) -> String {
@@ -344,14 +335,11 @@ fn integers_beyond_a_double_are_exact(peer: &Peer) {
     for (version, is_exact) in [("0.4.0", true), ("1.1.0", *peer == Peer::Ours)] {
         for priority in [i64::MAX, (1 << 53) + 1] {
             let keys = format!(r#""ipam":{{"routes":[{{"dst":"::/0","priority":{priority}}}]}}"#);
-            let outcome =
-                add(peer, "static", conf(version).replacen('}', &format!(",{keys}}}"), 1));
+            let conf = conf(version).replacen('}', &format!(",{keys}}}"), 1);
+            let outcome = add(peer, "static", conf);
             outcome.ok();
-            assert_eq!(
-                outcome.stdout.contains(&format!(r#""priority": {priority}"#)),
-                is_exact,
-                "{outcome:?}"
-            );
+            let printed = format!(r#""priority": {priority}"#);
+            assert_eq!(outcome.stdout.contains(&printed), is_exact, "{outcome:?}");
         }
     }
 }
@@ -360,23 +348,17 @@ fn integers_beyond_64_bits_are_refused(peer: &Peer) {
     let keys = r#""ipam":{"routes":[{"dst":"::/0","priority":18446744073709551616}]}"#;
     let outcome = add(peer, "static", with_keys(keys));
     let error = outcome.err();
-    let (code, mention) = if *peer == Peer::Ours {
-        (6, "ipam.routes[0].priority: ")
-    } else {
-        (999, "json: cannot unmarshal")
+    let mention = match peer {
+        Peer::Ours => (6, "ipam.routes[0].priority: "),
+        Peer::Reference(_) => (999, "json: cannot unmarshal"),
     };
-    assert_eq!(error.code, code, "{outcome:?}");
-    assert!(error.msg.contains(mention), "{outcome:?}");
+    assert!(error.code == mention.0 && error.msg.contains(mention.1), "{outcome:?}");
 }
 
 fn invalid_unicode_is_replaced(peer: &Peer) {
     let domain = |text: &[u8]| {
-        let conf = [
-            br#"{"cniVersion":"1.1.0","name":"net-1","ipam":{"dns":{"domain":""#,
-            text,
-            br#""}}}"#,
-        ]
-        .concat();
+        let begin = br#"{"cniVersion":"1.1.0","name":"net-1","ipam":{"dns":{"domain":""#;
+        let conf = [begin, text, br#""}}}"#].concat();
         add(peer, "static", conf).ok()["dns"]["domain"].clone()
     };
     assert_eq!(domain(b"a\xffb"), "a\u{fffd}b");

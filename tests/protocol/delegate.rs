@@ -14,6 +14,7 @@ use crate::support::call::{Call, Outcome, Peer};
 use crate::support::patience;
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
+use crate::support::table::cells;
 
 peers! {
     environment_is_passed_on_with_the_command,
@@ -135,10 +136,8 @@ fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
     scripts.add("fake-ipam", &format!(r#"echo "$(pwd -P) $# $0" >{}/seen"#, scripts.text()));
     assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
     let here = std::env::current_dir().unwrap();
-    assert_eq!(
-        scripts.file("seen"),
-        format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text())
-    );
+    let expected = format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text());
+    assert_eq!(scripts.file("seen"), expected);
 }
 
 /// A delegate may leave its configuration unread, or write before it reads; neither side may block
@@ -175,13 +174,8 @@ fn first_directory_of_the_path_wins(peer: &Peer) {
         scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
         scripts.add("host-local", &format!("touch {}/called-by-a-known-name", scripts.text()));
     }
-    let path = format!(
-        "{}/nothing:{}:{}:{}",
-        first.text(),
-        first.text(),
-        second.text(),
-        peer.dir().display()
-    );
+    let [one, other, own] = [first.text(), second.text(), peer.dir().to_str().unwrap()];
+    let path = format!("{one}/nothing:{one}:{other}:{own}");
     for (ipam, called) in [("fake-ipam", "called"), ("host-local", "called-by-a-known-name")] {
         assert_silent_success(&status(peer, "bridge", ipam, &path).run());
         assert!(first.0.join(called).exists(), "{ipam} of the first directory was not called");
@@ -197,9 +191,8 @@ fn what_is_no_file_is_passed_over(peer: &Peer) {
     symlink(&target, second.0.join("fake-ipam")).unwrap();
     symlink(&target, second.0.join("dangling")).unwrap();
     for name in ["fake-ipam", "dangling"] {
-        assert_silent_success(
-            &status(peer, "bridge", name, &format!("{}:{}", first.text(), second.text())).run(),
-        );
+        let path = format!("{}:{}", first.text(), second.text());
+        assert_silent_success(&status(peer, "bridge", name, &path).run());
         // A plugin is executed under the name in the configuration, so that a multi-call binary
         // knows which plugin it is.
         assert!(second.0.join(&format!("called-{name}")).exists());
@@ -213,9 +206,8 @@ fn missing_plugin_is_named_with_the_path(peer: &Peer) {
             let error = outcome.err();
             assert_eq!(outcome.status, 1);
             assert!(![0, 999].contains(&error.code), "{outcome:?}");
-            let text = format!("{}; {}", error.msg, error.details);
             for mention in ["no-such-ipam", "/nowhere/a", "/nowhere/b"] {
-                assert!(text.contains(mention), "does not mention {mention}: {outcome:?}");
+                assert!(error.text().contains(mention), "no {mention}: {outcome:?}");
             }
         } else {
             let msg = r#"failed to find plugin "no-such-ipam" in path [/nowhere/a /nowhere/b]"#;
@@ -232,11 +224,7 @@ fn own_plugin_needs_no_path(peer: &Peer) {
             if *peer == Peer::Ours {
                 assert_silent_success(&outcome);
             } else {
-                assert_eq!(outcome.err().code, 999);
-                assert!(
-                    outcome.err().msg.starts_with(r#"failed to find plugin "static" in path"#),
-                    "{outcome:?}"
-                );
+                outcome.fails(999, r#"failed to find plugin "static" in path"#);
             }
         }
     }
@@ -246,22 +234,14 @@ fn type_with_a_slash_is_refused(peer: &Peer) {
     let scripts = Scripts::new();
     scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
     std::fs::create_dir(scripts.0.join("sub")).unwrap();
-    for ipam in [
-        "../fake-ipam",
-        "./fake-ipam",
-        "sub/../fake-ipam",
-        &format!("{}/fake-ipam", scripts.text()),
-    ] {
+    let absolute = format!("{}/fake-ipam", scripts.text());
+    for ipam in ["../fake-ipam", "./fake-ipam", "sub/../fake-ipam", &absolute] {
         for plugin in ["bridge", "ptp"] {
             let outcome = status(peer, plugin, ipam, &format!("{0}/sub:{0}", scripts.text())).run();
-            let error = outcome.err();
+            let code = if *peer == Peer::Ours { 7 } else { 999 };
+            let error = outcome.fails(code, "");
             assert_eq!(outcome.status, 1);
-            if *peer == Peer::Ours {
-                assert_eq!(error.code, 7, "{outcome:?}");
-                assert!(error.msg.contains(&format!("invalid plugin name: {ipam}")), "{outcome:?}");
-            } else {
-                assert_eq!((error.code, error.msg), (999, format!("invalid plugin name: {ipam}")));
-            }
+            assert!(error.msg.contains(&format!("invalid plugin name: {ipam}")), "{outcome:?}");
             assert!(!scripts.0.join("called").exists(), "a plugin outside of CNI_PATH was run");
         }
     }
@@ -282,13 +262,9 @@ fn type_is_needed_by_ptp_and_not_by_bridge(peer: &Peer) {
 }
 
 fn error_object_is_adopted(peer: &Peer) {
+    let whole = r#"{"cniVersion":"0.4.0","code":42,"msg":"no <more>","details":"of that"}"#;
     for (object, code, msg, details) in [
-        (
-            r#"{"cniVersion":"0.4.0","code":42,"msg":"no <more>","details":"of that"}"#,
-            42,
-            "no <more>",
-            "of that",
-        ),
+        (whole, 42, "no <more>", "of that"),
         (r#"{"code":11,"msg":"later","x":[]}"#, 11, "later", ""),
         (r#"{"Code":50,"MSG":"not ready","details":null}"#, 50, "not ready", ""),
         (r#"{"code":4000000000,"msg":"m"}"#, 4_000_000_000, "m", ""),
@@ -305,50 +281,34 @@ fn error_object_is_adopted(peer: &Peer) {
 
 /// Ours has a code for it, and names the plugin, its exit status and its output.
 fn diagnosis_without_an_error_object(peer: &Peer) {
-    for (body, reference, mentions) in [
-        ("exit 1", "netplugin failed with no error message: exit status 1", ["fake-ipam", "1"]),
-        ("exit 37", "netplugin failed with no error message: exit status 37", ["fake-ipam", "37"]),
-        (
-            "echo some words >&2; exit 3",
-            "netplugin failed: \"some words\\n\": exit status 3",
-            ["some words", "3"],
-        ),
-        (
-            "echo garbage; exit 3",
-            "netplugin failed but error parsing its diagnostic message \"garbage\\n\": invalid",
-            ["garbage", "fake-ipam"],
-        ),
-        (
-            "echo '[]'; exit 3",
-            "netplugin failed but error parsing its diagnostic message \"[]\\n\": json: cannot",
-            ["[]", "fake-ipam"],
-        ),
-        (
-            "echo '{}{}'; exit 3",
-            "netplugin failed but error parsing its diagnostic message \"{}{}\\n\": invalid",
-            ["{}{}", "fake-ipam"],
-        ),
-    ] {
+    for [body, reference, mentions] in cells(NO_ERROR_OBJECT) {
         let outcome = answer(peer, body);
         let error = outcome.err();
         assert_eq!(outcome.status, 1);
         if *peer == Peer::Ours {
             assert!(![0, 999].contains(&error.code), "{body}: {outcome:?}");
-            let text = format!("{}; {}", error.msg, error.details);
-            for mention in mentions {
-                assert!(
-                    text.contains(mention),
-                    "{body}: does not mention {mention:?}: {outcome:?}"
-                );
+            for mention in mentions.split(", ") {
+                assert!(error.text().contains(mention), "{body}: no {mention:?}: {outcome:?}");
             }
         } else {
             assert_eq!(error.code, 0);
             // Releases up to 1.9 omit the exit status if there was output on stderr.
             let without_status = reference.split(": exit status").next().unwrap();
-            assert!(error.msg.starts_with(without_status), "{body}: {outcome:?}");
+            let begin = format!("netplugin failed{without_status}");
+            assert!(error.msg.starts_with(&begin), "{body}: {outcome:?}");
         }
     }
 }
+
+/// What a plugin does, how the reference's message goes on after "netplugin failed", and what ours mentions.
+const NO_ERROR_OBJECT: &str = r#"
+exit 1 |  with no error message: exit status 1 | fake-ipam, 1
+exit 37 |  with no error message: exit status 37 | fake-ipam, 37
+echo some words >&2; exit 3 | : "some words\n": exit status 3 | some words, 3
+echo garbage; exit 3 |  but error parsing its diagnostic message "garbage\n": invalid | garbage, fake-ipam
+echo '[]'; exit 3 |  but error parsing its diagnostic message "[]\n": json: cannot | [], fake-ipam
+echo '{}{}'; exit 3 |  but error parsing its diagnostic message "{}{}\n": invalid | {}{}, fake-ipam
+"#;
 
 fn killed_plugin_is_an_error(peer: &Peer) {
     let outcome = answer(peer, "kill -KILL $$");
@@ -356,13 +316,11 @@ fn killed_plugin_is_an_error(peer: &Peer) {
     assert_eq!(outcome.status, 1);
     if *peer == Peer::Ours {
         assert_ne!(error.code, 0);
-        let text = format!("{}; {}", error.msg, error.details);
+        let text = error.text();
         assert!(text.contains("fake-ipam") && text.contains("signal"), "{outcome:?}");
     } else {
-        assert_eq!(
-            (error.code, error.msg.as_str()),
-            (0, "netplugin failed with no error message: signal: killed")
-        );
+        let msg = "netplugin failed with no error message: signal: killed";
+        assert_eq!((error.code, error.msg.as_str()), (0, msg));
     }
 }
 
@@ -378,11 +336,9 @@ fn program_that_cannot_start_is_an_error(peer: &Peer) {
         let error = outcome.err();
         assert_eq!(outcome.status, 1);
         assert_eq!(error.code != 0, *peer == Peer::Ours);
-        let text = format!("{}; {}", error.msg, error.details);
-        assert!(
-            text.contains(&format!("{}/{name}", scripts.text())) && text.contains(reason),
-            "{outcome:?}"
-        );
+        for part in [format!("{}/{name}", scripts.text()).as_str(), reason] {
+            assert!(error.text().contains(part), "no {part}: {outcome:?}");
+        }
     }
 }
 
@@ -418,13 +374,8 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
     }
     for plugin in ["bridge", "ptp"] {
         let scripts = Scripts::new();
-        scripts.add(
-            "fake-ipam",
-            &format!(
-                "echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{0}/calls; cat >{0}/stdin",
-                scripts.text()
-            ),
-        );
+        let body = "echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>DIR/calls; cat >DIR/stdin";
+        scripts.add("fake-ipam", &body.replace("DIR", scripts.text()));
         let del = privately(peer, plugin, "DEL", &scripts).without("CNI_NETNS");
         assert_silent_success(&del.run());
         assert_eq!(scripts.file("calls"), "DEL container-1 eth0\n");
@@ -432,10 +383,7 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
 
         if *peer == Peer::Ours {
             let mut gc = privately(peer, plugin, "GC", &scripts);
-            gc.stdin = String::from_utf8(gc.stdin)
-                .unwrap()
-                .replacen('{', r#"{"cni.dev/valid-attachments":[],"#, 1)
-                .into();
+            gc.stdin.splice(..1, *br#"{"cni.dev/valid-attachments":[],"#);
             assert_silent_success(&gc.run());
             assert_eq!(scripts.file("calls"), "DEL container-1 eth0\nGC container-1 eth0\n");
             assert_eq!(scripts.file("stdin").as_bytes(), gc.stdin);
@@ -461,12 +409,8 @@ fn failed_delegate_add_is_taken_back(peer: &Peer) {
         );
         scripts.add("fake-ipam", &body);
         let outcome = privately(peer, plugin, "ADD", &scripts).run();
-        assert_eq!(
-            (outcome.status, outcome.err().code, outcome.err().msg.as_str()),
-            (1, 42, "m"),
-            "{outcome:?}"
-        );
-        assert!(outcome.err().details.starts_with('d'), "{outcome:?}");
+        let error = outcome.fails(42, "m: d");
+        assert_eq!((outcome.status, error.msg.as_str()), (1, "m"));
         let expected = if *peer == Peer::Ours { "ADD\nDEL\n" } else { "ADD\n" };
         assert_eq!(scripts.file("calls"), expected, "{plugin}");
     }
@@ -477,16 +421,8 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
         return;
     }
     for plugin in ["bridge", "ptp"] {
-        for said in [
-            "",
-            "garbage",
-            "[]",
-            "{}{}",
-            r#"{"cniVersion":"7.0.0"}"#,
-            r#"{"cniVersion":"1.1.0","ips":5}"#,
-            "null",
-            "{}",
-        ] {
+        let (later, no_list) = (r#"{"cniVersion":"7.0.0"}"#, r#"{"cniVersion":"1.1.0","ips":5}"#);
+        for said in ["", "garbage", "[]", "{}{}", later, no_list, "null", "{}"] {
             let scripts = Scripts::new();
             let body = format!(
                 "echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || printf %s '{said}'",
@@ -498,13 +434,9 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
             assert_eq!(outcome.status, 1, "{plugin} {said:?}");
             if *peer == Peer::Ours {
                 assert!(![0, 999].contains(&error.code), "{plugin} {said:?}: {outcome:?}");
-                let text = format!("{}; {}", error.msg, error.details);
-                assert!(text.contains("fake-ipam"), "{plugin} {said:?}: {outcome:?}");
-                assert_eq!(
-                    scripts.file("calls"),
-                    "ADD\nDEL\n",
-                    "{plugin} {said:?}: the address stays taken"
-                );
+                assert!(error.text().contains("fake-ipam"), "{plugin} {said:?}: {outcome:?}");
+                let calls = scripts.file("calls");
+                assert_eq!(calls, "ADD\nDEL\n", "{plugin} {said:?}: the address stays taken");
             }
         }
     }
@@ -561,8 +493,7 @@ fn busy_program_is_no_success(peer: &Peer) {
     let start = Instant::now();
     let outcome = status(peer, "bridge", "fake-ipam", scripts.text()).run();
     if *peer == Peer::Ours {
-        let error = outcome.err();
-        let text = format!("{}; {}", error.msg, error.details);
+        let text = outcome.err().text();
         assert!(text.contains("fake-ipam") && text.contains("text file busy"), "{outcome:?}");
     } else {
         assert_error(peer, &outcome, "1.1.0", 0, ALREADY_STARTED, "");
@@ -573,11 +504,8 @@ fn busy_program_is_no_success(peer: &Peer) {
 
 /// Ours is its own IPAM plugin, and calls it in the same process.
 fn own_plugin_needs_no_process(peer: &Peer) {
-    if !Command::new("strace")
-        .args(["-f", "-qq", "-e", "trace=none", "true"])
-        .output()
-        .is_ok_and(|o| o.status.success())
-    {
+    let traced = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
+    if !traced.is_ok_and(|output| output.status.success()) {
         return skip("strace that may trace");
     }
     let data = Scratch::new();
@@ -592,10 +520,8 @@ fn own_plugin_needs_no_process(peer: &Peer) {
             let call = Call::new(peer, plugin, "STATUS", conf).wrapped(&strace.map(str::to_owned));
             assert_silent_success(&call.run());
             let executed = std::fs::read_to_string(&log).unwrap();
-            let executed: Vec<&str> =
-                executed.lines().filter(|line| line.contains("execve(")).collect();
             let expected = if *peer == Peer::Ours { 1 } else { 2 };
-            assert_eq!(executed.len(), expected, "{executed:#?}");
+            assert_eq!(executed.matches("execve(").count(), expected, "{executed}");
         }
     }
 }

@@ -72,14 +72,8 @@ fn all_missing_variables_are_named_in_order(peer: &Peer) {
     }
     let three = Call::new(peer, "bridge", "ADD", conf("1.1.0"));
     let outcome = three.without("CNI_IFNAME").without("CNI_PATH").without("CNI_NETNS").run();
-    assert_error(
-        peer,
-        &outcome,
-        "1.1.0",
-        4,
-        "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing",
-        "",
-    );
+    let msg = "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing";
+    assert_error(peer, &outcome, "1.1.0", 4, msg, "");
 }
 
 fn optional_variables_may_be_missing(peer: &Peer) {
@@ -97,32 +91,19 @@ fn optional_variables_may_be_missing(peer: &Peer) {
 }
 
 fn container_id_characters(peer: &Peer) {
+    let call = |command: &str, id: &str| {
+        let call = Call::new(peer, "static", command, static_conf("1.1.0"));
+        call.env("CNI_CONTAINERID", id).run()
+    };
     for id in ["a51debf7e1eb", "1", "A", "a_b.c-d", "a--", &"a".repeat(200)] {
-        Call::new(peer, "static", "ADD", static_conf("1.1.0"))
-            .env("CNI_CONTAINERID", id)
-            .run()
-            .ok();
+        call("ADD", id).ok();
     }
-    for id in [
-        "some-%%container-id",
-        "1234%%%",
-        "-a",
-        ".a",
-        "_a",
-        "..",
-        "a b",
-        "a/b",
-        "a:b",
-        "ä",
-        "a\n",
-        " a",
-        "a<b>",
-    ] {
+    let percent = ["some-%%container-id", "1234%%%"];
+    let others = ["-a", ".a", "_a", "..", "a b", "a/b", "a:b", "ä", "a\n", " a", "a<b>"];
+    for id in percent.into_iter().chain(others) {
         for command in ["ADD", "CHECK", "DEL"] {
-            let outcome = Call::new(peer, "static", command, static_conf("1.1.0"))
-                .env("CNI_CONTAINERID", id)
-                .run();
-            assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", id);
+            let msg = "invalid characters in containerID";
+            assert_error(peer, &call(command, id), "1.1.0", 4, msg, id);
         }
     }
 }
@@ -133,38 +114,24 @@ fn interface_name_rules(peer: &Peer) {
     const DOTS: (&str, &str) = ("interface name is . or ..", "");
     const CHARACTERS: (&str, &str) =
         ("interface name contains / or : or whitespace characters", "");
+    const SPACES: &str = "/: \t\n\u{b}\u{85}\u{a0}\u{1680}\u{2003}\u{2028}\u{202f}\u{3000}";
 
+    let call = |command: &str, name: &str| {
+        Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_IFNAME", name).run()
+    };
     for name in
         ["eth0", "a", "fifteen-bytes-x", "...", "-", "a%b", "ééééééé", "a\u{200b}b", "a\u{1}b"]
     {
-        Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_IFNAME", name).run().ok();
+        call("ADD", name).ok();
     }
-    for (name, (msg, details)) in [
-        ("sixteen-bytes-xx", TOO_LONG),
-        ("éééééééé", TOO_LONG),
-        ("this/is too long for one", TOO_LONG),
-        (".", DOTS),
-        ("..", DOTS),
-        ("a/b", CHARACTERS),
-        ("a:b", CHARACTERS),
-        ("a b", CHARACTERS),
-        (" ", CHARACTERS),
-        ("a\tb", CHARACTERS),
-        ("a\n", CHARACTERS),
-        ("a\u{b}b", CHARACTERS),
-        ("a\u{85}b", CHARACTERS),
-        ("a\u{a0}b", CHARACTERS),
-        ("a\u{1680}b", CHARACTERS),
-        ("a\u{2003}b", CHARACTERS),
-        ("a\u{2028}b", CHARACTERS),
-        ("a\u{202f}b", CHARACTERS),
-        ("a\u{3000}b", CHARACTERS),
-    ] {
+    let too_long = ["sixteen-bytes-xx", "éééééééé", "this/is too long for one"];
+    let too_long = too_long.map(|name| (name.to_owned(), TOO_LONG));
+    let others = [(".", DOTS), ("..", DOTS), (" ", CHARACTERS), ("a\n", CHARACTERS)];
+    let others = others.map(|(name, error)| (name.to_owned(), error));
+    let spaces = SPACES.chars().map(|space| (format!("a{space}b"), CHARACTERS));
+    for (name, (msg, details)) in too_long.into_iter().chain(others).chain(spaces) {
         for command in ["ADD", "CHECK", "DEL"] {
-            let outcome = Call::new(peer, "static", command, static_conf("1.1.0"))
-                .env("CNI_IFNAME", name)
-                .run();
-            assert_error(peer, &outcome, "1.1.0", 4, msg, details);
+            assert_error(peer, &call(command, &name), "1.1.0", 4, msg, details);
         }
     }
 }
@@ -176,14 +143,8 @@ fn invalid_value_is_reported_before_what_is_missing(peer: &Peer) {
     assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");
 
     let outcome = add().without("CNI_CONTAINERID").env("CNI_IFNAME", "a/b").run();
-    assert_error(
-        peer,
-        &outcome,
-        "1.1.0",
-        4,
-        "interface name contains / or : or whitespace characters",
-        "",
-    );
+    let msg = "interface name contains / or : or whitespace characters";
+    assert_error(peer, &outcome, "1.1.0", 4, msg, "");
 
     let outcome = add().env("CNI_CONTAINERID", "%").env("CNI_IFNAME", "a/b").run();
     assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");

@@ -28,53 +28,31 @@ fn get_prints_the_result_of_a_known_attachment_again() {
     }
 }
 
+/// Before ADD and after DEL, of another interface, and without the result of ADD: a runtime that
+/// knows of an ADD sends it (000, GET).
 #[test]
 fn get_of_an_unknown_attachment_is_error_3() {
     let data = Scratch::new();
     let conf = host_local_conf("1.1.0", &data);
     let result = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.2/24"}]}"#;
-    for plugin in ["host-local", "bridge", "ptp"] {
-        for conf in [conf.clone(), with_previous(&conf, result)] {
-            let got = call(plugin, "GET", &conf);
-            assert_eq!((got.status, got.err().code), (1, 3), "{plugin}: {got:?}");
-            assert_eq!(got.json()["cniVersion"], "1.1.0");
-        }
-    }
-}
-
-#[test]
-fn get_after_del_is_error_3() {
-    let data = Scratch::new();
-    let conf = host_local_conf("0.4.0", &data);
-    let result = call("host-local", "ADD", &conf).stdout;
-    assert_eq!(call("host-local", "GET", &with_previous(&conf, &result)).status, 0);
-    assert_silent_success(&call("host-local", "DEL", &with_previous(&conf, &result)));
-    for plugin in ["host-local", "bridge", "ptp"] {
-        assert_eq!(call(plugin, "GET", &with_previous(&conf, &result)).err().code, 3);
-    }
-}
-
-#[test]
-fn get_of_another_interface_of_a_known_container_is_error_3() {
-    let data = Scratch::new();
-    let conf = host_local_conf("1.1.0", &data);
-    let result = call("host-local", "ADD", &conf).stdout;
-    let other = Call::new(&Peer::Ours, "host-local", "GET", with_previous(&conf, &result))
-        .env("CNI_IFNAME", "eth1");
-    assert_eq!(other.run().err().code, 3);
-}
-
-/// A runtime that knows of an ADD sends its result (000, GET); without a result there is no known
-/// attachment.
-#[test]
-fn get_without_a_previous_result_is_error_3() {
-    let data = Scratch::new();
-    let conf = host_local_conf("1.1.0", &data);
-    call("host-local", "ADD", &conf).ok();
-    for plugin in PLUGINS {
-        let got = call(plugin, "GET", &conf);
+    let known = with_previous(&conf, result);
+    let assert_unknown = |plugin: &str, got: Outcome| {
         assert_eq!((got.status, got.err().code), (1, 3), "{plugin}: {got:?}");
-    }
+        assert_eq!(got.json()["cniVersion"], "1.1.0");
+    };
+    let get_known = || {
+        ["host-local", "bridge", "ptp"]
+            .iter()
+            .for_each(|plugin| assert_unknown(plugin, call(plugin, "GET", &known)))
+    };
+    get_known();
+    call("host-local", "ADD", &conf).ok();
+    assert_eq!(call("host-local", "GET", &known).status, 0);
+    PLUGINS.iter().for_each(|plugin| assert_unknown(plugin, call(plugin, "GET", &conf)));
+    let other = Call::new(&Peer::Ours, "host-local", "GET", &known).env("CNI_IFNAME", "eth1");
+    assert_unknown("another interface", other.run());
+    assert_silent_success(&call("host-local", "DEL", &known));
+    get_known();
 }
 
 /// GET does not inspect the sandbox (000), and these plugins have no other state.

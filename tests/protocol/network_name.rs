@@ -1,6 +1,6 @@
 //! The `name` of the configuration, validated before the command.
 
-use super::{PLUGINS, VERSIONS, assert_error};
+use super::{PLUGINS, VERSIONS, assert_error, static_conf};
 use crate::support::call::{Call, Peer};
 use crate::support::peers::peers;
 
@@ -28,27 +28,15 @@ fn missing_name_is_refused(peer: &Peer) {
 
 fn name_characters(peer: &Peer) {
     let add = |name: &str| {
-        let ipam = r#""ipam":{"type":"static","addresses":[{"address":"10.1.2.3/24"}]}"#;
-        Call::new(
-            peer,
-            "static",
-            "ADD",
-            format!(r#"{{"cniVersion":"1.1.0","name":"{name}",{ipam}}}"#),
-        )
-        .run()
+        let conf = static_conf("1.1.0").replace("net-1", name);
+        Call::new(peer, "static", "ADD", conf).run()
     };
     for name in ["n", "0", "dbnet", "a_b.c-d", "A", &"a".repeat(200)] {
         add(name).ok();
     }
     for name in ["te%%st", "../x", "..", "-a", "_a", "a b", "a/b", "ä", " a", "a<b>&c"] {
-        assert_error(
-            peer,
-            &add(name),
-            "1.1.0",
-            7,
-            "invalid characters found in network name",
-            name,
-        );
+        let msg = "invalid characters found in network name";
+        assert_error(peer, &add(name), "1.1.0", 7, msg, name);
     }
 }
 

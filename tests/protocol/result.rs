@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{VERSIONS, assert_error, has_user_namespaces, in_own_namespace, with_version};
+use super::{VERSIONS, has_user_namespaces, in_own_namespace, with_version};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 
@@ -14,8 +14,7 @@ peers! {
     addresses_and_routes_are_printed_in_every_version,
     previous_result_is_printed_in_the_versions_of_its_family,
     previous_result_with_a_long_interface_index_keeps_it,
-    result_without_address_has_no_form_before_0_3_0,
-    several_addresses_of_a_family_have_no_form_before_0_3_0,
+    results_without_a_form_before_0_3_0_are_refused,
     loopback_tells_its_addresses_in_every_version,
 }
 
@@ -66,11 +65,8 @@ fn assert_printed(outcome: &Outcome, case: &str, version: &str) {
 fn addresses_and_routes_are_printed_in_every_version(peer: &Peer) {
     for (case, versions) in STATIC {
         for version in versions {
-            assert_printed(
-                &Call::new(peer, "static", "ADD", conf(case, version)).run(),
-                case,
-                version,
-            );
+            let outcome = Call::new(peer, "static", "ADD", conf(case, version)).run();
+            assert_printed(&outcome, case, version);
         }
     }
 }
@@ -101,30 +97,18 @@ fn previous_result_with_a_long_interface_index_keeps_it(peer: &Peer) {
 }
 
 /// Ours reports it as a mistake of the configuration.
-fn result_without_address_has_no_form_before_0_3_0(peer: &Peer) {
+fn results_without_a_form_before_0_3_0_are_refused(peer: &Peer) {
+    let code = if *peer == Peer::Ours { 7 } else { 999 };
     for version in ["0.1.0", "0.2.0"] {
-        let outcome = Call::new(peer, "static", "ADD", conf("no-address", version)).run();
-        if *peer == Peer::Ours {
-            let error = outcome.err();
-            assert_eq!((outcome.status, error.code), (1, 7), "{outcome:?}");
-            assert_eq!(error.msg, "cannot convert: no valid IP addresses");
-        } else {
-            assert_error(peer, &outcome, version, 999, "cannot convert: no valid IP addresses", "");
-        }
-    }
-}
-
-fn several_addresses_of_a_family_have_no_form_before_0_3_0(peer: &Peer) {
-    for version in ["0.1.0", "0.2.0"] {
-        let outcome = Call::new(peer, "static", "ADD", conf("several-addresses", version)).run();
-        let error = outcome.err();
-        let text = format!("CNI version {version} does not support more than 1 address per family");
-        assert_eq!(
-            (outcome.status, error.code),
-            (1, if *peer == Peer::Ours { 7 } else { 999 }),
-            "{outcome:?}"
-        );
-        assert!(error.msg.contains(&text), "{outcome:?}");
+        let add = |case| Call::new(peer, "static", "ADD", conf(case, version)).run();
+        let none = "cannot convert: no valid IP addresses";
+        let several =
+            format!("CNI version {version} does not support more than 1 address per family");
+        let outcome = add("no-address");
+        assert_eq!((outcome.status, outcome.fails(code, "").msg.as_str()), (1, none));
+        let outcome = add("several-addresses");
+        let error = outcome.fails(code, "");
+        assert!(outcome.status == 1 && error.msg.contains(&several), "{outcome:?}");
     }
 }
 
@@ -134,12 +118,8 @@ fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
         return;
     }
     for version in VERSIONS {
-        let call = Call::new(
-            peer,
-            "loopback",
-            "ADD",
-            with_version(version, r#"{"name":"net-1","type":"loopback"}"#),
-        );
+        let conf = with_version(version, r#"{"name":"net-1","type":"loopback"}"#);
+        let call = Call::new(peer, "loopback", "ADD", conf);
         let outcome = in_own_namespace(call).run();
         let result = outcome.ok();
         assert_eq!(result["cniVersion"], version);

@@ -41,12 +41,7 @@ fn late_commands(peer: &Peer) -> Vec<(&'static str, &'static str)> {
 fn version_names_every_supported_version(peer: &Peer) {
     for plugin in PLUGINS {
         let outcome = Call::new(peer, plugin, "VERSION", r#"{"cniVersion":"1.0.0"}"#).run();
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str()),
-            (0, VERSION_LINE),
-            "{plugin}: {outcome:?}"
-        );
-        assert_eq!(outcome.stderr, "");
+        outcome.assert_is(0, VERSION_LINE, "");
     }
 }
 
@@ -61,10 +56,8 @@ fn version_ignores_everything_but_the_command(peer: &Peer) {
 
 fn result_has_the_version_of_the_configuration(peer: &Peer) {
     for version in VERSIONS {
-        assert_eq!(
-            Call::new(peer, "static", "ADD", static_conf(version)).run().ok()["cniVersion"],
-            version
-        );
+        let added = Call::new(peer, "static", "ADD", static_conf(version)).run().ok();
+        assert_eq!(added["cniVersion"], version);
         assert_silent_success(&Call::new(peer, "static", "DEL", static_conf(version)).run());
     }
 }
@@ -72,16 +65,12 @@ fn result_has_the_version_of_the_configuration(peer: &Peer) {
 fn absent_version_is_0_1_0(peer: &Peer) {
     let ipam = r#""ipam":{"type":"static","addresses":[{"address":"10.1.2.3/24"}]}"#;
     for version in ["", r#""cniVersion":"","#, r#""cniVersion":null,"#] {
-        let result =
-            Call::new(peer, "static", "ADD", format!(r#"{{{version}"name":"net-1",{ipam}}}"#))
-                .run()
-                .ok();
+        let conf = format!(r#"{{{version}"name":"net-1",{ipam}}}"#);
+        let result = Call::new(peer, "static", "ADD", &conf).run().ok();
         assert_eq!(result["cniVersion"], "0.1.0");
         assert_eq!(result["ip4"]["ip"], "10.1.2.3/24");
 
-        let check =
-            Call::new(peer, "static", "CHECK", format!(r#"{{{version}"name":"net-1",{ipam}}}"#))
-                .run();
+        let check = Call::new(peer, "static", "CHECK", &conf).run();
         assert_error(peer, &check, "0.1.0", 1, "config version does not allow CHECK", "");
     }
 }
@@ -157,26 +146,14 @@ fn version_above_all_listed_ones_is_refused(peer: &Peer) {
 
 fn unparsable_version_is_a_decoding_error_where_it_is_compared(peer: &Peer) {
     for command in ["CHECK", "GC", "STATUS"] {
-        for version in [
-            "adsfsadf",
-            "asdf.",
-            ".asdfas",
-            "asdf.adsf.",
-            "0.",
-            "..",
-            "1.2.3.4.5",
-            "1.2.3.4",
-            "v1.1.0",
-            "1.1.0 ",
-        ] {
+        let words = ["adsfsadf", "asdf.", ".asdfas", "asdf.adsf.", "0.", ".."];
+        let numbers = ["1.2.3.4.5", "1.2.3.4", "v1.1.0", "1.1.0 "];
+        for version in words.into_iter().chain(numbers) {
             let outcome = Call::new(peer, "bridge", command, conf(version)).run();
             let error = outcome.err();
             assert_eq!((outcome.status, error.code), (1, 6), "{version:?}: {outcome:?}");
+            let is_long = r#"invalid version "1.2.3.4.5": too many parts"#;
+            assert!(version != "1.2.3.4.5" || error.msg.contains(is_long), "{outcome:?}");
         }
-        let outcome = Call::new(peer, "bridge", command, conf("1.2.3.4.5")).run();
-        assert!(
-            outcome.err().msg.contains(r#"invalid version "1.2.3.4.5": too many parts"#),
-            "{outcome:?}"
-        );
     }
 }
