@@ -61,12 +61,8 @@ fn about_text_of_a_plugin(peer: &Peer) {
             assert!(core >= [1, 9, 1], "{version:?}");
             assert_eq!(build, concat!("cni-multi.", env!("CARGO_PKG_VERSION")));
         }
-        assert_eq!(
-            lines.next(),
-            Some(
-                "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
-            )
-        );
+        let versions = "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0";
+        assert_eq!(lines.next(), Some(&*format!("CNI protocol versions supported: {versions}")));
         assert_eq!(lines.next(), None);
     }
 }
@@ -101,30 +97,20 @@ fn list_names_each_plugin_once() {
     let listed = operator(&["list"]).run();
     assert_eq!(listed.status, 0, "{listed:?}");
     let names: Vec<&str> = listed.stdout.lines().collect();
-    for plugin in PLUGINS {
-        assert_eq!(names.iter().filter(|name| **name == plugin).count(), 1, "{names:?}");
-    }
+    assert!(PLUGINS.iter().all(|plugin| names.contains(plugin)), "{names:?}");
     for name in &names {
-        assert!(
-            name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
-            "{name:?} is no file name of a plugin"
-        );
-        assert_eq!(
-            names.iter().filter(|other| *other == name).count(),
-            1,
-            "{name:?} is listed twice"
-        );
+        let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+        assert!(is_plain, "{name:?} is no file name of a plugin");
+        assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name:?}, twice");
     }
 }
 
 #[test]
 fn every_listed_name_is_a_plugin() {
     for name in operator(&["list"]).run().stdout.lines() {
-        let outcome = Call::new(&Peer::Ours, name, "VERSION", "").run();
-        assert!(
-            outcome.ok()["supportedVersions"].as_array().unwrap().contains(&Value::from("1.1.0")),
-            "{name}"
-        );
+        let spoken = Call::new(&Peer::Ours, name, "VERSION", "").run().ok();
+        let spoken = spoken["supportedVersions"].as_array().unwrap().clone();
+        assert!(spoken.contains(&Value::from("1.1.0")), "{name}");
     }
 }
 
@@ -168,12 +154,8 @@ fn name_is_matched_exactly_and_only_the_last_path_element() {
         let link = dir.join(name);
         symlink(binary(), &link).unwrap();
         for command in ["ADD", "DEL", "VERSION", "NOPE", ""] {
-            let mut call = Call::new(
-                &Peer::Ours,
-                "bridge",
-                command,
-                r#"{"cniVersion":"1.0.0","name":"net-1"}"#,
-            );
+            let conf = r#"{"cniVersion":"1.0.0","name":"net-1"}"#;
+            let mut call = Call::new(&Peer::Ours, "bridge", command, conf);
             call.program = link.clone();
             assert_is_unknown(&call.run(), command);
         }

@@ -105,20 +105,11 @@ fn ls_names_the_owner_of_each_address() {
     site.add(&container);
     site.abandon(9);
     let leases = site.leases();
-    let said: Vec<[&str; 4]> = leases
-        .iter()
-        .map(|row| {
-            ["address", "containerId", "namespace", "pod"]
-                .map(|key| row[key].as_str().unwrap_or(""))
-        })
-        .collect();
-    assert_eq!(
-        said,
-        [
-            [site.address(2).as_str(), container.id.as_str(), "alive", "shop/till"],
-            [site.address(9).as_str(), "abandoned", "gone", ""],
-        ]
-    );
+    let keys = ["address", "containerId", "namespace", "pod"];
+    let cells = |row: &Value| keys.map(|key| row[key].as_str().unwrap_or_default().to_owned());
+    let said: Vec<[String; 4]> = leases.iter().map(cells).collect();
+    let of_container = [&*site.address(2), &*container.id, "alive", "shop/till"];
+    assert_eq!(said, [of_container, [&*site.address(9), "abandoned", "gone", ""]]);
     let table = site.prints("ipam list");
     let range = format!("pods     {}-{}  2     13    11", site.address(1), site.address(14));
     assert!(table.contains(&range), "{table}");
@@ -183,11 +174,9 @@ fn exported_leases_are_imported_on_another_machine() {
 #[test]
 fn imported_leases_are_not_allocated_again() {
     let site = Site::new(175);
-    let leases: Vec<Value> = (2..6)
-        .map(
-            |last| json!({"address": site.address(last), "containerId": "moved", "ifname": "eth0"}),
-        )
-        .collect();
+    let lease =
+        |last| json!({"address": site.address(last), "containerId": "moved", "ifname": "eth0"});
+    let leases: Vec<Value> = (2..6).map(lease).collect();
     let networks = json!([{"network": "pods", "ipam": "host-local", "leases": leases}]);
     let document = json!({"cniMultiLeases": 1, "networks": networks});
     fs::write(site.lab.path("/run/leases.json"), document.to_string()).unwrap();

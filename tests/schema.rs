@@ -15,6 +15,7 @@ use crate::docs::{Page, plugins};
 use crate::support::attachment::{skip, with};
 use crate::support::call::{binary, farm};
 use crate::support::scratch::Scratch;
+use crate::support::table::cells;
 
 /// Reads `[[schema, document], …]` and prints the first error of each document, null for a valid
 /// one. To check a schema takes longer than to check a document.
@@ -124,27 +125,31 @@ fn the_specification_s_example_is_taken() {
     assert_eq!(problems, [None]);
 }
 
+/// A change of a plugin bridge, and the path of the mistake.
+const MISTAKES: &str = r#"
+{"mtu": "1500"} | mtu:
+{"vlan": 4095} | vlan:
+{"mtu": 65536} | mtu:
+{"isGateway": 1} | isGateway:
+{"ipMasqBackend": "ebtables"} | ipMasqBackend:
+{"vlanTrunk": [{"id": 0}]} | vlanTrunk/0/id:
+{"capabilities": {"mac": 1}} | capabilities/mac:
+{"ipam": {"ranges": [[{"subnet": 5}]]}} | ipam/ranges/0/0/subnet:
+{"ipam": {"routes": [{"gw": "10.1.0.1"}]}} | ipam/routes/0:
+{"ipam": {"type": "static", "addresses": {}}} | ipam/addresses:
+{"dns": {"search": "a"}} | dns/search:
+{"type": null} | :
+"#;
+
 /// Each mistake is rejected with its path, by the schema of the list and by that of the plugin.
 #[test]
 fn mistakes_are_refused_with_their_place() {
     let whole = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
-    let bridge = |change: Value| with(&whole, change);
-    let cases = [
-        (bridge(json!({"mtu": "1500"})), "mtu: "),
-        (bridge(json!({"vlan": 4095})), "vlan: "),
-        (bridge(json!({"mtu": 65536})), "mtu: "),
-        (bridge(json!({"isGateway": 1})), "isGateway: "),
-        (bridge(json!({"ipMasqBackend": "ebtables"})), "ipMasqBackend: "),
-        (bridge(json!({"vlanTrunk": [{"id": 0}]})), "vlanTrunk/0/id: "),
-        (bridge(json!({"capabilities": {"mac": 1}})), "capabilities/mac: "),
-        (bridge(json!({"ipam": {"ranges": [[{"subnet": 5}]]}})), "ipam/ranges/0/0/subnet: "),
-        (bridge(json!({"ipam": {"routes": [{"gw": "10.1.0.1"}]}})), "ipam/routes/0: "),
-        (bridge(json!({"ipam": {"type": "static", "addresses": {}}})), "ipam/addresses: "),
-        (bridge(json!({"dns": {"search": "a"}})), "dns/search: "),
-        (json!({"bridge": "x"}), ": "),
-    ];
+    let bridge = |change: &str| with(&whole, serde_json::from_str(change).unwrap());
+    let cases: Vec<(Value, &str)> =
+        cells(MISTAKES).into_iter().map(|[change, path]| (bridge(change), path)).collect();
     let fine = bridge(
-        json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}),
+        r#"{"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}"#,
     );
     let in_list = |plugin: &Value| json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
     let (plugin, list) = (schema(&["bridge"]), schema(&[]));
@@ -168,63 +173,50 @@ fn mistakes_are_refused_with_their_place() {
     assert_eq!(problems[problems.len() - 2..], [None, None], "{fine}");
 }
 
+/// A list without its version, and whether it is valid.
+const LISTS: &str = r#"
+{"name": null, "cniVersion": "1.1.0", "plugins": [{"type": "ptp"}]} | no
+{"name": "../x", "plugins": [{"type": "ptp"}]} | no
+{"plugins": []} | no
+{"plugins": [{}]} | no
+{"cniVersion": "1.1", "plugins": [{"type": "ptp"}]} | no
+{"disableCheck": "yes", "plugins": [{"type": "ptp"}]} | no
+{"disableCheck": "true", "cniVersions": ["2.0.0"], "plugins": [{"type": "loopback"}]} | yes
+{"plugins": [{"type": "of-others", "mtu": "any"}], "own": 1} | yes
+{} | yes
+{"cniVersion": "", "plugins": [{"type": "loopback", "ipam": {}}]} | yes
+{"plugins": [{"type": "ipvlan"}]} | yes
+{"plugins": [{"type": "ptp"}]} | no
+{"plugins": [{"type": "dummy", "ipam": {}}]} | no
+{"plugins": [{"type": "vlan", "ipam": {"type": "x"}}]} | no
+{"plugins": [{"type": "vlan", "master": "eth0", "ipam": {"type": "x"}}]} | yes
+{"plugins": [{"type": "vrf"}]} | no
+{"plugins": [{"type": "sbr", "table": 0}]} | no
+{"plugins": [{"type": "sbr", "table": 4294967296}]} | no
+{"plugins": [{"type": "sbr", "table": 253}]} | no
+{"plugins": [{"type": "sbr", "table": 252}]} | yes
+{"plugins": [{"type": "vrf", "vrfname": "red", "table": 255}]} | no
+{"plugins": [{"type": "vrf", "vrfname": "red", "table": 256}]} | yes
+{"plugins": [{"type": "vrf", "vrfname": "red", "table": 0}]} | yes
+{"plugins": [{"type": "tuning", "mtu": 2147483648}]} | no
+{"plugins": [{"type": "tuning", "mtu": 2147483647}]} | yes
+{"plugins": [{"type": "macvlan", "mtu": 67}]} | no
+{"plugins": [{"type": "macvlan", "mtu": 0}]} | yes
+{"plugins": [{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{}]]}}]} | no
+{"plugins": [{"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}]} | no
+{"plugins": [{"type": "portmap", "runtimeConfig": {"portMappings": [{"protocol": "TCP"}]}}]} | yes
+"#;
+
 #[test]
 fn other_mistakes_of_lists_are_refused() {
     let list = schema(&[]);
-    let cases = [
-        (json!({"cniVersion": "1.1.0", "plugins": [{"type": "ptp"}]}), false),
-        (json!({"name": "../x", "plugins": [{"type": "ptp"}]}), false),
-        (json!({"name": "n", "plugins": []}), false),
-        (json!({"name": "n", "plugins": [{}]}), false),
-        (json!({"name": "n", "cniVersion": "1.1", "plugins": [{"type": "ptp"}]}), false),
-        (json!({"name": "n", "disableCheck": "yes", "plugins": [{"type": "ptp"}]}), false),
-        (
-            json!({"name": "n", "disableCheck": "true", "cniVersions": ["2.0.0"], "plugins": [{"type": "loopback"}]}),
-            true,
-        ),
-        (json!({"name": "n", "plugins": [{"type": "of-others", "mtu": "any"}], "own": 1}), true),
-        (json!({"name": "n"}), true),
-        (
-            json!({"name": "n", "cniVersion": "", "plugins": [{"type": "loopback", "ipam": {}}]}),
-            true,
-        ),
-        (json!({"name": "n", "plugins": [{"type": "ipvlan"}]}), true),
-        (json!({"name": "n", "plugins": [{"type": "ptp"}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "dummy", "ipam": {}}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "vlan", "ipam": {"type": "x"}}]}), false),
-        (
-            json!({"name": "n", "plugins": [{"type": "vlan", "master": "eth0", "ipam": {"type": "x"}}]}),
-            true,
-        ),
-        (json!({"name": "n", "plugins": [{"type": "vrf"}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 0}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 4294967296_u64}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 253}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 252}]}), true),
-        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 255}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 256}]}), true),
-        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 0}]}), true),
-        (json!({"name": "n", "plugins": [{"type": "tuning", "mtu": 2147483648_u32}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "tuning", "mtu": 2147483647}]}), true),
-        (json!({"name": "n", "plugins": [{"type": "macvlan", "mtu": 67}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "macvlan", "mtu": 0}]}), true),
-        (
-            json!({"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{}]]}}]}),
-            false,
-        ),
-        (
-            json!({"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}]}),
-            false,
-        ),
-        (
-            json!({"name": "n", "plugins": [{"type": "portmap", "runtimeConfig": {"portMappings": [{"protocol": "TCP"}]}}]}),
-            true,
-        ),
-    ];
-    let pairs: Vec<_> = cases.iter().map(|(case, _)| (list.clone(), case.clone())).collect();
-    let Some(problems) = problems(&pairs) else { return };
-    for ((case, is_fine), problem) in cases.iter().zip(problems) {
-        assert_eq!(problem.is_none(), *is_fine, "{case}: {problem:?}");
+    let named = |[keys, _]: &[&str; 2]| {
+        (list.clone(), with(&json!({"name": "n"}), serde_json::from_str(keys).unwrap()))
+    };
+    let cases = cells(LISTS);
+    let Some(problems) = problems(&cases.iter().map(named).collect::<Vec<_>>()) else { return };
+    for ([keys, is_fine], problem) in cases.into_iter().zip(problems) {
+        assert_eq!(problem.is_none(), is_fine == "yes", "{keys}: {problem:?}");
     }
 }
 

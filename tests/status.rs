@@ -37,8 +37,7 @@ fn failing(mut call: Call, inject: &str) -> Option<Call> {
 
 #[track_caller]
 fn assert_not_available(outcome: &Outcome, msg: &str) {
-    let error = outcome.err();
-    assert_eq!(error.code, 50, "{error:?}");
+    let error = outcome.fails(50, "");
     assert!(error.msg.starts_with(msg), "expected {msg:?}: {error:?}");
 }
 
@@ -104,8 +103,7 @@ fn status_without_cap_net_admin_is_unavailable() {
             else {
                 return;
             };
-            let error = call.run().err();
-            assert_eq!(error.code, 50, "{error:?}");
+            let error = call.run().fails(50, "");
             assert!(
                 error.msg.contains("operation not permitted") && error.msg.contains(kind),
                 "{error:?}"
@@ -228,16 +226,10 @@ echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details"
             lab.host
                 .sh(&format!("mkdir /run/bin; cat >/run/bin/saying <<'END'\n{SAYING}END\nchmod +x /run/bin/saying"));
             let conf = with(&(subject.chain)(1, 1)[0], json!({"ipam": {"type": "saying"}}));
-            let error = status(lab, &conf)
-                .env("CNI_PATH", lab.path("/run/bin").display().to_string())
-                .run()
-                .err();
-            let expected = (51, "half the pool is cut off", "since noon");
-            assert_eq!(
-                (error.code, error.msg.as_str(), error.details.as_str()),
-                expected,
-                "{plugin}"
-            );
+            let path = lab.path("/run/bin").display().to_string();
+            let error = status(lab, &conf).env("CNI_PATH", path).run().err();
+            let is = (error.code, error.msg.as_str(), error.details.as_str());
+            assert_eq!(is, (51, "half the pool is cut off", "since noon"), "{plugin}");
         });
     }
 }

@@ -68,6 +68,14 @@ fn scratch(name: &str, text: &str) -> Scratch {
     dir
 }
 
+/// A script in the folder of plugins of such a directory.
+fn plugin(dir: &Scratch, name: &str, body: &str) {
+    fs::create_dir_all(dir.join("bin")).unwrap();
+    let program = dir.join("bin").join(name);
+    fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 /// A further name of a plugin, and of its IPAM plugin.
 #[test]
 fn an_alias_is_checked_as_the_plugin_that_it_is() {
@@ -121,12 +129,7 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
     let found: BTreeSet<(String, String)> = folders()
         .iter()
         .flat_map(|folder| findings(folder))
-        .map(|finding| {
-            (
-                finding["code"].as_str().unwrap().to_owned(),
-                finding["severity"].as_str().unwrap().to_owned(),
-            )
-        })
+        .map(|it| ["code", "severity"].map(|key| it[key].as_str().unwrap().to_owned()).into())
         .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_compiled_in_plugin_without_a_path_…`
         .collect();
     let codes: Vec<&str> = FAULTS.iter().map(|it| it.code).collect();
@@ -196,12 +199,7 @@ fn warnings_fail_only_where_they_are_to() {
 #[test]
 fn a_file_that_is_clean_is_not_worth_a_word() {
     for file in ["10-lab.conflist", "20-schema-example.conf", "30-dropped.conflist"] {
-        let outcome = validate(&fixtures().join("clean"), &[file], b"");
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-            (0, "", ""),
-            "{file}"
-        );
+        validate(&fixtures().join("clean"), &[file], b"").assert_is(0, "", "");
     }
 }
 
@@ -226,15 +224,11 @@ fn what_cannot_be_asked_is_refused() {
         assert!(!outcome.stderr.is_empty());
     }
     for (file, told) in [
-        ("nowhere", "nowhere: open: no such file or directory"),
-        ("", "FILE|DIR: empty, expected the name of a file or directory"),
-        ("/dev/null", "/dev/null: open: not a regular file"),
+        ("nowhere", "nowhere: open: no such file or directory\n"),
+        ("", "FILE|DIR: empty, expected the name of a file or directory\n"),
+        ("/dev/null", "/dev/null: open: not a regular file\n"),
     ] {
-        let outcome = validate(&fixtures(), &[file], b"");
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()),
-            (2, "", told)
-        );
+        validate(&fixtures(), &[file], b"").assert_is(2, "", told);
     }
 }
 
@@ -247,16 +241,10 @@ fn a_pipe_is_not_waited_for() {
     );
     nix::unistd::mkfifo(&dir.join("10-pipe.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    let first = outcome.stdout.lines().next().unwrap_or_default();
-    assert_eq!(
-        (outcome.status, first),
-        (1, "./10-pipe.conflist: error: open: not a regular file [unreadable]")
-    );
+    let first = "./10-pipe.conflist: error: open: not a regular file [unreadable]\n";
+    assert!(outcome.status == 1 && outcome.stdout.starts_with(first), "{outcome:?}");
     let outcome = validate(Path::new(dir.text()), &["10-pipe.conflist"], b"");
-    assert_eq!(
-        (outcome.status, outcome.stderr.as_str()),
-        (2, "10-pipe.conflist: open: not a regular file\n")
-    );
+    outcome.assert_is(2, "", "10-pipe.conflist: open: not a regular file\n");
 }
 
 /// The plugin is killed together with the processes it has started.
@@ -264,26 +252,15 @@ fn a_pipe_is_not_waited_for() {
 fn a_plugin_that_does_not_answer_is_not_waited_for() {
     let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "silent" }, { "type": "closed" }] }"#;
     let dir = scratch("10-n.conflist", text);
-    let program = |name: &str, body: &str| {
-        fs::create_dir_all(dir.join("bin")).unwrap();
-        let program = dir.join("bin").join(name);
-        fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    };
     let pids = dir.join("pids");
     let stay = format!("echo $$ >>{0}; sleep 600 & echo $! >>{0}; wait", pids.display());
-    program("silent", &stay);
-    program("closed", &format!("exec >&- 2>&-; {stay}"));
+    plugin(&dir, "silent", &stay);
+    plugin(&dir, "closed", &format!("exec >&- 2>&-; {stay}"));
     let begin = std::time::Instant::now();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert!(begin.elapsed() < patience(120), "{outcome:?}"); // its children sleep for ten minutes
-    assert_eq!(
-        outcome
-            .stdout
-            .matches("it does not report its versions: no answer in 5 s [no-answer]")
-            .count(),
-        2
-    );
+    let said = "it does not report its versions: no answer in 5 s [no-answer]";
+    assert_eq!(outcome.stdout.matches(said).count(), 2, "{outcome:?}");
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
     for pid in fs::read_to_string(pids).unwrap().lines() {
@@ -306,21 +283,16 @@ fn foreign_text_does_not_control_a_terminal() {
     );
     let dir = scratch("10-\u{1b}]0;x\u{7}\n.conflist", &text);
     fs::write(dir.join("20-torn.conflist"), format!("{{ {evil}")).unwrap();
-    fs::create_dir(dir.join("bin")).unwrap();
-    let program = dir.join("bin/loud");
-    fs::write(&program, format!("#!/bin/sh\nprintf '{evil}' >&2\nexit 1\n")).unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    plugin(&dir, "loud", &format!("printf '{evil}' >&2\nexit 1"));
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert_eq!(outcome.stderr, "");
     let is_obeyed =
         |letter: char| letter.is_control() && letter != '\n' || "\u{202e}\u{feff}".contains(letter);
     assert!(!outcome.stdout.contains(is_obeyed), "{:?}", outcome.stdout);
-    assert!(outcome.stdout.contains("./10-\\u{1b}]0;x\\u{7}\\n.conflist:1:"), "{}", outcome.stdout);
-    assert!(
-        outcome.stdout.contains("\"\\u{7f}\\u{85}\\u{202e}\\u{feff}\": 1"),
-        "{}",
-        outcome.stdout
-    );
+    let key = "\"\\u{7f}\\u{85}\\u{202e}\\u{feff}\": 1";
+    for shown in ["./10-\\u{1b}]0;x\\u{7}\\n.conflist:1:", key] {
+        assert!(outcome.stdout.contains(shown), "{}", outcome.stdout);
+    }
 }
 
 /// A file name need not be UTF-8.
@@ -330,11 +302,10 @@ fn a_file_of_any_name_is_reported() {
     let name = std::os::unix::ffi::OsStrExt::from_bytes(b"10-\xff.conflist");
     fs::write(dir.join("").join::<&std::ffi::OsStr>(name), "{").unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    assert!(outcome.stdout.contains("./10-\u{fffd}.conflist:1:2: error"), "{outcome:?}");
-    assert!(
-        outcome.stdout.contains("none: 10-\u{fffd}.conflist is the first file by name"),
-        "{outcome:?}"
-    );
+    for (begin, end) in [("./", ":1:2: error"), ("none: ", " is the first file by name")] {
+        let shown = format!("{begin}10-\u{fffd}.conflist{end}");
+        assert!(outcome.stdout.contains(&shown), "{outcome:?}");
+    }
 }
 
 /// A configuration on stdin belongs to no directory.
@@ -444,23 +415,12 @@ fn values_of_any_kind_at_any_place_are_reported() {
     let mut count = 0;
     for folder in folders() {
         for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let Some(value) =
-                fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
-            else {
-                continue;
-            };
+            let text = fs::read(&file).unwrap_or_default(); // of a directory
+            let Ok(value) = serde_json::from_slice::<Value>(&text) else { continue };
+            let others = json!([null, true, -1.5, "\u{0}ä", [[]], {"": {"a": 1}}]);
             for at in 0.. {
                 let mut changed = value.clone();
-                let other = [
-                    json!(null),
-                    json!(true),
-                    json!(-1.5),
-                    json!("\u{0}ä"),
-                    json!([[]]),
-                    json!({"": {"a": 1}}),
-                ][at % 6]
-                    .clone();
-                if !replace(&mut changed, &mut { at }, &other) {
+                if !replace(&mut changed, &mut { at }, &others[at % 6]) {
                     break;
                 }
                 count += 1;
