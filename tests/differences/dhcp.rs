@@ -35,24 +35,19 @@ fn for_a_while() {
 
 #[test]
 fn leases_outlive_the_daemon() {
-    differs_in_dhcp(
-        renewed_soon(),
-        true,
-        false,
-        |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
-            lab.attach(&lab.container(), &dhcp::conf()).add();
-            daemon.end_by("TERM");
-            daemon.start_again();
-            let before = server.heard_of(REQUEST).len();
-            for_a_while();
-            server.heard_of(REQUEST).len() > before
-        },
-    );
+    differs_in_dhcp(renewed_soon(), true, false, |lab, server, daemon| {
+        lab.attach(&lab.container(), &dhcp::conf()).add();
+        daemon.end_by("TERM");
+        daemon.start_again();
+        let before = server.heard_of(REQUEST).len();
+        for_a_while();
+        server.heard_of(REQUEST).len() > before
+    });
 }
 
 #[test]
 fn del_of_a_lease_needs_no_daemon() {
-    differs_in_dhcp(json!({}), OK, FAILED, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), OK, FAILED, |lab, _, daemon| {
         let attachment = lab.attach(&lab.container(), &dhcp::conf());
         attachment.add();
         daemon.kill();
@@ -63,7 +58,7 @@ fn del_of_a_lease_needs_no_daemon() {
 /// The reference broadcasts RELEASE from 0.0.0.0, which ordinary sockets do not receive.
 #[test]
 fn the_server_hears_that_a_lease_is_given_back() {
-    differs_in_dhcp(json!({}), 1, 0, |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+    differs_in_dhcp(json!({}), 1, 0, |lab, server, _| {
         let attachment = lab.attach(&lab.container(), &dhcp::conf());
         attachment.add();
         attachment.del();
@@ -74,26 +69,21 @@ fn the_server_hears_that_a_lease_is_given_back() {
 
 #[test]
 fn check_of_a_lease_asks_no_server() {
-    differs_in_dhcp(
-        json!({}),
-        (FAILED, 1),
-        (OK, 2),
-        |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
-            let attachment = lab.attach(&lab.container(), &dhcp::conf());
-            let result = attachment.add();
-            daemon.end_by("TERM");
-            lab.host.sh("rm -rf /run/cni/dhcp.*"); // so that the next daemon does not know the lease
-            daemon.start_again();
-            let status = attachment.check(&result).status;
-            (status, server.heard_of(DISCOVER).len())
-        },
-    );
+    differs_in_dhcp(json!({}), (FAILED, 1), (OK, 2), |lab, server, daemon| {
+        let attachment = lab.attach(&lab.container(), &dhcp::conf());
+        let result = attachment.add();
+        daemon.end_by("TERM");
+        lab.host.sh("rm -rf /run/cni/dhcp.*"); // so that the next daemon does not know the lease
+        daemon.start_again();
+        let status = attachment.check(&result).status;
+        (status, server.heard_of(DISCOVER).len())
+    });
 }
 
 /// The reference's STATUS always succeeds.
 #[test]
 fn status_asks_for_the_dhcp_daemon() {
-    differs_in_dhcp(json!({}), FAILED, OK, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), FAILED, OK, |lab, _, daemon| {
         daemon.end_by("TERM");
         lab.attach(&lab.container(), &with(&dhcp::conf(), json!({"type": "dhcp", "master": null})))
             .status()
@@ -126,7 +116,7 @@ fn an_expired_lease_takes_the_address_and_not_the_link() {
         json!({"lease": 3, "t1": 1, "t2": 2}),
         (true, true),
         (false, true),
-        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+        |lab, server, _| {
             let container = lab.container();
             lab.attach(&container, &dhcp::conf()).add();
             server.change(json!({"discover": "silence", "renew": "silence", "rebind": "silence", "request": "silence"}));
@@ -144,21 +134,16 @@ fn an_expired_lease_takes_the_address_and_not_the_link() {
 /// The reference broadcasts it. RFC 2131, 4.4.5, asks for unicast to the server.
 #[test]
 fn a_renewal_is_unicast() {
-    differs_in_dhcp(
-        renewed_soon(),
-        json!("unicast"),
-        json!("broadcast"),
-        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-            lab.attach(&lab.container(), &dhcp::conf()).add();
-            server.wait_for(REQUEST, 2, 10)[1]["to"].clone()
-        },
-    );
+    differs_in_dhcp(renewed_soon(), json!("unicast"), json!("broadcast"), |lab, server, _| {
+        lab.attach(&lab.container(), &dhcp::conf()).add();
+        server.wait_for(REQUEST, 2, 10)[1]["to"].clone()
+    });
 }
 
 /// The reference's daemon does not start where a dead one has left its socket.
 #[test]
 fn a_socket_of_a_dead_daemon_is_replaced() {
-    differs_in_dhcp(json!({}), false, true, |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
+    differs_in_dhcp(json!({}), false, true, |lab, _, daemon| {
         daemon.kill();
         let mut second = Daemon::launch(lab, &[], std::process::Stdio::null());
         wait_until("the second one listens or ends", 5, || {
@@ -170,9 +155,9 @@ fn a_socket_of_a_dead_daemon_is_replaced() {
 
 #[test]
 fn the_dhcp_socket_is_root_s_only() {
-    let observe =
-        |lab: &Lab, _: &Scripted, _: &mut Daemon| lab.host.sh(&format!("stat -c %a {SOCKET}"));
-    differs_in_dhcp(json!({}), "600\n".to_owned(), "755\n".to_owned(), observe);
+    differs_in_dhcp(json!({}), "600\n".to_owned(), "755\n".to_owned(), |lab, _, _| {
+        lab.host.sh(&format!("stat -c %a {SOCKET}"))
+    });
 }
 
 /// The reference's flag has had no effect since 1.6.0. An ipvlan without an address receives no
@@ -192,61 +177,41 @@ fn the_flag_broadcast_has_an_effect() {
 /// reference's ADD fails.
 #[test]
 fn a_static_route_of_option_33_has_no_host_bits() {
-    differs_in_dhcp(
-        json!({"options": {"33": "0a0100000a3c0007"}}),
-        OK,
-        FAILED,
-        |lab: &Lab, _: &Scripted, _: &mut Daemon| {
-            lab.attach(&lab.container(), &dhcp::conf()).try_add().status
-        },
-    );
+    differs_in_dhcp(json!({"options": {"33": "0a0100000a3c0007"}}), OK, FAILED, |lab, _, _| {
+        lab.attach(&lab.container(), &dhcp::conf()).try_add().status
+    });
 }
 
 #[test]
 fn name_servers_and_mtu_of_the_dhcp_server_are_in_the_result() {
-    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+    let script = json!({"options": {"6": "0a3c0035", "26": "0578"}});
+    let told = (json!("10.60.0.53"), json!(1400));
+    differs_in_dhcp(script, told, (Value::Null, Value::Null), |lab, _, _| {
         let result = lab.attach(&lab.container(), &dhcp::conf()).add();
         (result["dns"]["nameservers"][0].clone(), result["routes"][0]["mtu"].clone())
-    };
-    let script = json!({"options": {"6": "0a3c0035", "26": "0578"}});
-    differs_in_dhcp(
-        script,
-        (json!("10.60.0.53"), json!(1400)),
-        (Value::Null, Value::Null),
-        observe,
-    );
+    });
 }
 
 #[test]
 fn an_address_that_another_machine_has_is_declined() {
-    differs_in_dhcp(
-        json!({}),
-        json!("10.60.0.51/24"),
-        json!("10.60.0.50/24"),
-        |lab: &Lab, _: &Scripted, _: &mut Daemon| {
-            lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
-            lab.attach(&lab.container(), &dhcp::conf()).add()["ips"][0]["address"].clone()
-        },
-    );
+    differs_in_dhcp(json!({}), json!("10.60.0.51/24"), json!("10.60.0.50/24"), |lab, _, _| {
+        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+        lab.attach(&lab.container(), &dhcp::conf()).add()["ips"][0]["address"].clone()
+    });
 }
 
 /// The interface would have to change its address, and the runtime would not be informed. The
 /// reference accepts the offer while the container keeps the old address, which another may get.
 #[test]
 fn a_lease_of_another_address_is_none() {
-    differs_in_dhcp(
-        json!({"lease": 8, "t1": 1, "t2": 2}),
-        0,
-        1,
-        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
-            let container = lab.container();
-            lab.attach(&container, &dhcp::conf()).add();
-            server.change(json!({"renew": "nak", "rebind": "nak", "address": "10.60.0.99"}));
-            for_a_while();
-            for_a_while();
-            container.addresses("eth0").len()
-        },
-    );
+    differs_in_dhcp(json!({"lease": 8, "t1": 1, "t2": 2}), 0, 1, |lab, server, _| {
+        let container = lab.container();
+        lab.attach(&container, &dhcp::conf()).add();
+        server.change(json!({"renew": "nak", "rebind": "nak", "address": "10.60.0.99"}));
+        for_a_while();
+        for_a_while();
+        container.addresses("eth0").len()
+    });
 }
 
 /// The reference knows these options by number only.
@@ -256,7 +221,7 @@ fn options_of_routes_and_names_have_names() {
         json!({}),
         (OK, Some("770301".to_owned())),
         (FAILED, None),
-        |lab: &Lab, server: &Scripted, _: &mut Daemon| {
+        |lab, server, _| {
             let conf =
                 with(&dhcp::conf(), json!({"ipam": {"request": [{"option": "domain-search"}]}}));
             let status = lab.attach(&lab.container(), &conf).try_add().status;
@@ -268,7 +233,7 @@ fn options_of_routes_and_names_have_names() {
 /// The reference panics.
 #[test]
 fn dhcp_without_ipam_is_a_mistake_of_the_configuration() {
-    differs_in_dhcp(json!({}), FAILED, 2, |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+    differs_in_dhcp(json!({}), FAILED, 2, |lab, _, _| {
         let conf = with(&dhcp::conf(), json!({"type": "dhcp", "master": null, "ipam": null}));
         lab.attach(&lab.container(), &conf).try_add().status
     });
