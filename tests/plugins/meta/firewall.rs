@@ -99,22 +99,6 @@ fn assert_opens_and_closes(lab: &Lab, chained: &Value) {
 }
 
 #[test]
-fn a_container_passes_a_host_that_drops_by_iptables_nft() {
-    for_each_peer("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        route_from_outside(lab);
-        let chain = lab.chain(&network(), &firewall(None));
-        assert_shut_out(&chain);
-        assert_eq!(chain.add(), chain.result, "the result is passed on");
-        assert_admitted(lab, &chain);
-        chain.check(&chain.result).ok();
-        chain.del();
-        assert_shut_out(&chain);
-        chain.main.del();
-    });
-}
-
-#[test]
 fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
     for host in [DROPPING, DOCKER, KUBERNETES] {
         for backend in [None, Some("nftables"), Some("iptables")] {

@@ -181,11 +181,7 @@ fn a_failure_is_an_error_and_is_undone() {
             "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1", "mtu": 1400}, far]});
         let plugin = after(lab, &container, keys);
         let watch = Watch::start(lab, &[&container]);
-        let error = plugin.try_add().err();
-        assert!(
-            error.code == 100 && error.msg.contains("add route 192.0.3.0/24 via 172.31.0.1"),
-            "{error:?}"
-        );
+        plugin.try_add().fails(100, "add route 192.0.3.0/24 via 172.31.0.1");
         watch.assert_unchanged("a failed ADD");
     });
 }
@@ -202,8 +198,7 @@ fn a_route_that_is_there_is_no_error_and_another_is() {
         assert_eq!(routes(&container, 4, "main"), before);
         for other in [json!({"mtu": 1300}), json!({"gw": "10.10.0.9"})] {
             let other = plugin.also(&override_of(json!({"addroutes": [with(&same, other)]})));
-            let error = other.try_add().err();
-            assert!(error.code == 102 && error.msg.contains("add route 10.77.0.0/16"), "{error:?}");
+            other.try_add().fails(102, "add route 10.77.0.0/16");
         }
         assert_eq!(routes(&container, 4, "main"), before);
         let replacing = json!({"delroutes": [{"dst": "10.77.0.0/16"}],
@@ -231,8 +226,7 @@ fn check_compares_exact_routes() {
             let result = plugin.add();
             plugin.check(&result).ok();
             container.sh(broken);
-            let error = plugin.check(&result).err();
-            assert!(error.code == 103 && error.msg.contains(names), "{broken}: {error:?}");
+            plugin.check(&result).fails(103, names);
             plugin.del_all();
         }
     });

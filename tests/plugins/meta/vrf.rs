@@ -347,8 +347,7 @@ fn status_says_whether_the_kernel_has_vrfs_and_changes_nothing() {
         if made {
             status.ok();
         } else {
-            let error = status.err();
-            assert_eq!(error.code, 50, "{error:?}");
+            let error = status.fails(50, "");
             assert!(error.details.contains("modprobe vrf"), "{error:?}");
         }
         before.assert_unchanged("STATUS");

@@ -182,16 +182,3 @@ fn put_failing_plugin_before_bandwidth(lab: &Lab) {
     lab.host
         .sh(r#"sed -i 's/{[^{}]*"type":"bandwidth"/{"type":"fails"},&/' /run/net.d/pods.conflist"#);
 }
-/// Without the namespace, DEL finds the host end by its name.
-#[test]
-fn del_without_a_namespace_takes_the_limits_off_the_host_s_end() {
-    for_able_ours(|lab| {
-        let chain = lab.chain(&network(), &both());
-        let before = Watch::start(lab, &[&chain.container]);
-        chain.add();
-        chain.bare().del();
-        before.assert_unchanged("ADD");
-        chain.bare().del();
-        before.assert_unchanged("the first DEL");
-    });
-}

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{for_able_ours, for_each_able_peer, host_end};
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
-use crate::support::failed_add::rows;
+use crate::support::failed_add::{Case, assert_fails_at, rows};
 use crate::support::networks::bandwidth::{bandwidth, both, can_limit, network};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
@@ -32,17 +32,10 @@ runtime: no object | {"ingressRate": null, "ingressBurst": null, "egressRate": n
 
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for case in rows(FAILING) {
+    for case in rows(FAILING).into_iter().map(Case::reference_leaves_nothing) {
         for_each_able_peer(|lab| {
             let chain = lab.chain(&network(), &both());
-            chain.container.sh(case.container);
-            let before = Watch::start(lab, &[&chain.container]);
-            let error = chain.clone().conf(case.changes.clone()).try_add().err();
-            before.assert_unchanged(&format!("the failed ADD ({})", case.what));
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
-                assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-            }
+            assert_fails_at(lab, &chain.container, &chain, &case);
         });
     }
 }
@@ -64,8 +57,7 @@ fn add_that_only_ours_refuses_changes_nothing() {
         let before = Watch::start(lab, &[&chain.container]);
         for [changes, names] in cells(cases) {
             let changes = serde_json::from_str(changes).unwrap();
-            let error = chain.clone().conf(changes).try_add().err();
-            assert_eq!((error.code, error.text().contains(names)), (7, true), "{names}: {error:?}");
+            chain.clone().conf(changes).try_add().fails(7, names);
         }
         before.assert_unchanged("the failed ADDs");
     });
@@ -88,13 +80,9 @@ tc qdisc add dev $v clsact | add qdisc ingress ffff:
             let chain = lab.chain(&network(), &both());
             lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
             let before = Watch::start(lab, &[&chain.container]);
-            let error = chain.try_add().err();
-            before.assert_unchanged(&format!("the failed ADD with {script}"));
-            assert_eq!(
-                (error.code, error.text().contains(names)),
-                (102, true),
-                "{script}: {error:?}"
-            );
+            eprintln!("{script}:"); // shown when the case fails
+            chain.try_add().fails(102, names);
+            before.assert_unchanged("the failed ADD");
             // Runtimes call DEL after a failed ADD.
             chain.del();
             chain.bare().del();
@@ -147,8 +135,7 @@ fn a_second_add_is_refused_and_leaves_the_first() {
             let chain = lab.chain(&network(), &limits);
             let result = chain.add();
             let before = Watch::start(lab, &[&chain.container]);
-            let error = chain.try_add().err();
-            assert_eq!(error.code, 102, "{error:?}");
+            chain.try_add().fails(102, "");
             before.assert_unchanged("the second ADD");
             chain.check(&result).ok();
             chain.del_all();

@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::host_end;
-use crate::support::attachment::{for_ours, interface, skip, with};
+use crate::support::attachment::{for_ours, skip, with};
 use crate::support::chain::Chain;
 use crate::support::extent::is_emulated;
 use crate::support::flow::{assert_rate, measure};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, can_limit, is_able, network};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 
 /// Two addresses of the host in each family: one can be limited and the other not.
 const NEAR: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
@@ -78,31 +79,18 @@ fn expected(near: bool, far: bool) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn traffic_with_unshaped_subnets_is_not_limited() {
-    for_able_ours(|lab| {
-        let chain = lab.chain(
-            &network(),
-            &limited(
-                json!({"unshapedSubnets": ["192.0.2.0/24", "2001:db8:eeee::/48", "10.99.0.0/16"]}),
-            ),
-        );
-        let result = chain.add();
-        assert_eq!(limits_of(lab, &chain), expected(true, false));
-        chain.check(&result).ok();
-    });
-}
-
-#[test]
-fn only_traffic_with_shaped_subnets_is_limited() {
-    for_able_ours(|lab| {
-        let chain = lab.chain(
-            &network(),
-            &limited(json!({"shapedSubnets": ["2001:db8:eeee::1/128", "192.0.2.7/24"]})),
-        );
-        let result = chain.add();
-        assert_eq!(limits_of(lab, &chain), expected(false, true));
-        chain.check(&result).ok();
-    });
+fn traffic_is_limited_by_the_subnets_of_its_far_end() {
+    let unshaped =
+        json!({"unshapedSubnets": ["192.0.2.0/24", "2001:db8:eeee::/48", "10.99.0.0/16"]});
+    let shaped = json!({"shapedSubnets": ["2001:db8:eeee::1/128", "192.0.2.7/24"]});
+    for (subnets, [near, far]) in [(unshaped, [true, false]), (shaped, [false, true])] {
+        for_able_ours(|lab| {
+            let chain = lab.chain(&network(), &limited(subnets.clone()));
+            let result = chain.add();
+            assert_eq!(limits_of(lab, &chain), expected(near, far));
+            chain.check(&result).ok();
+        });
+    }
 }
 
 /// TCP sends 64 KB at once, which is more than this queue holds.
@@ -153,33 +141,24 @@ fn subnets_of_the_network_are_for_the_limits_of_the_runtime_too() {
 #[test]
 fn del_and_check_know_limits_with_subnets() {
     for_able_ours(|lab| {
-        let breaks = [
-            ("tc filter del dev $v parent 1: pref 1", "filters"),
-            ("tc filter del dev $v parent ffff: pref 1", "filters"),
-            ("tc class change dev $v classid 1:30 htb rate 30mbit burst 250000", "classes"),
-            (
-                "tc qdisc change dev $v parent 1:30 handle 30: tbf rate 30mbit burst 250000 limit 312500",
-                "rate 3750000",
-            ),
-            ("tc class add dev $v parent 1: classid 1:40 htb rate 30mbit", "classes"),
-            (
-                "tc qdisc del dev $v parent 1:30; tc qdisc add dev $v parent 1:30 handle 30: bfifo limit 9999",
-                "expected tbf",
-            ),
-            ("tc qdisc del dev $v root", "expected htb"),
-        ];
-        for (script, names) in breaks {
-            let chain = lab.chain(
-                &network(),
-                &limited(json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]})),
-            );
+        let breaks = r#"
+tc filter del dev $v parent 1: pref 1 | filters
+tc filter del dev $v parent ffff: pref 1 | filters
+tc class change dev $v classid 1:30 htb rate 30mbit burst 250000 | classes
+tc qdisc change dev $v parent 1:30 handle 30: tbf rate 30mbit burst 250000 limit 312500 | rate 3750000
+tc class add dev $v parent 1: classid 1:40 htb rate 30mbit | classes
+tc qdisc del dev $v parent 1:30; tc qdisc add dev $v parent 1:30 handle 30: bfifo limit 9999 | expected tbf
+tc qdisc del dev $v root | expected htb
+"#;
+        let unshaped = json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]});
+        for [script, names] in cells(breaks) {
+            let chain = lab.chain(&network(), &limited(unshaped.clone()));
             let before = Watch::start(lab, &[&chain.container]);
             let result = chain.add();
             chain.check(&result).ok();
-            lab.host.sh(&format!("v={}; i={}; {script}", host_end(&chain), interface(&result, 2)));
-            let error = chain.check(&result).err();
-            assert_eq!(error.code, 103, "{script}: {error:?}");
-            assert!(error.text().contains(names), "{script}: {error:?}");
+            eprintln!("{script}:"); // shown when the case fails
+            lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
+            chain.check(&result).fails(103, names);
             chain.bare().del();
             before.assert_unchanged("ADD");
             chain.main.del();

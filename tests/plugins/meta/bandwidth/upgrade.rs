@@ -108,8 +108,7 @@ fn limits_of_the_reference_hold_after_the_upgrade() {
             assert_rate(from, to, &address, RATE);
         }
         // A runtime that lost the result of the first ADD repeats it.
-        let error = (**chain).clone().by(&Peer::Ours).try_add().err();
-        assert_eq!(error.code, 102, "{error:?}");
+        (**chain).clone().by(&Peer::Ours).try_add().fails(102, "");
     });
 }
 

@@ -72,17 +72,15 @@ fn check_changes_nothing() {
 #[test]
 fn what_is_missing_in_our_table_is_named() {
     for_ours("firewall", |lab| {
-        for (remove, names) in [
-            ("nft delete element inet cni_multi_firewall containers4 '{ 10.10.0.2 }'", "10.10.0.2"),
-            ("nft delete element inet cni_multi_firewall bridges '{ \"br0\" }'", "\"br0\""),
-            (
-                "nft delete element inet cni_multi_firewall isolated '{ \"br0\" . \"br0\" }'",
-                "\"isolated\"",
-            ),
+        for (element, names) in [
+            ("containers4 '{ 10.10.0.2 }'", "10.10.0.2"),
+            ("bridges '{ \"br0\" }'", "\"br0\""),
+            ("isolated '{ \"br0\" . \"br0\" }'", "\"isolated\""),
         ] {
             let chain = admit(lab, &policy(None, "isolated"));
-            let remove = remove.replace("10.10.0.2", &chain.ips()[0]);
-            let names = names.replace("10.10.0.2", &chain.ips()[0]);
+            let [element, names] =
+                [element, names].map(|it| it.replace("10.10.0.2", &chain.ips()[0]));
+            let remove = format!("nft delete element inet cni_multi_firewall {element}");
             assert_named_and_repaired(lab, &chain, &remove, &[&names]);
             chain.del_all();
         }
@@ -126,13 +124,10 @@ fn a_later_table_that_accepts_everything_passes_check() {
         assert!(lab.host.sh("iptables-nft -S").contains("-P FORWARD ACCEPT"));
         check().ok();
         OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
-        for (drop, undo) in [
-            (
-                "iptables-nft -A FORWARD -s 10.10.0.0/16 -j DROP",
-                "iptables-nft -D FORWARD -s 10.10.0.0/16 -j DROP",
-            ),
-            ("ip6tables-nft -P FORWARD DROP", "ip6tables-nft -P FORWARD ACCEPT"),
-        ] {
+        let rule = "FORWARD -s 10.10.0.0/16 -j DROP";
+        let rule = ["-A", "-D"].map(|verb| format!("iptables-nft {verb} {rule}"));
+        let policy = ["DROP", "ACCEPT"].map(|policy| format!("ip6tables-nft -P FORWARD {policy}"));
+        for [drop, undo] in [&rule, &policy] {
             lab.host.sh(drop);
             assert_eq!(check().err().code, 103, "{drop}");
             lab.host.sh(undo);

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use super::isolation::policy;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
-use crate::support::call::Peer;
-use crate::support::failed_add::Case;
-use crate::support::failed_add::rows;
+use crate::support::failed_add::{Case, assert_fails_at, rows};
 use crate::support::netns::Lab;
 use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
 use crate::support::snapshot::Watch;
@@ -34,18 +32,9 @@ no firewalld | {"backend": "firewalld"} | 105: firewalld | both
 "#;
 
 fn assert_refused(lab: &Lab, case: &Case) {
-    let chain = lab.chain(&network(), &with(&firewall(None), json!({})));
+    let chain = lab.chain(&network(), &firewall(None));
     lab.host.sh(DROPPING);
-    let before = Watch::start(lab, &[&chain.container]);
-    let error = chain.clone().conf(case.changes.clone()).try_add().err();
-    let changes = before.changes_now();
-    if lab.peer == Peer::Ours {
-        assert_eq!(changes, "", "left after \"{}\"", case.what);
-        assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
-        assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-    } else if !case.reference_leaves_something {
-        assert_eq!(changes, "", "left after \"{}\"", case.what);
-    }
+    assert_fails_at(lab, &chain.container, &chain, case);
 }
 
 /// The reference writes special characters into rules: `br+` is every bridge with that prefix.
@@ -69,9 +58,7 @@ fn a_bridge_name_that_looks_like_a_pattern_is_literal() {
         let chain = lab
             .chain(&main, &with(&firewall(Some("iptables")), json!({"ingressPolicy": "isolated"})));
         let before = Watch::start(lab, &[&chain.container]);
-        let error = chain.try_add().err();
-        assert_eq!(error.code, 7, "{error:?}");
-        assert!(error.text().contains("prevResult.interfaces[0].name: \"br+\""), "{error:?}");
+        chain.try_add().fails(7, "prevResult.interfaces[0].name: \"br+\"");
         before.assert_unchanged("the refused ADD");
         let native = chain.clone().conf(json!({"backend": "nftables"}));
         native.add();
@@ -159,8 +146,7 @@ fn a_failed_add_gives_the_addresses_of_another_back() {
             let chain = admit(lab, &policy(backend, "same-bridge"));
             let next = (*chain).clone().id("the-next-container");
             let before = Watch::start(lab, &[]);
-            let error = next.clone().conf(json!({"backend": "firewalld"})).try_add().err();
-            assert_eq!(error.code, 105, "{error:?}");
+            next.clone().conf(json!({"backend": "firewalld"})).try_add().fails(105, "");
             before.assert_unchanged("ADD without firewalld");
 
             failing(lab, "ip6tables-restore");
@@ -232,14 +218,10 @@ fn status_says_what_is_missing() {
         for backend in [None, Some("nftables"), Some("iptables")] {
             status(firewall(backend)).ok();
         }
-        let error = status(firewall(Some("firewalld"))).err();
-        assert_eq!(error.code, 50, "{error:?}");
-        assert!(error.text().contains("firewalld"), "{error:?}");
+        status(firewall(Some("firewalld"))).fails(50, "firewalld");
         lab.hide_iptables();
         lab.host.sh("for f in iptables-save; do mount --bind /dev/null $(readlink -f $(command -v $f)) || true; done");
-        let error = status(firewall(Some("iptables"))).err();
-        assert_eq!(error.code, 50, "{error:?}");
-        assert!(error.text().contains("iptables"), "{error:?}");
+        status(firewall(Some("iptables"))).fails(50, "iptables");
         status(firewall(None)).ok();
     });
 }

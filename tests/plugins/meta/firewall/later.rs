@@ -147,8 +147,7 @@ fn add_fails_while_the_tables_of_legacy_are_locked() {
         );
         let chain = lab.chain(&network(), &firewall(None));
         let before = Watch::start(lab, &[&chain.container]);
-        let error = chain.call("ADD", None).with_programs("/run/own").run().err();
-        assert_eq!(error.code, 11, "{error:?}");
+        chain.call("ADD", None).with_programs("/run/own").run().fails(11, "");
         before.assert_unchanged("the failed ADD");
     });
 }

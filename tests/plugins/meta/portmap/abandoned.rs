@@ -125,8 +125,7 @@ fn a_container_that_comes_back_meanwhile_keeps_its_port() {
             }
             Then::Go
         });
-        let error = added.outcome.err();
-        assert_eq!(error.code, 102, "{error:?}");
+        added.outcome.fails(102, "");
         assert!(!added.outcome.stderr.contains("its container is gone"), "{:?}", added.outcome);
         gone.check(&back.unwrap()).ok();
         let _server = TcpServer::start(&gone.container, 80);
@@ -173,8 +172,7 @@ fn a_holder_that_cannot_be_judged_is_named_with_the_reason() {
                 && stop.text(1).starts_with("/var/lib/cni/networks/net7/");
             if is_lease { Then::fail(Errno::EMFILE) } else { Then::Go }
         });
-        let error = added.outcome.err();
-        assert_eq!(error.code, 102, "{error:?}");
+        let error = added.outcome.fails(102, "");
         let reason = "whether its container is gone is unknown: read lease";
         assert!(error.details.contains(reason), "{error:?}");
         assert!(error.details.contains(&gone.container_id), "{error:?}");

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{for_each_backend, for_ours_with_each_backend};
-use crate::support::attachment::{for_ours, with};
+use crate::support::attachment::with;
 use crate::support::networks::portmap::{
     BACKENDS, is_open, network, other_network, portmap, publish, warm_up, web,
 };
@@ -38,22 +38,6 @@ fn del_needs_nothing_but_the_name() {
             chain.bare().conf(other.clone()).del();
             before.assert_unchanged(&format!("ADD with {backend:?}, DEL with {other}"));
         }
-    });
-}
-
-/// The shared chains go with the last mapping, so a host without published ports is as before.
-#[test]
-fn the_last_del_leaves_no_table() {
-    for_ours("portmap", |lab| {
-        let ruleset = || lab.host.sh("nft -s list ruleset");
-        let before = ruleset();
-        let first = publish(lab, None, everything());
-        let second = publish(lab, None, json!([{"hostPort": 9090, "containerPort": 80}]));
-        first.del();
-        let _server = TcpServer::start(&second.container, 80);
-        assert_eq!(is_open(lab, 9090), [true, true]);
-        second.del();
-        assert_eq!(ruleset(), before);
     });
 }
 

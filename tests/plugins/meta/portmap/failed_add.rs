@@ -15,8 +15,7 @@ use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
 /// The second of two mappings, with some keys changed.
-fn mappings(table: &'static str) -> Vec<Case> {
-    let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
+fn mappings(first: &Value, table: &'static str) -> Vec<Case> {
     let second = |case: Case| {
         let mappings = json!([first, with(&web(), case.changes)]);
         Case { changes: json!({"runtimeConfig": {"portMappings": mappings}}), ..case }
@@ -26,7 +25,8 @@ fn mappings(table: &'static str) -> Vec<Case> {
 
 /// Errors that both backends have in common.
 pub fn cases() -> Vec<Case> {
-    mappings(r#"
+    let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
+    mappings(&first, r#"
 host port too large | {"hostPort": 70000} | 7: runtimeConfig.portMappings[1].hostPort: 70000
 host port 65536 | {"hostPort": 65536} | 7: runtimeConfig.portMappings[1].hostPort: 65536
 host port negative | {"hostPort": -1} | 7: runtimeConfig.portMappings[1].hostPort: -1 | both
@@ -49,21 +49,38 @@ backend unknown | {"backend": "ebtables"} | 7: unrecognized backend "ebtables" |
 snat is no boolean | {"snat": "no"} | 6: snat | both
 port is a text | {"runtimeConfig": {"portMappings": [{"hostPort": "80"}]}} | 6: portMappings[0].hostPort | both
 mappings are an object | {"runtimeConfig": {"portMappings": {"a": 1}}} | 6: portMappings | both
+no result | {"prevResult": null} | 7: prevResult | both
+neither result nor mappings | {"prevResult": null, "runtimeConfig": null} | 7: prevResult | both
 "#))
 .collect()
 }
 
+/// One port that leads to two. The reference accepts each, and the first one applies.
+const TWICE: &str = r#"
+another port | {"containerPort": 81} | 7: runtimeConfig.portMappings[1]
+another port, in capitals | {"containerPort": 81, "protocol": "TCP"} | 7: runtimeConfig.portMappings[1]
+another port, no protocol | {"containerPort": 81, "protocol": null} | 7: runtimeConfig.portMappings[1]
+another port of a wildcard | {"containerPort": 81, "hostIP": "::"} | 7: runtimeConfig.portMappings[1]
+"#;
+
 /// Options for iptables only. With nftables the reference accepts markMasqBit and masqAll, and
 /// ignores them.
-fn iptables_only() -> Vec<Case> {
-    rows(
-        r#"
+const IPTABLES_ONLY: &str = r#"
 chain | {"externalSetMarkChain": "KUBE-MARK-MASQ"} | 7: externalSetMarkChain
 condition | {"conditionsV4": ["!", "-d", "192.0.2.0/24"]} | 7: conditionsV4
 condition for IPv6 | {"conditionsV6": ["-s", "2001:db8::/64"]} | 7: conditionsV6
-"#,
-    )
-}
+"#;
+
+/// portmap supports a part of nft's language; the error shows the words that it does not.
+const NOT_UNDERSTOOD: &str = r#"
+another key | {"conditionsV4": ["tcp", "sport", "1024"]} | 7: conditionsV4: "
+an open set | {"conditionsV4": ["ip saddr { 192.0.2.1"]} | 7: conditionsV4: "
+a set of both families | {"conditionsV4": ["ip saddr { 192.0.2.1, 2001:db8::1 }"]} | 7: conditionsV4: "
+a set without commas | {"conditionsV4": ["iifname { eth0 eth1 }"]} | 7: conditionsV4: "
+no value | {"conditionsV4": ["ip", "saddr"]} | 7: conditionsV4: "
+IPv6 in IPv4 | {"conditionsV4": ["ip6 saddr fd00::/8"]} | 7: is never true
+IPv4 in IPv6 | {"conditionsV6": ["ip daddr 10.0.0.0/8"]} | 7: is never true
+"#;
 
 /// Values that iptables or its parser would take for something else.
 fn injections() -> Vec<Case> {
@@ -72,6 +89,7 @@ fn injections() -> Vec<Case> {
 name of a chain too long | {"externalSetMarkChain": "a-chain-name-of-29-characters"} | 7: externalSetMarkChain
 options in the name of a chain | {"externalSetMarkChain": "ACCEPT -m comment"} | 7: externalSetMarkChain
 no chain of that name | {"externalSetMarkChain": "NO-SUCH-CHAIN"} | 7: NO-SUCH-CHAIN
+no kube-proxy, two ways out | {"externalSetMarkChain": "KUBE-MARK-MASQ"} | 7: remove the key, or start kube-proxy
 end of the table in a condition | {"conditionsV6": ["-m", "comment", "--comment", "a\nCOMMIT\n"]} | 7: conditionsV6[3]
 target in a condition | {"conditionsV4": ["-j", "ACCEPT"]} | 7: conditionsV4
 conditions of nftables | {"conditionsV4": ["ip", "saddr", "192.0.2.1"]} | 7: conditionsV4 | both
@@ -120,6 +138,9 @@ fn add_fails_and_nothing_has_changed() {
     for_each_backend(|lab, backend| {
         cases().iter().for_each(|case| assert_refused(lab, backend, case))
     });
+    for_ours_with_each_backend(|lab, backend| {
+        mappings(&web(), TWICE).iter().for_each(|case| assert_refused(lab, backend, case))
+    });
 }
 
 #[test]
@@ -130,7 +151,7 @@ fn without_a_backend_add_fails_and_nothing_has_changed() {
 #[test]
 fn what_only_iptables_has_is_refused_for_nftables() {
     for_each_peer("portmap", |lab| {
-        iptables_only().iter().for_each(|case| assert_refused(lab, Some("nftables"), case))
+        rows(IPTABLES_ONLY).iter().for_each(|case| assert_refused(lab, Some("nftables"), case))
     });
 }
 
@@ -142,28 +163,10 @@ fn names_and_conditions_cannot_inject_iptables_rules() {
 }
 
 #[test]
-fn a_mark_chain_that_is_not_there_names_both_ways_out() {
-    let chain = json!({"externalSetMarkChain": "KUBE-MARK-MASQ"});
-    let case = Case::new("no mark chain", chain, 7, "remove the key, or start kube-proxy");
-    for_ours("portmap", |lab| assert_refused(lab, Some("iptables"), &case));
-}
-
-/// portmap supports a part of nft's language; the error shows the words that it does not.
-#[test]
 fn conditions_of_nftables_that_are_not_understood_are_refused() {
     for_ours("portmap", |lab| {
         for backend in [None, Some("nftables")] {
-            for words in [
-                json!(["tcp", "sport", "1024"]),
-                json!(["ip saddr { 192.0.2.1"]),
-                json!(["ip saddr { 192.0.2.1, 2001:db8::1 }"]),
-                json!(["iifname { eth0 eth1 }"]),
-                json!(["ip", "saddr"]),
-            ] {
-                let case =
-                    Case::new("condition", json!({"conditionsV4": words}), 7, "conditionsV4: \"");
-                assert_refused(lab, backend, &case);
-            }
+            rows(NOT_UNDERSTOOD).iter().for_each(|case| assert_refused(lab, backend, case));
         }
     });
 }
@@ -180,8 +183,7 @@ fn a_host_ip_of_a_family_the_container_lacks_is_refused() {
             let chain = lab
                 .chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
             let before = Watch::start(lab, &[]);
-            let error = chain.try_add().err();
-            assert_eq!(error.code, 7, "{error:?}");
+            let error = chain.try_add().fails(7, "");
             let names = format!("runtimeConfig.portMappings[0].hostIP: \"{host_ip}\"");
             assert!(error.text().contains(&names), "{error:?}");
             before.assert_unchanged("the refused ADD");
@@ -209,29 +211,6 @@ fn wildcard_host_ip_of_a_family_the_container_lacks_is_ignored() {
     });
 }
 
-/// The reference accepts both, and the first one applies.
-#[test]
-fn a_port_that_leads_to_two_ports_is_refused() {
-    let second = |changes: Value| json!([web(), with(&web(), changes)]);
-    let twice = [
-        second(json!({"containerPort": 81})),
-        second(json!({"containerPort": 81, "protocol": "TCP"})),
-        second(json!({"containerPort": 81, "protocol": null})),
-        second(json!({"containerPort": 81, "hostIP": "::"})),
-    ];
-    for_ours_with_each_backend(|lab, backend| {
-        for mappings in &twice {
-            let chain = lab.chain(&network(), &portmap(backend, mappings.clone()));
-            let before = Watch::start(lab, &[]);
-            let error = chain.try_add().err();
-            assert_eq!(error.code, 7, "{error:?}");
-            assert!(error.text().contains("runtimeConfig.portMappings[1]"), "{error:?}");
-            before.assert_unchanged("the refused ADD");
-            chain.main.del();
-        }
-    });
-}
-
 /// A container without an address cannot be published. The reference succeeds and publishes
 /// nothing.
 #[test]
@@ -241,9 +220,7 @@ fn a_container_without_an_address_is_refused() {
             with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
         let chain = lab.chain(&main, &portmap(backend, json!([web()])));
         let before = Watch::start(lab, &[]);
-        let error = chain.try_add().err();
-        assert_eq!(error.code, 7, "{error:?}");
-        assert!(error.text().contains("prevResult"), "{error:?}");
+        chain.try_add().fails(7, "prevResult");
         before.assert_unchanged("the refused ADD");
     });
 }
@@ -276,9 +253,7 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
             let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
             let call = with_failing_ip6tables(lab, chain.call("ADD", None));
             let before = Watch::start(lab, &[]);
-            let error = call.run().err();
-            assert_eq!(error.code, 105, "{error:?}");
-            assert!(error.text().contains("no such luck"), "{error:?}");
+            call.run().fails(105, "no such luck");
             before.assert_unchanged(&format!(
                 "the failed ADD, shared rules there: {shared_is_there}"
             ));
@@ -315,18 +290,6 @@ fn a_repeated_add_that_fails_leaves_the_ports_of_the_first() {
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
         chain.check(&chain.result).ok();
-    });
-}
-
-#[test]
-fn conditions_of_the_other_family_are_refused() {
-    for_ours("portmap", |lab| {
-        for (key, words) in
-            [("conditionsV4", "ip6 saddr fd00::/8"), ("conditionsV6", "ip daddr 10.0.0.0/8")]
-        {
-            let case = Case::new("family", json!({key: [words]}), 7, "is never true");
-            assert_refused(lab, None, &case);
-        }
     });
 }
 

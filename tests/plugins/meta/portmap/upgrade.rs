@@ -110,9 +110,7 @@ fn containers_from_before_and_after_the_upgrade_coexist() {
     for_each_reference(|lab, reference, backend| {
         let (old, _) = published_by(lab, reference, backend);
         let refused = lab.chain(&network(), &portmap(None, json!([web()])));
-        let error = refused.try_add().err();
-        assert_eq!(error.code, 102, "{error:?}");
-        assert!(error.text().contains(&old.container_id), "{error:?}");
+        refused.try_add().fails(102, &old.container_id);
         let new =
             publish(lab, None, json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]));
         let _servers = [TcpServer::start(&old.container, 80), TcpServer::start(&new.container, 80)];

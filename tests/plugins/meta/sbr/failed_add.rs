@@ -24,6 +24,9 @@ nothing can be kept | {} | 5: /run/cni/sbr | host: mkdir -p /run/cni && : > /run
 table default | {"table": 253} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
 table main | {"table": 254} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
 table local | {"table": 255} | 7: is a table of the kernel, expected 1 to 252 or 256 to 4294967295
+two gateways, in upstream's words | {"gateways": ["10.20.0.1", "10.20.0.9"]} | 7: gateways list contains multiple IPv4 addresses: 10.20.0.1 and 10.20.0.9: gateways
+two gateways of IPv6 | {"gateways": ["2001:db8:20:0::1", "2001:db8:20:0::9"]} | 7: gateways list contains multiple IPv6 addresses: 2001:db8:20::1 and 2001:db8:20:0::9: gateways
+three gateways | {"gateways": ["10.20.0.1", "2001:db8:20::1", "10.20.0.9"]} | 7: gateways list cannot contain more than 2 entries (one IPv4, one IPv6): gateways
 "#;
 
 /// Cases that the kernel refuses after tables and rules exist, each with the network of the second
@@ -94,12 +97,8 @@ fn del_after_a_refused_add_leaves_what_was_in_its_way() {
                 .sh(&format!("{ip} rule add from {source} lookup 5000; ip route add 192.0.2.0/24 dev net1 table 5000"));
             let before = Watch::start(lab, &[&container]);
             for _ in 0..2 {
-                let error = sbr.try_add().err();
-                assert_eq!(error.code, 102, "{error:?}");
-                assert_eq!(
-                    error.msg,
-                    format!("address {source} has a rule already: it leads to table 5000")
-                );
+                let msg = format!("address {source} has a rule already: it leads to table 5000");
+                assert_eq!(sbr.try_add().fails(102, "").msg, msg);
             }
             sbr.del();
             before.assert_unchanged("the refused ADD");
@@ -118,10 +117,7 @@ fn del_after_a_refused_add_spares_the_owner_of_the_address() {
         );
         let before = Watch::start(lab, &[&container]);
         let other = sbr.also(&json!({"type": "sbr"})).ifname("net2");
-        assert_eq!(
-            other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().err().code,
-            102
-        );
+        other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().fails(102, "");
         other.del();
         before.assert_unchanged("the refused ADD");
         sbr.check(&result).ok();

@@ -48,40 +48,6 @@ fn a_gateway_of_one_family_leaves_the_other_s() {
     });
 }
 
-/// In the sentences of the reference after 1.9.1.
-#[test]
-fn two_gateways_of_a_family_are_refused_in_upstream_s_words() {
-    for_ours("sbr", |lab| {
-        let container = lab.container();
-        let sbr = attach(lab, &container, &second(), "net1");
-        for (gateways, sentence) in [
-            (
-                json!(["10.20.0.1", "10.20.0.9"]),
-                "gateways list contains multiple IPv4 addresses: 10.20.0.1 and 10.20.0.9",
-            ),
-            (json!(["10.20.0.1", "2001:db8:20::1"]), ""),
-            (
-                json!(["2001:db8:20:0::1", "2001:db8:20:0::9"]),
-                "gateways list contains multiple IPv6 addresses: 2001:db8:20::1 and 2001:db8:20:0::9",
-            ),
-            (
-                json!(["10.20.0.1", "2001:db8:20::1", "10.20.0.9"]),
-                "gateways list cannot contain more than 2 entries (one IPv4, one IPv6)",
-            ),
-        ] {
-            let outcome = (*sbr).clone().conf(json!({"gateways": gateways})).try_add();
-            match sentence {
-                "" => assert_eq!(outcome.status, 0, "{outcome:?}"),
-                _ => {
-                    let error = outcome.err();
-                    assert_eq!((error.code, error.msg.as_str()), (7, sentence));
-                    assert!(error.details.starts_with("gateways"), "{error:?}");
-                }
-            }
-        }
-    });
-}
-
 /// Without the hints the packets leave by the first interface, which has the default routes.
 #[test]
 fn an_unbound_socket_reaches_the_subnet_with_source_hints() {
