@@ -53,6 +53,11 @@ fn network(lab: &Lab, file: &str, text: &str) {
     std::fs::write(lab.path(&format!("/etc/cni/net.d/{file}")), text).unwrap();
 }
 
+/// A network of these plugins, in 1.0.0.
+fn list(name: &str, plugins: &str) -> String {
+    format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":{plugins}}}"#)
+}
+
 /// Every combination of the two tools over three operations that begin with an ADD; ours alone
 /// where the reference's is missing.
 fn turns() -> Vec<[&'static str; 3]> {
@@ -182,11 +187,8 @@ fn both_print_and_keep_the_same() {
 #[test]
 fn libcni_alone_leaves_capabilities_in_a_plugin_s_stdin() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "kept.conflist",
-        r#"{"name":"kept","cniVersion":"1.0.0","plugins":[{"type":"keeps","capabilities":{"mac":true}}]}"#,
-    );
+    let keeps = r#"[{"type":"keeps","capabilities":{"mac":true}}]"#;
+    network(&lab, "kept.conflist", &list("kept", keeps));
     lab.host.sh(
         r#"mkdir /run/bin; cd /run/bin
         printf '#!/bin/sh\ncat >/run/stdin; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >keeps; chmod +x keeps"#,
@@ -203,16 +205,9 @@ fn libcni_alone_leaves_capabilities_in_a_plugin_s_stdin() {
 fn both_find_the_same_mistakes_in_the_same_order() {
     let lab = lab(Peer::Ours);
     network(&lab, "10-lo.conflist", LO);
-    network(
-        &lab,
-        "20-old.conflist",
-        r#"{"name":"old","cniVersion":"0.3.1","plugins":[{"type":"loopback"}]}"#,
-    );
-    network(
-        &lab,
-        "30-gone.conflist",
-        r#"{"name":"gone","cniVersion":"1.0.0","plugins":[{"type":"gone"}]}"#,
-    );
+    let old = list("old", r#"[{"type":"loopback"}]"#).replace("1.0.0", "0.3.1");
+    network(&lab, "20-old.conflist", &old);
+    network(&lab, "30-gone.conflist", &list("gone", r#"[{"type":"gone"}]"#));
     network(&lab, "40-single.conf", r#"{"name":"single","cniVersion":"1.0.0","type":"loopback"}"#);
     lab.host.sh("mkdir -p /run/bad /run/none; echo '{' > /run/bad/10.conflist");
     let path = format!("CNI_PATH={}", farm().display());
@@ -259,13 +254,10 @@ TOOL del
 #[test]
 fn whole_numbers_reach_plugins_as_integers() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "floats.conflist",
-        r#"{"name":"floats","cniVersion":"1.0.0","plugins":[
-            {"type":"bridge","bridge":"float0","mtu":14e2,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.69.0.0/24"}]]}},
-            {"type":"portmap","capabilities":{"portMappings":true}}]}"#,
-    );
+    let floats = r#"[
+        {"type":"bridge","bridge":"float0","mtu":14e2,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.69.0.0/24"}]]}},
+        {"type":"portmap","capabilities":{"portMappings":true}}]"#;
+    network(&lab, "floats.conflist", &list("floats", floats));
     network(
         &lab,
         "single.conf",
@@ -314,17 +306,12 @@ fn a_path_is_made_absolute_before_it_becomes_an_id() {
 #[test]
 fn gc_takes_everything_for_stale_and_status_asks() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "net.conflist",
-        r#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"bridge","bridge":"gc0",
-            "ipam":{"type":"host-local","ranges":[[{"subnet":"10.67.0.0/24"}]]}}]}"#,
-    );
-    network(
-        &lab,
-        "other.conflist",
-        r#"{"name":"other","cniVersion":"1.1.0","plugins":[{"type":"loopback"}]}"#,
-    );
+    let bridge = r#"[{"type":"bridge","bridge":"gc0",
+        "ipam":{"type":"host-local","ranges":[[{"subnet":"10.67.0.0/24"}]]}}]"#;
+    for (name, plugins) in [("net", bridge), ("other", r#"[{"type":"loopback"}]"#)] {
+        let list = list(name, plugins).replace("1.0.0", "1.1.0");
+        network(&lab, &format!("{name}.conflist"), &list);
+    }
     let [one, two] = [lab.container(), lab.container()];
     let path = format!("export CNI_PATH={}", farm().display());
     let call = |line: &str| {
@@ -341,10 +328,8 @@ fn gc_takes_everything_for_stale_and_status_asks() {
     assert_eq!(call(&format!("{OURS} gc net nowhere")), "");
     assert!(one.link("eth0").is_none() && two.link("eth7").is_none());
     let kept = lab.host.sh("ls /var/lib/cni/results");
-    assert!(
-        kept.starts_with("other-cnitool-") && kept.lines().count() == 1,
-        "other networks stay: {kept}"
-    );
+    let is_of_other = kept.starts_with("other-cnitool-") && kept.lines().count() == 1;
+    assert!(is_of_other, "other networks stay: {kept}");
     assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net | grep -c '^10'; true"), "0\n");
     assert_eq!(before, "");
 }
@@ -353,13 +338,10 @@ fn gc_takes_everything_for_stale_and_status_asks() {
 #[test]
 fn a_failed_add_is_left_as_it_is_until_del() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "half.conflist",
-        r#"{"cniVersion":"1.0.0","name":"half","plugins":[
-            {"type":"bridge","bridge":"half0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.68.0.0/24"}]]}},
-            {"type":"tuning","sysctl":{"net.nothing.of_the_kind":"1"}}]}"#,
-    );
+    let half = r#"[
+        {"type":"bridge","bridge":"half0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.68.0.0/24"}]]}},
+        {"type":"tuning","sysctl":{"net.nothing.of_the_kind":"1"}}]"#;
+    network(&lab, "half.conflist", &list("half", half));
     let container = lab.container();
     for tool in tools() {
         let path = farm().display();
@@ -379,11 +361,7 @@ fn a_failed_add_is_left_as_it_is_until_del() {
 #[test]
 fn an_add_that_is_to_end_ends_between_two_plugins() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "two.conflist",
-        r#"{"cniVersion":"1.0.0","name":"two","plugins":[{"type":"a"},{"type":"b"}]}"#,
-    );
+    network(&lab, "two.conflist", &list("two", r#"[{"type":"a"},{"type":"b"}]"#));
     lab.host.sh(
         r#"mkdir /run/fakes; cd /run/fakes
         printf '#!/bin/sh\ncat >/dev/null; echo "$CNI_COMMAND ${0##*/}" >>/run/calls; kill -TERM $PPID; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >a
@@ -408,10 +386,8 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
         [&["cnitool"][..], &["cnitool", "--help"], &["cnitool", "help"], &["cnitool", "add", "-h"]]
     {
         let (status, stdout, stderr) = run(args);
-        assert!(
-            (status, stderr.as_str()) == (0, "") && stdout.contains("Usage: cnitool "),
-            "{args:?}: {stdout}"
-        );
+        let is_usage = stdout.contains("Usage: cnitool ");
+        assert!((status, &*stderr) == (0, "") && is_usage, "{args:?}: {stdout}");
     }
     let (status, stdout, stderr) = run(&["cnitool", "add", "net"]);
     assert_eq!((status, stdout.as_str()), (1, ""));
@@ -421,9 +397,7 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
         &["cnitool", "add", "--frobnicate", "net", "/x"],
     ] {
         let (status, stdout, stderr) = run(args);
-        assert!(
-            status == 1 && stdout.is_empty() && stderr.contains("frobnicate"),
-            "{args:?}: {stderr}"
-        );
+        assert_eq!((status, &*stdout), (1, ""), "{args:?}");
+        assert!(stderr.contains("frobnicate"), "{args:?}: {stderr}");
     }
 }

@@ -49,10 +49,8 @@ fn each_attachment_that_is_detached_is_reported() {
     assert!(!site.has("cache/lock"));
     assert_eq!(site.prints("gc lab"), done("detached lab a eth0\ndetached lab b eth0\n", 2));
     assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
-    assert_eq!(
-        (site.prints("gc lab"), site.prints("gc lab --dry-run")),
-        (done("", 0), looked("", 0))
-    );
+    assert_eq!(site.prints("gc lab"), done("", 0));
+    assert_eq!(site.prints("gc lab --dry-run"), looked("", 0));
 }
 
 #[test]
@@ -177,21 +175,16 @@ fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let site = Site::with_lab();
     let results = site.at("cache/results");
     fs::create_dir(format!("{results}/lab-dir-eth0")).unwrap();
-    assert!(
-        Command::new("mkfifo").arg(format!("{results}/lab-fifo-eth0")).status().unwrap().success()
-    );
+    let fifo = Command::new("mkfifo").arg(format!("{results}/lab-fifo-eth0")).status();
+    assert!(fifo.unwrap().success());
     std::os::unix::fs::symlink("nowhere", format!("{results}/lab-link-eth0")).unwrap();
     let names = ["lab-dir-eth0", "lab-fifo-eth0", "lab-link-eth0"];
-    let problems =
-        ["not a regular file", "not a regular file", "too many levels of symbolic links"]
-            .iter()
-            .zip(names)
-            .map(|(problem, name)| format!("read {results}/{name}: {problem}"));
-    let problems: Vec<String> = problems.collect();
+    let reasons = ["not a regular file", "not a regular file", "too many levels of symbolic links"];
+    let problem = |at: usize| format!("read {results}/{}: {}", names[at], reasons[at]);
+    let problems = [0, 1, 2].map(problem);
     let shown = site.net("ps -o json").ok();
-    let told: Vec<&str> =
-        shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
-    assert_eq!(told, problems);
+    let told = shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap());
+    assert_eq!(told.collect::<Vec<_>>(), problems);
     let stderr = format!("{}\nalso: {}; also: {}\n", problems[0], problems[1], problems[2]);
     assert_fails_in_the_end(&site.net("gc lab"), &stderr);
     assert_eq!(site.cached_names(), names);

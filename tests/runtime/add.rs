@@ -24,11 +24,8 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     assert_eq!((outcome.status, host.calls().as_str()), (0, "ADD a, ADD b, ADD c"));
 
     let config = |plugin: &str| host.config(&format!("ADD-{plugin}"));
-    assert_eq!(
-        config("a")["runtimeConfig"],
-        json!({"mac": "02:00:00:00:00:01"}),
-        "declared and supplied"
-    );
+    let declared = json!({"mac": "02:00:00:00:00:01"}); // and supplied
+    assert_eq!(config("a")["runtimeConfig"], declared);
     assert_eq!((config("a").get("prevResult"), config("b").get("runtimeConfig")), (None, None));
     let of_b = [&config("b")["name"], &config("b")["cniVersion"]].map(Value::clone);
     assert_eq!(of_b, [json!("net"), json!("1.0.0")]);
@@ -43,10 +40,8 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     assert_eq!((host.env("ADD-a"), host.env("ADD-c")), (expected.clone(), expected));
 
     let cached: Value = serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
-    assert_eq!(
-        (&cached["kind"], &cached["netns"], &cached["cniArgs"]),
-        (&json!("cniCacheV1"), &json!("/run/netns/t"), &json!([["K", "V"], ["L", "W"]]))
-    );
+    assert_eq!([&cached["kind"], &cached["netns"]], ["cniCacheV1", "/run/netns/t"]);
+    assert_eq!(cached["cniArgs"], json!([["K", "V"], ["L", "W"]]));
     assert_eq!(cached["result"], outcome.json());
 }
 
@@ -57,10 +52,8 @@ fn each_interface_has_a_cache_file_and_the_id_is_cnitool_s() {
     for line in ["add net /var/run/netns/testing", "add net /var/run/netns/testing -i net1"] {
         assert_eq!(host.net(line).status, 0);
     }
-    assert_eq!(
-        host.cached_names(),
-        ["net-cnitool-77383ca0a0715733ca6f-eth0", "net-cnitool-77383ca0a0715733ca6f-net1"]
-    );
+    let names = ["eth0", "net1"].map(|it| format!("net-cnitool-77383ca0a0715733ca6f-{it}"));
+    assert_eq!(host.cached_names(), names);
 }
 
 #[test]
@@ -104,10 +97,8 @@ fn a_busy_file_and_one_that_cannot_run_are_reported() {
         add.join().unwrap()
     });
     outcome.ok();
-    assert_eq!(
-        (host.calls().as_str(), host.net(&format!("del net /x {ID}")).status),
-        ("ADD a, ADD b, ADD c", 0)
-    );
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c");
+    assert_eq!(host.net(&format!("del net /x {ID}")).status, 0);
     host.calls();
 
     fs::set_permissions(&b, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -127,9 +118,8 @@ fn a_busy_file_and_one_that_cannot_run_are_reported() {
 #[test]
 fn a_plugin_may_be_there_twice() {
     let host = Host::new("1.0.0");
-    host.network(
-        &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "n": 1}, {"type": "a", "n": 2}]}),
-    );
+    let plugins = json!([{"type": "a", "n": 1}, {"type": "a", "n": 2}]);
+    host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
     host.answer_adds();
     host.net(&format!("add net /x {ID}")).ok();
     assert_eq!((host.calls().as_str(), &host.config("ADD-a")["n"]), ("ADD a, ADD a", &json!(2)));
@@ -150,11 +140,8 @@ fn a_plugin_gets_its_configuration_and_the_specified_additions() {
     let expected = json!({"type": "a", "name": "net", "cniVersion": "1.1.0", "runtimeConfig": {"mac": "m"},
         "cni.dev/unknown": {"a": [1]}, "big": 18_446_744_073_709_551_615_u64, "args": {"labels": []}});
     assert_eq!(host.config("ADD-a"), expected);
-    assert_eq!(
-        host.config("ADD-b")["runtimeConfig"],
-        json!({"kept": 1}),
-        "nothing to pass leaves what was there"
-    );
+    let kept = host.config("ADD-b")["runtimeConfig"].clone();
+    assert_eq!(kept, json!({"kept": 1}), "nothing to pass leaves what was there");
     assert!(!fs::read_to_string(host.0.join("ADD-a.stdin")).unwrap().contains("capabilities"));
 }
 

@@ -32,13 +32,9 @@ fn gc_detaches_what_has_no_namespace() {
     ));
     assert_eq!(host.cached_names(), ["net-live-eth0"]);
     let valid = json!([{"containerID": "live", "ifname": "eth0"}]);
-    assert_eq!(
-        (
-            &host.config("GC-c")["cni.dev/valid-attachments"],
-            &host.config("GC-c")["cni.dev/attachments"]
-        ),
-        (&valid, &valid)
-    );
+    for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+        assert_eq!(host.config("GC-c")[key], valid, "{key}");
+    }
 
     host.answer("GC", "a", r#"{"code":5,"msg":"one"}"#, true);
     host.answer("GC", "c", r#"{"code":5,"msg":"two"}"#, true);
@@ -67,34 +63,20 @@ fn gc_spares_the_attachments_on_its_list() {
     let all_del = "DEL c, DEL b, DEL a, DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
 
     let one_del = "DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
-    assert_eq!(
-        gc(Some(std::slice::from_ref(&one))),
-        (one_del, "net-one-eth0 other-one-eth0".into())
-    );
+    let spared = gc(Some(std::slice::from_ref(&one)));
+    assert_eq!(spared, (one_del, "net-one-eth0 other-one-eth0".into()));
     assert!(host.env("DEL-a").contains("CNI_CONTAINERID=two\n"));
-    assert_eq!(
-        host.config("GC-b")["cni.dev/valid-attachments"],
-        json!([{"containerID": "one", "ifname": "eth0"}])
-    );
-    assert_eq!(
-        host.config("GC-b")["cni.dev/attachments"],
-        json!([{"containerID": "one", "ifname": "eth0"}])
-    );
-    let keys: Vec<String> = host.config("GC-b").as_object().unwrap().keys().cloned().collect();
-    assert_eq!(
-        keys,
-        ["cni.dev/attachments", "cni.dev/valid-attachments", "cniVersion", "name", "type"]
-    );
+    let valid = json!([{"containerID": "one", "ifname": "eth0"}]);
+    let expected = json!({"cni.dev/attachments": valid, "cni.dev/valid-attachments": valid,
+        "cniVersion": "1.1.0", "name": "net", "type": "b"});
+    assert_eq!(host.config("GC-b"), expected);
 
     assert_eq!(gc(Some(&[])), (all_del.clone(), "other-one-eth0".into()));
     assert_eq!(host.config("GC-b")["cni.dev/valid-attachments"], json!([]));
 
     assert_eq!(gc(None), (all_del, "other-one-eth0".into()));
-    assert_eq!(
-        host.config("GC-b").get("cni.dev/valid-attachments"),
-        None,
-        "nobody has said who is wanted"
-    );
+    let list = host.config("GC-b").get("cni.dev/valid-attachments").cloned();
+    assert_eq!(list, None, "the caller has no list");
 }
 
 /// A cache file as ADD writes it.

@@ -60,10 +60,8 @@ fn every_definition_of_a_list_is_checked_under_its_name() {
     for name in ["\"shop/empty\" has no spec.config", "in \"shop/object\"", "ConfigMap \"other\""] {
         assert!(outcome.stdout.contains(name), "{name}: {}", outcome.stdout);
     }
-    assert!(
-        outcome.stdout.contains("    { \"type\": \"bridge\", \"vlan\": 5000 }\n"),
-        "{outcome:?}"
-    );
+    let shown = "    { \"type\": \"bridge\", \"vlan\": 5000 }\n";
+    assert!(outcome.stdout.contains(shown), "{outcome:?}");
     assert!(outcome.stdout.ends_with("1 file, 5 errors, 2 warnings\n"), "{outcome:?}");
 }
 
