@@ -37,11 +37,8 @@ fn each_attribute_is_tuned_by_itself_from_either_place() {
                 let before = Watch::start(lab, &[&chain.container]);
                 let untouched = attributes(&chain.container, "eth0");
                 let result = chain.add();
-                assert_eq!(
-                    attributes(&chain.container, "eth0"),
-                    with(&untouched, json!({key: value})),
-                    "{changes}"
-                );
+                let expected = with(&untouched, json!({key: value}));
+                assert_eq!(attributes(&chain.container, "eth0"), expected, "{changes}");
                 chain.check(&result).ok();
                 chain.del();
                 before.assert_unchanged(&format!("ADD with {changes}"));
@@ -70,11 +67,9 @@ fn args_count_before_the_configuration() {
         let nothing = json!({"args": {"cni": {"mac": "", "mtu": 0, "promisc": null}}, "runtimeConfig": {"mac": ""}});
         let chain = lab.chain(&bridge::conf(), &tuning(with(&conf, nothing)));
         chain.add();
-        assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500);
-        assert_eq!(
-            chain.container.link("eth0").unwrap()["address"],
-            chain.result["interfaces"][2]["mac"]
-        );
+        let link = chain.container.link("eth0").unwrap();
+        assert_eq!(link["mtu"], 1500);
+        assert_eq!(link["address"], chain.result["interfaces"][2]["mac"]);
     });
 }
 
@@ -85,12 +80,9 @@ fn the_mac_comes_from_the_most_specific_source() {
         let args = json!({"cni": {"mac": mac(1)}});
         let runtime = json!({"mac": mac(2)});
         let cni_args = format!("IgnoreUnknown=1;K8S_POD_NAME=x;MAC={}", mac(3));
+        let all = json!({"mac": mac(4), "args": args, "runtimeConfig": runtime});
         let cases = [
-            (
-                json!({"mac": mac(4), "args": args, "runtimeConfig": runtime}),
-                cni_args.as_str(),
-                mac(1),
-            ),
+            (all, cni_args.as_str(), mac(1)),
             (json!({"mac": mac(4), "RuntimeConfig": runtime}), &cni_args, mac(2)),
             (json!({"mac": mac(4)}), &cni_args, mac(3)),
             (json!({"mac": mac(4).to_uppercase()}), "", mac(4)),
@@ -98,11 +90,8 @@ fn the_mac_comes_from_the_most_specific_source() {
         for (changes, cni_args, expected) in cases {
             let chain = chain(lab, changes.clone());
             let result = chain.clone().args(cni_args).add();
-            assert_eq!(
-                chain.container.link("eth0").unwrap()["address"],
-                expected,
-                "{changes} {cni_args}"
-            );
+            let link = chain.container.link("eth0").unwrap();
+            assert_eq!(link["address"], expected, "{changes} {cni_args}");
             assert_eq!(result["interfaces"][2]["mac"], expected, "{changes} {cni_args}");
             chain.del_all();
         }

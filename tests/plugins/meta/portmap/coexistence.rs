@@ -86,11 +86,8 @@ fn connections_that_others_redirect_keep_their_sources() {
             for family in [0, 1] {
                 let seen = |port| connect(&lab.outside, &at(UPLINK[family], port));
                 assert_eq!(seen(9090).as_deref(), Some(OUTSIDE[family]), "masqAll {masq_all}");
-                assert_eq!(
-                    seen(8080).as_deref() == Some(OUTSIDE[family]),
-                    !masq_all,
-                    "masqAll {masq_all}"
-                );
+                let is_own = seen(8080).as_deref() == Some(OUTSIDE[family]);
+                assert_eq!(is_own, !masq_all, "masqAll {masq_all}");
             }
         });
     }
@@ -137,17 +134,14 @@ fn firewall_on_policy_drop_forwards_published_ports_if_allowed() {
                 )
             };
             lab.host.sh(&each("-A"));
-            for (family, own) in UPLINK.iter().enumerate() {
-                assert_eq!(
-                    connect(&lab.outside, &at(own, 8080)).as_deref(),
-                    Some(OUTSIDE[family]),
-                    "{backends:?}"
-                );
+            for (own, outside) in UPLINK.iter().zip(OUTSIDE) {
+                let seen = connect(&lab.outside, &at(own, 8080));
+                assert_eq!(seen.as_deref(), Some(outside), "{backends:?}");
             }
             lab.host.sh(&each("-D"));
-            [&*published, &admitted]
-                .iter()
-                .for_each(|plugin| drop(plugin.check(&published.result).ok()));
+            for plugin in [&*published, &admitted] {
+                plugin.check(&published.result).ok();
+            }
             admitted.del();
             published.del_all();
         }

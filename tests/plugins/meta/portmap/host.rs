@@ -148,11 +148,8 @@ fn one_port_on_two_addresses_leads_to_two_containers() {
     for_each_backend(|lab, backend| {
         lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
         let on = |v4: &str, v6: &str| {
-            publish(
-                lab,
-                backend,
-                json!([with(&web(), json!({"hostIP": v4})), with(&web(), json!({"hostIP": v6}))]),
-            )
+            let mappings = [v4, v6].map(|ip| with(&web(), json!({"hostIP": ip})));
+            publish(lab, backend, json!(mappings))
         };
         let first = on(UPLINK[0], UPLINK[1]);
         let second = on("198.51.100.7", "2001:db8:ffff::7");
@@ -185,21 +182,18 @@ fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, ho
     assert!(connect(&lab.outside, &at(shown, 8080)).is_some(), "the mapping works: {host_ip}");
     drop(server);
     let _servers = [TcpServer::start(&lab.outside, 8080), TcpServer::start(&neighbour, 8080)];
-    let ways: [(&str, &Namespace, &str); 8] = [
-        ("host to the outside", &lab.host, OUTSIDE[0]),
-        ("host to the outside", &lab.host, OUTSIDE[1]),
-        ("container to the outside", &chain.container, OUTSIDE[0]),
-        ("container to the outside", &chain.container, OUTSIDE[1]),
-        ("outside to another container", &lab.outside, &near[0]),
-        ("outside to another container", &lab.outside, &near[1]),
-        ("host to another container", &lab.host, &near[0]),
-        ("host to another container", &lab.host, &near[1]),
+    let near = [near[0].as_str(), near[1].as_str()];
+    let ways: [(&str, &Namespace, [&str; 2]); 4] = [
+        ("host to the outside", &lab.host, OUTSIDE),
+        ("container to the outside", &chain.container, OUTSIDE),
+        ("outside to another container", &lab.outside, near),
+        ("host to another container", &lab.host, near),
     ];
-    for (way, from, to) in ways {
-        assert!(
-            connect(from, &at(to, 8080)).is_some(),
-            "{way} ({to}), hostIP {host_ip}, {backend:?}"
-        );
+    for (way, from, both) in ways {
+        for to in both {
+            let answers = connect(from, &at(to, 8080)).is_some();
+            assert!(answers, "{way} ({to}), hostIP {host_ip}, {backend:?}");
+        }
     }
     chain.del_all();
     lab.outside.sh("ip route del 10.10.0.0/24; ip route del 2001:db8:10::/64");
@@ -307,12 +301,8 @@ fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
             for service_first in [true, false] {
                 let lab = Lab::new(lab.peer.clone());
                 let seen = answering(&lab, service, backend, service_first);
-                assert_eq!(
-                    seen,
-                    ["service", "published"],
-                    "{}, {backend:?}, first: {service_first}",
-                    service.what
-                );
+                let what = format!("{}, {backend:?}, first: {service_first}", service.what);
+                assert_eq!(seen, ["service", "published"], "{what}");
             }
         }
     });

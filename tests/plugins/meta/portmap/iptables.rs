@@ -189,17 +189,6 @@ fn a_long_id_is_cut_in_the_comment() {
     });
 }
 
-#[test]
-fn the_chains_of_all_stay_and_that_of_the_container_goes() {
-    for_each_peer("portmap", |lab| {
-        let chain = publish(lab, Some("iptables"), json!([web()]));
-        chain.del();
-        let left = rules(lab);
-        assert!(!left.iter().any(|rule| rule.contains("CNI-DN-")), "{left:#?}");
-        assert!(lab.peer == Peer::Ours || left.len() == 16, "{left:#?}");
-    });
-}
-
 /// The same sources are masqueraded whichever rule sets the mark.
 #[test]
 fn marks_of_every_kind_hide_the_same_sources() {

@@ -44,6 +44,11 @@ fn spy(lab: &Lab) -> Container {
     container
 }
 
+/// A spy, and the listener that it tries to read.
+fn spied(lab: &Lab) -> (Container, TcpServer) {
+    (spy(lab), TcpServer::start(&lab.host, 6443))
+}
+
 fn one_more<'l>(lab: &'l Lab, backend: Option<&str>, port: u16) -> Chain<'l> {
     let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
     let v11 = json!({"cniVersion": "1.1.0"});
@@ -55,8 +60,7 @@ fn one_more<'l>(lab: &'l Lab, backend: Option<&str>, port: u16) -> Chain<'l> {
 #[test]
 fn issue_38_127_0_0_1_stays_closed_after_the_last_port() {
     for_ours_with_each_backend(|lab, backend| {
-        let spy = spy(lab);
-        let _secret = TcpServer::start(&lab.host, 6443);
+        let (spy, _secret) = spied(lab);
         set(lab, "br0", 1);
         assert!(connect(&spy, SECRET).is_some(), "the way that the setting opens");
         set(lab, "br0", 0);
@@ -77,8 +81,7 @@ fn issue_38_127_0_0_1_stays_closed_after_the_last_port() {
 fn issue_38_gc_of_the_last_port_closes_127_0_0_1() {
     for_ours_with_each_backend(|lab, backend| {
         for fault in ["true", "nft flush ruleset"] {
-            let spy = spy(lab);
-            let _secret = TcpServer::start(&lab.host, 6443);
+            let (spy, _secret) = spied(lab);
             let lost = one_more(lab, backend, 8080);
             assert_ne!(value(lab, "br0"), "0");
             lost.main.del();
@@ -96,8 +99,7 @@ fn issue_38_gc_of_the_last_port_closes_127_0_0_1() {
 #[test]
 fn issue_38_del_after_a_flush_closes_127_0_0_1() {
     for_ours_with_each_backend(|lab, backend| {
-        let spy = spy(lab);
-        let _secret = TcpServer::start(&lab.host, 6443);
+        let (spy, _secret) = spied(lab);
         for knows_result in [true, false] {
             let chain = one_more(lab, backend, 8080);
             lab.host.sh("nft flush ruleset");
@@ -114,8 +116,7 @@ fn issue_38_del_after_a_flush_closes_127_0_0_1() {
 #[test]
 fn del_after_a_flush_leaves_a_guarded_link_alone() {
     for_ours_with_each_backend(|lab, backend| {
-        let spy = spy(lab);
-        let _secret = TcpServer::start(&lab.host, 6443);
+        let (spy, _secret) = spied(lab);
         let first = one_more(lab, backend, 8080);
         lab.host.sh("nft flush ruleset");
         let second = one_more(lab, backend, 8081);
@@ -174,8 +175,7 @@ fn issue_38_127_0_0_0_8_of_other_links_passes() {
 #[test]
 fn the_value_of_an_administrator_stays() {
     for_ours_with_each_backend(|lab, backend| {
-        let spy = spy(lab);
-        let _secret = TcpServer::start(&lab.host, 6443);
+        let (spy, _secret) = spied(lab);
         set(lab, "br0", 1);
         let chain = one_more(lab, backend, 8080);
         let _server = TcpServer::start(&chain.container, 80);

@@ -64,6 +64,7 @@ fn for_each_reference(case: impl Fn(&Lab, &Peer, Option<&str>)) {
     });
 }
 
+/// With all that ADD had, and without, by each backend.
 #[test]
 fn ours_deletes_what_the_reference_added() {
     for_each_reference(|lab, reference, backend| {
@@ -71,12 +72,7 @@ fn ours_deletes_what_the_reference_added() {
         chain.del();
         before.assert_unchanged("the reference's ADD");
         chain.del();
-    });
-}
-
-#[test]
-fn our_del_without_prev_result_removes_what_the_reference_added() {
-    for_each_reference(|lab, reference, backend| {
+        chain.main.del();
         for now in [None, Some("nftables"), Some("iptables")] {
             let (chain, before) = published_by(lab, reference, backend);
             chain.bare().conf(json!({"backend": now})).del();

@@ -74,11 +74,8 @@ fn rules_of_the_reference_to_a_shared_table_stay() {
             sbr.clone().by(&reference).add();
             container.sh(&format!("ip route add 10.66.0.0/16 dev eth0 table {table}"));
             sbr.clone().by(&Peer::Ours).del();
-            assert_eq!(
-                rules(&container),
-                vec![super::pair("10.20.0.2", table); left],
-                "table {table}"
-            );
+            let expected = vec![super::pair("10.20.0.2", table); left];
+            assert_eq!(rules(&container), expected, "table {table}");
             assert_eq!(routes(&container, 4, table, "eth0"), ["10.66.0.0/16"]);
             lab.attach(&container, &first()).del();
             sbr.main.del();
@@ -123,10 +120,8 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
                 );
             }
             let result = sbr.add();
-            assert_eq!(
-                rules(&container),
-                [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")]
-            );
+            let own = [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")];
+            assert_eq!(rules(&container), own);
             earlier.del();
             sbr.check(&result).ok();
             earlier.del();

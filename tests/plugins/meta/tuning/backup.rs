@@ -89,15 +89,12 @@ fn either_restores_what_the_other_has_tuned() {
                 let result = chain.clone().by(from).add();
                 chain.clone().by(to).check(&result).ok();
                 chain.clone().by(to).del();
-                assert_eq!(
-                    attributes(&chain.container, "eth0"),
-                    had,
-                    "{changes} by {from:?}, DEL by {to:?}"
-                );
-                assert!(read(lab, &backup_of(&chain)).is_none(), "{changes}");
+                let what = format!("{changes} by {from:?}, DEL by {to:?}");
+                assert_eq!(attributes(&chain.container, "eth0"), had, "{what}");
+                assert!(read(lab, &backup_of(&chain)).is_none(), "{what}");
                 // The reference neither backs up sysctls nor restores them.
                 if changes.get("sysctl").is_none() {
-                    before.assert_unchanged(&format!("{changes} by {from:?}, DEL by {to:?}"));
+                    before.assert_unchanged(&what);
                 }
                 chain.main.del();
             }
@@ -182,17 +179,11 @@ fn del_does_all_it_can_and_says_what_it_could_not() {
         chain.add();
         let mut file = read(lab, &backup_of(&chain)).unwrap();
         file["mtu"] = json!(999_999);
-        file["cni-multi"]["sysctl"].as_array_mut().unwrap().push(json!([
-            "net/ipv4/ip_forward",
-            "nonsense",
-            "1"
-        ]));
+        let nonsense = json!(["net/ipv4/ip_forward", "nonsense", "1"]);
+        file["cni-multi"]["sysctl"].as_array_mut().unwrap().push(nonsense);
         std::fs::write(lab.path(&backup_of(&chain)), file.to_string()).unwrap();
-        let error = chain.try_del().err();
-        assert!(
-            error.text().contains("mtu 999999") && error.text().contains("net/ipv4/ip_forward"),
-            "{error:?}"
-        );
+        let told = chain.try_del().err().text();
+        assert!(told.contains("mtu 999999") && told.contains("net/ipv4/ip_forward"), "{told}");
         assert_eq!(attributes(&chain.container, "eth0"), with(&had, json!({"mtu": 1400})));
         assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "0");
         assert_eq!(read(lab, &backup_of(&chain)), None);
@@ -253,16 +244,8 @@ fn links_in_the_way_are_not_followed() {
             id = chain.container_id
         ));
         let before = Watch::start(lab, &[&chain.container]);
-        for data_dir in [
-            "/run/linked",
-            "/run/linked/",
-            "/run/x/../linked",
-            "/run/data",
-            "/run/fifo",
-            "relative",
-            "/proc/x",
-            "/run/a\u{0}b",
-        ] {
+        let links = ["/run/linked", "/run/linked/", "/run/x/../linked", "/run/data", "/run/fifo"];
+        for data_dir in links.into_iter().chain(["relative", "/proc/x", "/run/a\u{0}b"]) {
             let error = chain.clone().conf(json!({"dataDir": data_dir})).try_add().err();
             assert!(matches!(error.code, 5 | 7), "{data_dir}: {error:?}");
             before.assert_unchanged(data_dir);
@@ -278,10 +261,8 @@ fn links_in_the_way_are_not_followed() {
         linked.add();
         linked.del();
         assert_eq!(lab.host.sh("cat /run/victims/*"), "precious\n");
-        assert_eq!(
-            lab.host.sh("ls /run/data /run/victims | tr '\\n' ' '"),
-            "/run/data:  /run/victims: file "
-        );
+        let left = lab.host.sh("ls /run/data /run/victims | tr '\\n' ' '");
+        assert_eq!(left, "/run/data:  /run/victims: file ");
     });
 }
 

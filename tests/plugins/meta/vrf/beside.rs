@@ -30,23 +30,14 @@ fn last_del_takes_no_vrf_from_the_next_add() {
         last.add();
         for number in stops(&last.call("DEL", None)) {
             last.add();
-            let outcomes = run_beside(
-                &last.call("DEL", None),
-                number,
-                &next.call("ADD", None),
-                || false,
-                LIMIT,
-            );
+            let [del, add] = [last.call("DEL", None), next.call("ADD", None)];
+            let outcomes = run_beside(&del, number, &add, || false, LIMIT);
             outcomes.iter().for_each(|outcome| drop(outcome.ok()));
-            assert_eq!(
-                (master(&container, "net1"), master(&container, "net2")),
-                (Value::Null, json!("blue"))
-            );
+            let masters = ["net1", "net2"].map(|ifname| master(&container, ifname));
+            assert_eq!(masters, [Value::Null, json!("blue")]);
             // CHECK is of no use here: the first DEL has removed the routes.
-            assert_eq!(
-                container.link("blue").unwrap()["ifalias"],
-                "cni-multi: goes with its last interface"
-            );
+            let alias = container.link("blue").unwrap()["ifalias"].clone();
+            assert_eq!(alias, "cni-multi: goes with its last interface");
             next.del();
             assert!(container.link("blue").is_none(), "stopped at {number}");
         }
