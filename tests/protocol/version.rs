@@ -1,8 +1,6 @@
 //! The VERSION command, and which commands a configuration's version allows.
 
-use super::{
-    PLUGINS, VERSIONS, assert_error, assert_silent_success, conf, host_local_conf, static_conf,
-};
+use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, conf, host_local_conf};
 use crate::support::call::{Call, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -10,7 +8,6 @@ use crate::support::scratch::Scratch;
 peers! {
     version_names_every_supported_version,
     version_ignores_everything_but_the_command,
-    result_has_the_version_of_the_configuration,
     absent_version_is_0_1_0,
     unlisted_version_is_incompatible,
     commands_are_refused_below_their_version,
@@ -51,14 +48,6 @@ fn version_ignores_everything_but_the_command(peer: &Peer) {
         call.env.retain(|name, _| name == "CNI_COMMAND");
         let outcome = call.env("CNI_ARGS", "nonsense").env("CNI_NETNS", "/proc/self/ns/net").run();
         assert_eq!((outcome.status, outcome.stdout.as_str()), (0, VERSION_LINE), "{outcome:?}");
-    }
-}
-
-fn result_has_the_version_of_the_configuration(peer: &Peer) {
-    for version in VERSIONS {
-        let added = Call::new(peer, "static", "ADD", static_conf(version)).run().ok();
-        assert_eq!(added["cniVersion"], version);
-        assert_silent_success(&Call::new(peer, "static", "DEL", static_conf(version)).run());
     }
 }
 
