@@ -10,7 +10,7 @@ use cni_multi::net::packet_socket::Claim;
 use cni_multi::sys::random::Random;
 use cni_multi::plugins::ipam::dhcp::client::{Action, Client as _, Heard, Outgoing, State, Turn};
 use cni_multi::plugins::ipam::dhcp::client::dhcpv4::{Client, Setup};
-use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
+use cni_multi::plugins::ipam::dhcp::v4::{Message, MessageType, Op};
 
 /// How many steps a client may take at one moment.
 const AT_ONCE: usize = 4;

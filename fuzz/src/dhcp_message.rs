@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cni_multi::plugins::ipam::dhcp::v4::lease::Lease;
-use cni_multi::plugins::ipam::dhcp::v4::message::Message;
+use cni_multi::plugins::ipam::dhcp::v4::Message;
 
 /// Runs the target on one input.
 pub fn run(bytes: &[u8]) {

@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-use cni_multi::plugins::ipam::dhcp::v6::message::Message;
+use cni_multi::plugins::ipam::dhcp::v6::Message;
 use cni_multi::plugins::ipam::dhcp::v6::router;
 
 /// Runs the target on one input.

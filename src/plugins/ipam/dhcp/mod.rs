@@ -11,9 +11,6 @@ pub mod daemon;
 mod leases;
 mod operator;
 mod reader;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
 pub mod times;
 pub mod v4;
 pub mod v6;

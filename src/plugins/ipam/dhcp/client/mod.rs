@@ -62,9 +62,9 @@ impl<'a> Turn<'a> {
 /// What an exchange has received.
 pub enum Heard {
     /// A DHCPv4 message.
-    V4(super::v4::message::Message),
+    V4(super::v4::Message),
     /// A DHCPv6 message.
-    V6(super::v6::message::Message),
+    V6(super::v6::Message),
     /// A router's advertisement, and the link's own address.
     Router(super::v6::router::Advertisement, Ipv6Addr),
     /// A host answers ARP for an IPv4 address.
@@ -102,14 +102,14 @@ pub enum Outgoing {
     /// A DHCPv4 message.
     V4 {
         /// The message.
-        message: super::v4::message::Message,
+        message: super::v4::Message,
         /// The one server that it goes to, from its `ciaddr`. If the link does not have that
         /// address, as after a failed ADD, the packet has both IP addresses and is broadcast on the
         /// link. `None` is every host on the link, from the unspecified address.
         server: Option<Ipv4Addr>,
     },
     /// A DHCPv6 message, to the servers on the link.
-    V6(super::v6::message::Message),
+    V6(super::v6::Message),
     /// A solicitation to the routers on the link.
     Routers,
 }

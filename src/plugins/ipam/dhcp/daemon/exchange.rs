@@ -17,9 +17,8 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Netlink, Watch};
 use crate::net::packet_socket::{self, ArpSocket, PacketSocket};
 use crate::plugins::ipam::dhcp::client::{Heard, Outgoing};
-use crate::plugins::ipam::dhcp::v6::message::ALL_SERVERS;
-use crate::plugins::ipam::dhcp::v6::router;
-use crate::plugins::ipam::dhcp::{v4, v6};
+use crate::plugins::ipam::dhcp::v4;
+use crate::plugins::ipam::dhcp::v6::{self, ALL_SERVERS, router};
 
 /// The stack size of a thread that closes sockets.
 const STACK: usize = 64 * 1024;
@@ -153,7 +152,7 @@ impl Exchange for ExchangeV4 {
         heard.extend(claim.map(Heard::ClaimV4));
         for socket in [&self.packets].into_iter().chain(&self.master) {
             if let Some((from, payload)) = socket.receive()? {
-                let message = v4::message::Message::decode(&payload);
+                let message = v4::Message::decode(&payload);
                 heard.push(message.map_or(Heard::Malformed(from.into()), Heard::V4));
             }
         }
@@ -177,7 +176,7 @@ impl Exchange for ExchangeV4 {
 
 /// Sends a message to a server as any program of the container would. `None` if the interface does
 /// not have the address; the message can then only be sent to the link.
-fn by_routes(message: &v4::message::Message, to: Ipv4Addr, place: &Place) -> Option<UdpSocket> {
+fn by_routes(message: &v4::Message, to: Ipv4Addr, place: &Place) -> Option<UdpSocket> {
     let from = message.ciaddr;
     let sent = place.visit(|at| {
         // A successful bind proves nothing: in a namespace that never had an address, any can be
@@ -276,7 +275,7 @@ impl Exchange for ExchangeV6 {
             });
         }
         if let Some((from, packet)) = self.servers.receive()? {
-            let message = v6::message::Message::decode(&packet);
+            let message = v6::Message::decode(&packet);
             heard.push(message.map_or(Heard::Malformed(from.into()), Heard::V6));
         }
         Ok(heard)

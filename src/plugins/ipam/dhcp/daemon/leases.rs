@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::Daemon;
 use super::interface::Absent;
-use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
 use super::requests::{error_text, result_text};
 use super::table::{Entry, Undone};
+use super::{Count, Daemon, state_text};
 use crate::error::{Code, Error, Result};
 use crate::plugins::ipam::dhcp::client::{Action, Heard, Lease, Outgoing, Reason, State, Turn};
 use crate::service::journal::{Read, Record as _};

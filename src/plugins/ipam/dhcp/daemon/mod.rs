@@ -9,7 +9,6 @@ pub mod flags;
 mod interface;
 pub mod journal;
 mod leases;
-mod metrics;
 pub(super) mod release;
 mod requests;
 mod table;
@@ -23,12 +22,13 @@ use nix::poll::PollFlags;
 
 use self::flags::Flags;
 use self::journal::Journal;
-use self::metrics::Metrics;
 use self::table::{Name, Table};
 use crate::error::{Error, Result};
+use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::confinement::Confinement;
 use crate::service::event_loop::{self, Hub, Place, Service};
+use crate::service::metrics::{Family, Registry};
 use crate::sys::capabilities::Capability;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
@@ -143,5 +143,145 @@ impl Service for Daemon {
 
     fn readable(&mut self, name: &Name) {
         self.receive(name);
+    }
+}
+
+/// An event that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Messages sent.
+    Sent,
+    /// Messages that could not be sent.
+    Unsent,
+    /// Messages received.
+    Received,
+    /// Packets that were not valid messages.
+    Malformed,
+    /// ADDs that failed to acquire a lease.
+    AcquireFailures,
+    /// Leases released.
+    Released,
+    /// Leases whose namespace or interface was gone.
+    Gone,
+    /// Records that could not be written.
+    JournalFailures,
+}
+
+/// Each counter's name and purpose, in the order of [`Count`].
+const COUNTERS: [(&str, &str); 8] = [
+    ("packets_sent", "Messages sent to servers."),
+    ("send_failures", "Messages that could not be sent."),
+    ("packets_received", "Messages received."),
+    ("packets_malformed", "Packets received that are not DHCP messages."),
+    ("acquire_failures", "ADDs that got no lease."),
+    ("releases", "Leases released."),
+    ("gone", "Leases whose namespace or interface was gone."),
+    ("journal_failures", "Records that could not be written."),
+];
+
+/// The states of a lease, and their names.
+pub const STATES: [(State, &str); 7] = [
+    (State::Selecting, "selecting"),
+    (State::Requesting, "requesting"),
+    (State::Waiting, "waiting"),
+    (State::Bound, "bound"),
+    (State::Renewing, "renewing"),
+    (State::Rebinding, "rebinding"),
+    (State::Expired, "expired"),
+];
+
+/// The name of the state of a lease in the queue.
+pub const QUEUED: &str = "queued";
+
+/// The name of a state; `None` is a lease in the queue.
+pub fn state_text(state: Option<State>) -> &'static str {
+    let known = STATES.iter().find(|(known, _)| Some(*known) == state);
+    known.map_or(if state.is_none() { QUEUED } else { "ended" }, |(_, text)| text)
+}
+
+/// The daemon's metrics.
+pub struct Metrics {
+    registry: Registry,
+    leases: Family,
+    exchanges: Family,
+    transitions: Family,
+    counters: [Family; COUNTERS.len()],
+}
+
+impl Metrics {
+    /// Starts all counters at 0.
+    pub fn new() -> Metrics {
+        let mut registry = Registry::new("cni_dhcp");
+        let told: Vec<&str> = STATES.iter().map(|(_, text)| *text).collect();
+        let all = told.iter().copied().chain([QUEUED]).collect();
+        Metrics {
+            leases: registry.gauge("leases", "Leases by state.", Some(("state", all))),
+            exchanges: registry.gauge(
+                "exchanges",
+                "Conversations with servers that are under way.",
+                None,
+            ),
+            transitions: registry.counter(
+                "transitions",
+                "Changes of leases by the state that they came to.",
+                Some(("to", told)),
+            ),
+            counters: COUNTERS.map(|(name, about)| registry.counter(name, about, None)),
+            registry,
+        }
+    }
+
+    /// Counts one event.
+    pub fn count(&mut self, what: Count) {
+        self.registry.count(self.counters[what as usize], 0);
+    }
+
+    /// Counts a lease that has entered this state.
+    pub fn transition(&mut self, state: State) {
+        if let Some(index) = STATES.iter().position(|(known, _)| *known == state) {
+            self.registry.count(self.transitions, index);
+        }
+    }
+
+    /// All metrics, in the Prometheus text format.
+    pub fn text(&mut self, table: &Table) -> String {
+        let states = STATES.iter().map(|(_, text)| *text).chain([QUEUED]);
+        for (index, state) in states.enumerate() {
+            let in_state = table.iter().filter(|(_, entry)| state_text(entry.state) == state);
+            self.registry.set(self.leases, index, in_state.count() as u64);
+        }
+        self.registry.set(self.exchanges, 0, table.exchanges() as u64);
+        self.registry.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counter_has_its_name() {
+        let mut metrics = Metrics::new();
+        for (count, times) in
+            (1..).zip([Count::Sent, Count::Unsent, Count::Received, Count::Malformed])
+        {
+            (0..count).for_each(|_| metrics.count(times));
+        }
+        metrics.count(Count::JournalFailures);
+        metrics.transition(State::Rebinding);
+        let text = metrics.text(&Table::default());
+        for line in [
+            "cni_dhcp_packets_sent_total 1",
+            "cni_dhcp_send_failures_total 2",
+            "cni_dhcp_packets_received_total 3",
+            "cni_dhcp_packets_malformed_total 4",
+            "cni_dhcp_acquire_failures_total 0",
+            "cni_dhcp_journal_failures_total 1",
+            "cni_dhcp_transitions_total{to=\"rebinding\"} 1",
+            "cni_dhcp_leases{state=\"queued\"} 0",
+            "# TYPE cni_dhcp_leases gauge",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
     }
 }

@@ -10,8 +10,8 @@ use super::journal::Record;
 use super::table::{Entry, name_of};
 use crate::cni::attachment::Key;
 use crate::family::Family;
-use crate::plugins::ipam::dhcp::client::dhcpv6::Mode;
-use crate::plugins::ipam::dhcp::client::{Action, Client, Intent, Lease, Turn, dhcpv4, dhcpv6};
+use crate::plugins::ipam::dhcp::client::dhcpv6::{self, Mode};
+use crate::plugins::ipam::dhcp::client::{Action, Client, Intent, Lease, Turn, dhcpv4};
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::random::Random;
 

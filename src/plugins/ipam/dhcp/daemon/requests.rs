@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::Daemon;
 use super::interface::{Absent, Place};
 use super::journal::{Record, file_name, forget_all_torn};
-use super::metrics::state_text;
 use super::table::{Entry, name_of};
+use super::{Daemon, state_text};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use super::message::Message;
+use super::Message;
 use super::options::{Options, code};
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::plugins::ipam::dhcp::reader::{Reader, domain, search};

@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::lease::Lease;
-use super::message::{Message, MessageType, Op};
 use super::options::{Options, code};
+use super::{Message, MessageType, Op};
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
-use crate::plugins::ipam::dhcp::tests::{bytes, changed};
+use crate::plugins::ipam::dhcp::reader::tests::{bytes, changed};
 use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::NEVER;
 

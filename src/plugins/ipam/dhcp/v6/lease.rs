@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
-use super::message::Grant;
+use super::Grant;
 use super::router::Advertisement;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::hex;

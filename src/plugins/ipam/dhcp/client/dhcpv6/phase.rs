@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use crate::plugins::ipam::dhcp::client::jittered;
+use crate::plugins::ipam::dhcp::v6::Kind;
 use crate::plugins::ipam::dhcp::v6::lease::{Intent, Lease};
-use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 

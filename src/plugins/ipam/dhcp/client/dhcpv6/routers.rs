@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::phase::{Holding, Stage, Timer};
 use super::{Action, Client, LISTENING, Mode, Outgoing, Turn};
 use crate::plugins::ipam::dhcp::client;
+use crate::plugins::ipam::dhcp::v6::Grant;
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
-use crate::plugins::ipam::dhcp::v6::message::Grant;
 use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
 use crate::sys::clock::{Moment, NEVER};
 

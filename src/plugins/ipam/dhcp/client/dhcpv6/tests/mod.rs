@@ -5,13 +5,13 @@ mod advertised;
 mod keep;
 mod search;
 
-use super::setup::IAID;
+use super::IAID;
 use super::*;
 use crate::plugins::ipam::dhcp::client::{Client as _, Lease as AnyLease};
 use crate::plugins::ipam::dhcp::reader::Reader;
-use crate::plugins::ipam::dhcp::v6::message::{Message, Status};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
 use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
+use crate::plugins::ipam::dhcp::v6::{Message, Status};
 
 const ADDRESS: &str = "2001:db8::10";
 const OTHER: &str = "2001:db8::11";
