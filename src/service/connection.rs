@@ -174,7 +174,8 @@ impl Connection {
     }
 }
 
-fn is_for_later(error: &io::Error) -> bool {
+/// Whether the call of a non-blocking socket is to be repeated once that is ready.
+pub fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

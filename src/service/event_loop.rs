@@ -1,6 +1,5 @@
 //! The event loop: one thread, one poll(2).
 
-use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::Identity;
 use super::confinement::{self, Confinement};
-use super::connection::{Connections, Heard};
+use super::connection::{Connections, Heard, is_for_later};
 use super::journal::{Journal, Record};
 use super::listener::Listener;
 use super::log::Log;
@@ -85,25 +84,13 @@ pub struct EventLoop {
 }
 
 /// A ready descriptor.
+#[derive(Clone)]
 enum Ready<S> {
     Signal,
     Connection(u64, PollFlags),
     Listener,
     Source(S),
     Alarm,
-}
-
-/// A descriptor to wait for, with the events.
-type Watched<'a, S> = (Ready<S>, BorrowedFd<'a>, PollFlags);
-
-impl<S> Ready<S> {
-    /// The same descriptor with the events that were found.
-    fn with(self, found: PollFlags) -> Ready<S> {
-        match self {
-            Ready::Connection(id, _) => Ready::Connection(id, found),
-            ready => ready,
-        }
-    }
 }
 
 /// Starts a daemon: opens its journal and its socket, and drops the privileges that it does not
@@ -173,13 +160,6 @@ impl EventLoop {
     /// Waits until a descriptor is ready or a timer is due. Hangups are handled before sources:
     /// something granted at the same moment would have no recipient.
     fn wait<S: Service>(&self, service: &S) -> Result<Vec<Ready<S::Source>>> {
-        let watched = self.watched(service);
-        let found = poll_through_signals(watched.iter().map(|(_, fd, flags)| (*fd, *flags)))?;
-        let ready = watched.into_iter().zip(found).filter(|(_, found)| !found.is_empty());
-        Ok(ready.map(|((ready, ..), found)| ready.with(found)).collect())
-    }
-
-    fn watched<'a, S: Service>(&'a self, service: &'a S) -> Vec<Watched<'a, S::Source>> {
         let connections = &service.hub().connections;
         let mut watched = vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
         for (id, fd, flags) in connections.descriptors() {
@@ -192,7 +172,24 @@ impl EventLoop {
             watched.push((Ready::Source(source), fd, flags));
         }
         watched.push((Ready::Alarm, self.alarm.as_fd(), PollFlags::POLLIN));
-        watched
+        let mut fds: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+        while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
+            if errno != Errno::EINTR {
+                return Err(Error::kernel("wait for something to do", errno));
+            }
+        }
+        let mut all = vec![];
+        for ((ready, ..), fd) in watched.iter().zip(&fds) {
+            let found = fd.revents().unwrap_or(PollFlags::empty());
+            if !found.is_empty() {
+                all.push(match ready {
+                    Ready::Connection(id, _) => Ready::Connection(*id, found),
+                    ready => ready.clone(),
+                });
+            }
+        }
+        Ok(all)
     }
 
     fn accept(&mut self, hub: &mut Hub) {
@@ -209,21 +206,4 @@ impl EventLoop {
             }
         }
     }
-}
-
-fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// Waits until a descriptor is ready; returns the events of each.
-fn poll_through_signals<'a>(
-    watched: impl Iterator<Item = (BorrowedFd<'a>, PollFlags)>,
-) -> Result<Vec<PollFlags>> {
-    let mut fds: Vec<PollFd<'_>> = watched.map(|(fd, flags)| PollFd::new(fd, flags)).collect();
-    while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
-        if errno != Errno::EINTR {
-            return Err(Error::kernel("wait for something to do", errno));
-        }
-    }
-    Ok(fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect())
 }

@@ -46,39 +46,22 @@ struct Head {
 /// The content of a daemon's line, as sent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Words<A> {
+pub enum Words<A> {
+    /// The answer.
     Answer(A),
+    /// An error in its place.
     Error(ErrorObject),
-    /// The timeout in seconds.
+    /// The number of seconds within which one of these follows.
     Patience(u64),
 }
 
 /// An error as sent.
 #[derive(Debug, Serialize, Deserialize)]
-struct ErrorObject {
+pub struct ErrorObject {
     code: u32,
     msg: String,
     #[serde(default)]
     details: String,
-}
-
-/// The content of a daemon's line, decoded.
-#[derive(Debug)]
-pub enum Said<A> {
-    /// The answer, which may be an error.
-    Answer(Result<A>),
-    /// An answer follows within this time.
-    Patience(Duration),
-}
-
-impl<A> From<Words<A>> for Said<A> {
-    fn from(words: Words<A>) -> Said<A> {
-        match words {
-            Words::Answer(answer) => Said::Answer(Ok(answer)),
-            Words::Error(error) => Said::Answer(Err(error.into())),
-            Words::Patience(seconds) => Said::Patience(Duration::from_secs(seconds).min(LONGEST)),
-        }
-    }
 }
 
 impl From<&Error> for ErrorObject {
@@ -130,7 +113,7 @@ impl Identity {
     }
 
     /// Decodes a line from the daemon that listens at `socket`.
-    pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Said<A>> {
+    pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Words<A>> {
         let asked = format_args!("ask the {} at {socket:?}", self.name);
         if line.starts_with(b"HTTP/") {
             let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
@@ -148,7 +131,7 @@ impl Identity {
             if protocol != Some(self.protocol) {
                 return Err(self.other_version("the daemon", protocol, "client"));
             }
-            decode(line).map(|line: Line<Words<A>>| Said::from(line.said))
+            decode(line).map(|line: Line<Words<A>>| line.said)
         };
         answer().map_err(|e| e.context(asked))
     }
@@ -206,10 +189,11 @@ fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
     serde_json::from_str(&text).map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
-/// How long to wait for an answer that the daemon has announced within `patience`. Its operator has
+/// How long to wait for an answer that the daemon has announced within these seconds. Its operator has
 /// set that time, which may be longer than an operation; only what is added to it ends with the
 /// operation's deadline.
-fn announced(patience: Duration, deadline: Deadline) -> Duration {
+fn announced(seconds: u64, deadline: Deadline) -> Duration {
+    let patience = Duration::from_secs(seconds).min(LONGEST);
     deadline.limit(patience + PATIENCE).max(patience)
 }
 
@@ -253,10 +237,11 @@ impl Asked<'_> {
         loop {
             let line = self.read_line().map_err(|e| self.identity.broken(self.socket, &e))?;
             match self.identity.read_answer(&line, self.socket)? {
-                Said::Answer(answer) => return Ok(answer),
-                Said::Patience(patience) => {
+                Words::Answer(answer) => return Ok(Ok(answer)),
+                Words::Error(error) => return Ok(Err(error.into())),
+                Words::Patience(seconds) => {
                     let left = LONGEST.saturating_sub(begin.elapsed()); // it may announce for ever
-                    self.stream.get_mut().allow(announced(patience, self.deadline).min(left));
+                    self.stream.get_mut().allow(announced(seconds, self.deadline).min(left));
                 }
             }
         }
@@ -286,9 +271,7 @@ mod tests {
     #[test]
     fn an_announced_wait_has_an_end() {
         for (seconds, expected) in [(208, 208), (3600, 3600), (3601, 3600), (u64::MAX, 3600)] {
-            let Said::Patience(wait) = Said::from(Words::<()>::Patience(seconds)) else {
-                unreachable!("it is no answer")
-            };
+            let wait = announced(seconds, Deadline::after(Duration::ZERO));
             assert_eq!(wait.as_secs(), expected);
         }
     }
@@ -298,7 +281,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let cases = [(500, 55, 85), (60, 55, 60), (0, 55, 55), (60, 213, 213), (0, 0, 5)];
         for (left, patience, expected) in cases {
-            let wait = announced(seconds(patience), Deadline::after(seconds(left)));
+            let wait = announced(patience, Deadline::after(seconds(left)));
             assert_eq!(wait.as_secs_f64().round() as u64, expected, "{left} {patience}");
         }
     }

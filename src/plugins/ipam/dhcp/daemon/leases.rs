@@ -38,7 +38,16 @@ impl Daemon {
             let (path, why) = match read {
                 Read::Record(mut record) => {
                     record.place.prefix.clone_from(&self.flags.hostprefix);
-                    self.resume(Entry::new(*record, NEVER), now);
+                    let mut entry = Entry::new(*record, NEVER);
+                    let Some(lease) = &entry.record.lease else {
+                        // No plugin has received this lease, and no connection waits for it any more.
+                        self.let_go(entry);
+                        continue;
+                    };
+                    // Looks for the namespace only when the lease is due: its mounts may not be in
+                    // place yet.
+                    entry.client = Some(resume(&entry.record, lease, &self.flags, now));
+                    self.settle(entry, now);
                     continue;
                 }
                 Read::Void(path) => (path, "of an earlier start of the machine".to_owned()),
@@ -51,16 +60,6 @@ impl Daemon {
         let leases = self.table.iter().count();
         self.hub.log.line(format_args!("listening socket={socket:?} leases={leases}"));
         Ok(())
-    }
-
-    fn resume(&mut self, mut entry: Entry, now: Moment) {
-        let Some(lease) = &entry.record.lease else {
-            // No plugin has received this lease, and no connection waits for it any more.
-            return self.let_go(entry);
-        };
-        // Looks for the namespace only when the lease is due: its mounts may not be in place yet.
-        entry.client = Some(resume(&entry.record, lease, &self.flags, now));
-        self.settle(entry, now);
     }
 
     /// Starts to acquire a lease if there is room for another exchange; otherwise queues it.
