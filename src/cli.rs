@@ -160,17 +160,13 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
         let help = self::commands().render_help();
         return io.print(&format!("{NAME} {}\n\n{help}", env!("CARGO_PKG_VERSION")));
     };
-    if name == install::NAME {
-        let called = args.first().map_or(Path::new(NAME), Path::new);
-        return install::run(matches, called, io);
-    }
     // clap rejects every other name.
     command_of_name(name).map_or(2, |command| (command.run)(matches, env, io))
 }
 
-/// The commands that work on this host, without `install`.
-static ON_HOST: [OperatorCommand; 4] =
-    [net::COMMAND, doctor::COMMAND, ipam::COMMAND, metrics::COMMAND];
+/// The commands that work on this host.
+static ON_HOST: [OperatorCommand; 6] =
+    [LIST, install::COMMAND, net::COMMAND, doctor::COMMAND, ipam::COMMAND, metrics::COMMAND];
 
 /// The commands about configurations and about the command line itself.
 static ON_FILES: [OperatorCommand; 5] = [
@@ -197,8 +193,7 @@ fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
 }
 
 fn command_of_name(name: &str) -> Option<&'static OperatorCommand> {
-    let mut all =
-        std::iter::once(&LIST).chain(&ON_HOST).chain(commands_of_plugins()).chain(&ON_FILES);
+    let mut all = ON_HOST.iter().chain(commands_of_plugins()).chain(&ON_FILES);
     all.find(|command| command.name == name)
 }
 
@@ -212,7 +207,6 @@ pub fn commands() -> Command {
         .after_help(
             "Called by a plugin's name, or as `cni-multi <plugin>`, it is that plugin and speaks the CNI protocol.",
         )
-        .subcommands([line(&LIST), install::command()])
         .subcommands(ON_HOST.iter().chain(commands_of_plugins()).map(line))
         .subcommand(cnitool::command())
         .subcommands(ON_FILES.iter().map(line))
@@ -225,7 +219,6 @@ fn manual(words: &[&str]) -> Manual {
     let verb = words.get(1).copied().unwrap_or_default();
     match words.first().copied().unwrap_or_default() {
         "" => MANUAL,
-        install::NAME => install::MANUAL,
         cnitool::NAME => cnitool::manual(verb),
         name => command_of_name(name).map_or(Manual::EMPTY, |command| (command.manual)(verb)),
     }
@@ -256,7 +249,7 @@ const MANUAL: Manual = Manual {
 };
 
 /// `cni-multi list`.
-static LIST: OperatorCommand = OperatorCommand {
+const LIST: OperatorCommand = OperatorCommand {
     name: "list",
     command_line: || {
         Command::new("list")

@@ -30,20 +30,20 @@ mod on_path;
 mod watch;
 mod work;
 
-use std::path::Path;
-
 use clap::ArgMatches;
 
 use self::choice::{Aliases, Choice};
 use self::work::{Task, Work};
+use crate::cni::env::Environment;
 use crate::error::{Code, Result};
+use crate::plugin::OperatorCommand;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, option};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
 
 /// The sections of its page.
-pub const MANUAL: Manual = Manual {
+const MANUAL: Manual = Manual {
     description: &[
         "What has the name of a plugin already is kept, and comes back with --uninstall. One rename \
          replaces each name, so a runtime finds the old plugin or the new one at every moment. A \
@@ -83,14 +83,15 @@ pub const MANUAL: Manual = Manual {
     ..Manual::EMPTY
 };
 
-/// The name of the command.
-pub const NAME: &str = "install";
+/// `cni-multi install`.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: "install", command_line: command, run, manual: |_| MANUAL };
 
 /// The command line.
-pub fn command() -> clap::Command {
+fn command() -> clap::Command {
     let rollback =
         flag("rollback", "Go one step back: to the binary before, or the plugins before");
-    clap::Command::new(NAME)
+    clap::Command::new("install")
         .about("Install this binary into a directory of plugins, with a link for each plugin")
         .arg(option("dir", "DIR", "The directory [/opt/cni/bin]"))
         .arg(rollback.conflicts_with("uninstall"))
@@ -107,10 +108,10 @@ pub fn command() -> clap::Command {
         )
 }
 
-/// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.
-pub fn run(matches: &ArgMatches, called: &Path, io: &mut Streams<'_>) -> u8 {
+/// Runs the command.
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let mut work = Work::of(matches, io.stdout, io.stderr);
-    match perform(&mut work, matches, called) {
+    match perform(&mut work, matches) {
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
@@ -120,11 +121,11 @@ pub fn run(matches: &ArgMatches, called: &Path, io: &mut Streams<'_>) -> u8 {
     }
 }
 
-fn perform(work: &mut Work<'_>, matches: &ArgMatches, called: &Path) -> Result<()> {
+fn perform(work: &mut Work<'_>, matches: &ArgMatches) -> Result<()> {
     work.choice = Choice::of(matches)?;
     work.further = Aliases::of(matches)?;
     if matches.get_flag("watch") {
-        return watch::run(work, called);
+        return watch::run(work);
     }
-    work.perform(&Task::of(matches, called)?)
+    work.perform(&Task::of(matches)?)
 }

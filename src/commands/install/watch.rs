@@ -9,7 +9,6 @@
 //! the file of the installation, with other content, and is replaced by this build again.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -36,14 +35,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const CALM: Duration = Duration::from_secs(600);
 
 /// Watches the directory until a signal ends it.
-pub fn run(work: &mut Work<'_>, called: &Path) -> Result<()> {
+pub fn run(work: &mut Work<'_>) -> Result<()> {
     attempt("watch", "the directory", chdir(work.dir.as_str()).map_err(io::Error::from))?;
     let watch = DirectoryWatch::begin(".").map_err(|error| {
         Error::kernel("watch the directory", error)
             .with_details("inotify instances are limited by fs.inotify.max_user_instances")
     })?;
     let mut keeper = Keeper {
-        called,
         all: PLUGINS.iter().map(|entry| entry.name.to_owned()).collect(),
         names: vec![],
         aliases: vec![],
@@ -107,10 +105,7 @@ impl BackOff {
 }
 
 /// The state of the watch.
-struct Keeper<'a> {
-    /// The path of this binary if /proc is missing. Its content is read for each comparison: it is
-    /// most of the memory that the watch would occupy.
-    called: &'a Path,
+struct Keeper {
     /// The names of all plugins.
     all: Vec<String>,
     /// Those that the directory is to have: another installation may choose others.
@@ -124,7 +119,7 @@ struct Keeper<'a> {
     reported: Option<bool>,
 }
 
-impl Keeper<'_> {
+impl Keeper {
     fn run(&mut self, work: &mut Work<'_>, watch: &DirectoryWatch) -> Result<()> {
         let no_wait = |error| Error::kernel("wait for changes", error);
         loop {
@@ -182,13 +177,14 @@ impl Keeper<'_> {
         }
     }
 
-    /// Compares contents only if the file is not the known one.
+    /// Compares contents only if the file is not the known one. That of this binary is read each time: it
+    /// is most of the memory that the watch would occupy.
     fn installed(&mut self) -> Installed {
         let Some(now) = Stamp::now() else { return Installed::Other };
         if self.ours == Some(now) {
             return Installed::Ours;
         }
-        if own_content(self.called).is_ok_and(|own| is_content(BINARY, &own)) {
+        if own_content().is_ok_and(|own| is_content(BINARY, &own)) {
             self.ours = Some(now);
             return Installed::Ours;
         }
@@ -221,7 +217,7 @@ impl Keeper<'_> {
         refuse_directories(&self.names)?;
         let lost = self.lost().join(" ");
         if installed == Installed::Overwritten {
-            write_new(&own_content(self.called)?)?;
+            write_new(&own_content()?)?;
             work.make(BINARY, || rename(NEW, BINARY))?;
             self.ours = Stamp::now();
         }

@@ -200,7 +200,7 @@ pub(super) struct New {
 }
 
 impl Task {
-    pub(super) fn of(matches: &ArgMatches, called: &Path) -> Result<Task> {
+    pub(super) fn of(matches: &ArgMatches) -> Result<Task> {
         if matches.get_flag("rollback") {
             return Ok(Task::Rollback);
         }
@@ -208,12 +208,13 @@ impl Task {
             return Ok(Task::Uninstall);
         }
         let names = PLUGINS.iter().map(|entry| entry.name.to_owned()).collect();
-        Ok(Task::Install(New { content: own_content(called)?, names }))
+        Ok(Task::Install(New { content: own_content()?, names }))
     }
 }
 
-/// The content of this binary, which was called by that path.
-pub(super) fn own_content(called: &Path) -> Result<Vec<u8>> {
-    let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
+/// The content of this binary; if /proc is missing, of the file by whose path it was called.
+pub(super) fn own_content() -> Result<Vec<u8>> {
+    let called = || std::env::args_os().next().unwrap_or_default();
+    let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called()));
     attempt("read", "this binary", own)
 }
