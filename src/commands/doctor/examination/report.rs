@@ -11,14 +11,11 @@ use crate::terminal::style::Style;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 
-/// A line: object, severity, code, evidence, and a command.
-struct Row {
+/// A line, of a finding or of what is in order, with what is before and behind severity and code.
+struct Row<'f> {
+    finding: Option<&'f Finding>,
     label: String,
-    severity: Option<Severity>,
-    code: &'static str,
     evidence: String,
-    fix: String,
-    show: String,
 }
 
 /// The findings as JSON.
@@ -39,7 +36,7 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
     let widths = (
         width(|row| row.label.chars().count()),
         width(|row| row.word().len()),
-        width(|row| row.code.len()),
+        width(|row| row.code().len()),
     );
     let mut text = match node.sent.get() {
         0 => String::new(),
@@ -61,59 +58,50 @@ pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
 /// The width of the gap between two columns.
 const GAP: usize = 2;
 
-impl Row {
-    fn of(finding: &Finding) -> Row {
-        Row {
-            label: visible(&finding.object.label()),
-            severity: Some(finding.fault.severity),
-            code: finding.fault.code,
-            evidence: visible(&finding.evidence),
-            fix: visible(&finding.fix),
-            show: visible(&finding.show),
-        }
+impl<'f> Row<'f> {
+    fn of(finding: &'f Finding) -> Row<'f> {
+        Row { finding: Some(finding), ..Row::ok(&finding.object.label(), &finding.evidence) }
     }
 
-    fn ok(label: impl Into<String>, evidence: &str) -> Row {
-        let evidence = visible(evidence);
-        Row {
-            label: visible(&label.into()),
-            severity: None,
-            code: "",
-            evidence,
-            fix: String::new(),
-            show: String::new(),
-        }
+    fn ok(label: &str, evidence: &str) -> Row<'f> {
+        Row { finding: None, label: visible(label), evidence: visible(evidence) }
+    }
+
+    fn code(&self) -> &'static str {
+        self.finding.map_or("", |it| it.fault.code)
     }
 
     fn word(&self) -> &'static str {
-        self.severity.map_or("ok", Severity::word)
+        self.finding.map_or("ok", |it| it.fault.severity.word())
     }
 
     fn write(&self, text: &mut String, widths: (usize, usize, usize), style: Style) {
         let (label, word, code) = widths;
         let pad =
             |cell: &str, width: usize| " ".repeat(width.saturating_sub(cell.chars().count()) + GAP);
-        let coloured = match self.severity {
+        let coloured = match self.finding.map(|it| it.fault.severity) {
             None => style.good("ok"),
             Some(Severity::Error) => style.bad(self.word()),
             Some(Severity::Warning) => style.warning(self.word()),
         };
         let before = [&self.label, &pad(&self.label, label), &coloured, &pad(self.word(), word)];
-        let line = [before.map(String::as_str).concat(), self.code.to_owned()].concat();
-        let gap = if code == 0 { String::new() } else { pad(self.code, code) };
+        let line = [before.map(String::as_str).concat(), self.code().to_owned()].concat();
+        let gap = if code == 0 { String::new() } else { pad(self.code(), code) };
         let line = [&line, &gap, &self.evidence].map(String::as_str).concat();
         text.push_str(line.trim_end());
         text.push('\n');
         let indent = " ".repeat(label + word + code + 3 * GAP);
-        for (word, command) in [("fix: ", &self.fix), ("show: ", &self.show)] {
-            if !command.is_empty() {
-                text.push_str(&[&indent, word, command, "\n"].concat());
+        if let Some(finding) = self.finding {
+            for (word, command) in [("fix: ", &finding.fix), ("show: ", &finding.show)] {
+                if !command.is_empty() {
+                    text.push_str(&[&indent, word, &visible(command), "\n"].concat());
+                }
             }
         }
     }
 }
 
-fn rows(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
+fn rows<'f>(node: &Node<'_>, findings: &'f [Finding]) -> Vec<Row<'f>> {
     let mut rows = vec![];
     let of = |is_it: fn(&Object) -> bool| findings.iter().filter(move |it| is_it(&it.object));
     let is_of_node = |object: &Object| *object == Object::Node;
@@ -135,7 +123,7 @@ fn rows(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
 
 /// The lines of the attachments without findings: one each if a container was asked for, else one
 /// for all.
-fn healthy(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
+fn healthy<'f>(node: &Node<'_>, findings: &[Finding]) -> Vec<Row<'f>> {
     let has_none = |object: &Object| !findings.iter().any(|it| it.object == *object);
     let fine = node.attachments.iter().filter(|attachment| has_none(&attachment.object()));
     if node.request.subject.is_empty() {
@@ -148,7 +136,7 @@ fn healthy(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
         let ips: Vec<String> = ips.map(|ip| ip.address.to_string()).collect();
         let network = attachment.at().key.network.as_str();
         let evidence = format!("attached to {network:?} with {}", ips.join(", "));
-        Row::ok(attachment.object().label(), &evidence)
+        Row::ok(&attachment.object().label(), &evidence)
     };
     fine.map(row).collect()
 }
