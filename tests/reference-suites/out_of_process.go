@@ -9,6 +9,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 )
@@ -46,3 +48,21 @@ func cmdAdd(args *skel.CmdArgs) error    { return outOfProcess("ADD", args) }
 func cmdCheck(args *skel.CmdArgs) error  { return outOfProcess("CHECK", args) }
 func cmdDel(args *skel.CmdArgs) error    { return outOfProcess("DEL", args) }
 func cmdStatus(args *skel.CmdArgs) error { return outOfProcess("STATUS", args) }
+
+// What a suite gives to the package in its own process, the program under test has from outside.
+
+// The bus of a suite is the program's system bus.
+func useBus(address string) { os.Setenv("DBUS_SYSTEM_BUS_ADDRESS", address) }
+
+// The devices of a suite are those of the laboratory, until the returned function.
+func useDevices(root string) func() {
+	const bus = "/sys/bus"
+	if err := syscall.Mount(filepath.Join(root, bus), bus, "", syscall.MS_BIND, ""); err != nil {
+		panic(err)
+	}
+	return func() {
+		if err := syscall.Unmount(bus, 0); err != nil {
+			panic(err)
+		}
+	}
+}
