@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, MacVlanMode,
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkAttribute,
+    LinkInfo, LinkMessage, MacVlanMode,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
@@ -127,23 +128,18 @@ impl Netlink {
     /// new link is created elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
         let (kind, data) = spec.kind.info();
-        let mut message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(kind).name(name);
-        if let Some(lower) = spec.lower {
-            message = message.link(lower);
-        }
-        if let Some(mtu) = spec.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(mac) = &spec.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        if let Some(netns) = netns {
-            message = message.setns_by_fd(netns);
-        }
-        if let Some(data) = data {
-            message = message.set_info_data(data);
-        }
-        self.create(message.build(), name, spec.kind.name())
+        let info = [Some(LinkInfo::Kind(kind)), data.map(LinkInfo::Data)];
+        let attributes = [
+            Some(LinkAttribute::IfName(name.to_owned())),
+            spec.lower.map(LinkAttribute::Link),
+            spec.mtu.map(LinkAttribute::Mtu),
+            spec.mac.as_ref().map(|mac| LinkAttribute::Address(mac.octets().to_vec())),
+            netns.map(LinkAttribute::NetNsFd),
+            Some(LinkAttribute::LinkInfo(info.into_iter().flatten().collect())),
+        ];
+        let mut message = LinkMessage::default();
+        message.attributes = attributes.into_iter().flatten().collect();
+        self.create(message, name, spec.kind.name())
     }
 
     /// Whether the kernel has links of this kind, by its name for it. The request has an invalid

@@ -3,9 +3,8 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::LinkUnspec;
 use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
 };
 
 use super::link::Link;
@@ -69,46 +68,33 @@ impl Netlink {
 
 impl LinkChange<'_> {
     fn message(&self, link: &Link) -> LinkMessage {
-        let mut message = LinkUnspec::new_with_index(link.index);
-        message = match self.up {
-            Some(true) => message.up(),
-            Some(false) => message.down(),
-            None => message,
-        };
-        if let Some(netns) = self.netns {
-            message = message.setns_by_fd(netns);
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        let flags = [
+            (LinkFlags::Up, self.up),
+            (LinkFlags::Promisc, self.promisc),
+            (LinkFlags::Allmulti, self.allmulti),
+        ];
+        for (flag, on) in flags.into_iter().filter_map(|(flag, on)| Some((flag, on?))) {
+            message.header.flags.set(flag, on);
+            message.header.change_mask |= flag;
         }
-        if let Some(name) = self.name {
-            message = message.name(name);
-        }
-        if let Some(mtu) = self.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(promisc) = self.promisc {
-            message = message.promiscuous(promisc);
-        }
-        if let Some(allmulti) = self.allmulti {
-            message = message.allmulticast(allmulti);
-        }
-        if let Some(txqlen) = self.txqlen {
-            message = message.txqueuelen(txqlen);
-        }
-        if let Some(master) = self.master {
-            message = message.controller(master);
-        }
-        if let Some(alias) = self.alias {
-            message = message.alias(alias);
-        }
-        if let Some(mac) = &self.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        if self.without_link_local {
+        let without_link_local = || {
             let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
-            message = message.append_extra_attribute(LinkAttribute::AfSpecUnspec(vec![
-                AfSpecUnspec::Inet6(of_ipv6),
-            ]));
-        }
-        message.build()
+            LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)])
+        };
+        let attributes = [
+            self.netns.map(LinkAttribute::NetNsFd),
+            self.name.map(|name| LinkAttribute::IfName(name.to_owned())),
+            self.mtu.map(LinkAttribute::Mtu),
+            self.txqlen.map(LinkAttribute::TxQueueLen),
+            self.master.map(LinkAttribute::Controller),
+            self.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())),
+            self.mac.as_ref().map(|mac| LinkAttribute::Address(mac.octets().to_vec())),
+            self.without_link_local.then(without_link_local),
+        ];
+        message.attributes = attributes.into_iter().flatten().collect();
+        message
     }
 
     /// The change as error messages describe it.

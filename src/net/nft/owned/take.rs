@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::claims::{Claims, Finder, OurTable};
 use super::layout::{OwnedElement, Owner, Rival, SHARED, chains_of};
 use super::ledger::{is_of, ledger_key, named_in, write_entry};
-use super::release::{Plan, Search};
+use super::release::Search;
 use crate::error::{Error, Result};
 use crate::net::nft::batch::{Batch, Holding};
 use crate::net::nft::expr::Verdict;
@@ -42,6 +42,17 @@ impl Replaced {
     pub fn own(&self) -> &[OwnedElement] {
         &self.own
     }
+}
+
+/// What becomes of elements of other owners, and what is known of the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// They are transferred.
+    Transfer,
+    /// There are none: they have been looked for.
+    Free,
+    /// The same, in a table that has lost a set or entries of the ledger.
+    FreeOfDamaged,
 }
 
 /// Comments of elements by the end of their keys.
@@ -79,41 +90,54 @@ impl Claims<'_> {
                 done => return done.map(|()| Replaced::default()),
             }
         }
-        self.ours.nft.again(&self.adding(), || self.try_take(elements))
+        self.ours.nft.again(&self.adding(), || {
+            let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+            let own = self.own_elements()?;
+            let others = self.plan(&mut batch, elements, Rule::Transfer)?;
+            self.ours.commit(&batch, self.adding()).map(|()| Replaced { own, others })
+        })
     }
 
-    fn try_take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
-        let table = self.ours.table();
-        let mut batch = Batch::of_generation(self.ours.nft.generation()?);
-        let mut replaced = Replaced { own: self.own_elements()?, others: vec![] };
-        let before = self.plan_release(&mut batch)?;
-        self.plan_lay_out(&mut batch)?;
-        before.delete_unused(&mut batch, table, elements);
-        replaced.others = self.plan_transfers(&mut batch, elements, &before)?;
-        chains_of(elements).for_each(|chain| chain.write(&mut batch, table));
-        self.add_elements(&mut batch, 0, elements);
-        self.ours.commit(&batch, self.adding()).map(|()| replaced)
-    }
-
-    /// Plans the removal of elements that stand in the way, and returns those of other owners, each
-    /// with its owner's comment.
-    fn plan_transfers(
+    /// Plans the owner's elements in place of its earlier ones, and returns those of other owners
+    /// that stood in the way, each with its owner's comment.
+    fn plan(
         &self,
         batch: &mut Batch,
         elements: &[OwnedElement],
-        before: &Plan,
+        rule: Rule,
     ) -> Result<Vec<(OwnedElement, String)>> {
+        let table = self.ours.table();
+        let is_known = rule == Rule::Free;
+        let before = self.plan_release(batch)?;
+        if !is_known
+            || !self.ours.is_laid_out()?
+            || self.ours.changed_chain(RuleInfo::does)?.is_some()
+        {
+            self.plan_lay_out(batch)?;
+        }
+        before.delete_unused(batch, table, elements);
         let mut others = vec![];
         let mut finder = Finder::new(self.ours, elements.len());
         for element in elements {
-            let found = finder.find(element.set, &element.key)?;
-            if let Some(found) = found.filter(|_| !element.is_shared && !before.has(element)) {
-                batch.delete_element(self.ours.table(), element.set, &element.key);
+            // Of free ones no other owner has any, except elements that lead to a chain; the owner's
+            // earlier ones are being removed already.
+            let may_be_there = !is_known || element.chain.is_some();
+            if !may_be_there || element.is_shared || before.has(element) {
+                continue;
+            }
+            if let Some(found) = finder.find(element.set, &element.key)? {
+                batch.delete_element(table, element.set, &element.key);
                 if self.is_another_s_own(&found) {
                     others.push((element.clone(), found.comment));
                 }
             }
         }
+        for chain in chains_of(elements) {
+            if rule == Rule::Transfer || !self.ours.is_intact(chain)? {
+                chain.write(batch, table);
+            }
+        }
+        self.add_elements(batch, 0, elements);
         Ok(others)
     }
 
@@ -192,48 +216,21 @@ impl Claims<'_> {
     /// The check and the creation are bound to one generation of the ruleset, so of two owners that
     /// want the same element only one gets it.
     pub fn take_free(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        let attempt = |is_damaged| {
-            self.ours.nft.again(&self.adding(), || self.try_free(elements, is_damaged))
+        let attempt = |rule| {
+            self.ours.nft.again(&self.adding(), || {
+                let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+                if let Some(taken) = self.first_taken(elements)? {
+                    return Ok(Some(taken));
+                }
+                self.plan(&mut batch, elements, rule)?;
+                self.ours.commit(&batch, self.adding()).map(|()| None)
+            })
         };
-        match attempt(false) {
+        match attempt(Rule::Free) {
             // A set is gone, or the ledger has lost the owner's entries.
-            Err(error) if needs_plan(&error) => attempt(true),
+            Err(error) if needs_plan(&error) => attempt(Rule::FreeOfDamaged),
             done => done,
         }
-    }
-
-    fn try_free(&self, elements: &[OwnedElement], is_damaged: bool) -> Result<Option<Taken>> {
-        let table = self.ours.table();
-        let mut batch = Batch::of_generation(self.ours.nft.generation()?);
-        if let Some(taken) = self.first_taken(elements)? {
-            return Ok(Some(taken));
-        }
-        let before = self.plan_release(&mut batch)?;
-        if is_damaged
-            || !self.ours.is_laid_out()?
-            || self.ours.changed_chain(RuleInfo::does)?.is_some()
-        {
-            self.plan_lay_out(&mut batch)?;
-        }
-        before.delete_unused(&mut batch, table, elements);
-        // No other owner has any of them, except elements that lead to a chain; the owner's earlier
-        // ones are being removed already.
-        let may_be_there = |element: &&OwnedElement| {
-            (is_damaged || element.chain.is_some()) && !element.is_shared && !before.has(element)
-        };
-        let mut finder = Finder::new(self.ours, elements.len());
-        for element in elements.iter().filter(may_be_there) {
-            if finder.has(element)? {
-                batch.delete_element(table, element.set, &element.key);
-            }
-        }
-        for chain in chains_of(elements) {
-            if !self.ours.is_intact(chain)? {
-                chain.write(&mut batch, table);
-            }
-        }
-        self.add_elements(&mut batch, 0, elements);
-        self.ours.commit(&batch, self.adding()).map(|()| None)
     }
 
     /// The first of these elements that another owner has, or has a rival of.

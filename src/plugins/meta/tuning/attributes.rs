@@ -94,39 +94,28 @@ impl Attributes {
         Err(Error::config("mtu", problem).expecting(i64::from(link.min_mtu)..=i64::from(most)))
     }
 
-    /// Sets all but the MTU, in one message.
-    pub fn set_all_but_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
-        let Attributes { mac, promisc, mtu: _, allmulti, txqlen } = self.clone();
-        if (Attributes { mtu: None, ..self.clone() }).is_empty() {
+    /// Sets them, in one message.
+    pub fn set(&self, netlink: &Netlink, link: &Link) -> Result<()> {
+        if self.is_empty() {
             return Ok(());
         }
-        let change = LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() };
+        let Attributes { mac, promisc, mtu, allmulti, txqlen } = self.clone();
+        let change = LinkChange { mac, promisc, mtu, allmulti, txqlen, ..LinkChange::default() };
         netlink.change_link(link, &change)
-    }
-
-    /// Sets the MTU.
-    pub fn set_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
-        if self.mtu.is_none() {
-            return Ok(());
-        }
-        netlink.change_link(link, &LinkChange { mtu: self.mtu, ..LinkChange::default() })
     }
 
     /// Restores the link's attributes, each by its own message, so that a refused one does not
     /// prevent the others.
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(self.set_mtu(netlink, link));
-        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
-        for one in [
+        let Attributes { mac, promisc, mtu, allmulti, txqlen } = self.clone();
+        let each = [
+            Attributes { mtu, ..Attributes::default() },
             Attributes { mac, ..Attributes::default() },
             Attributes { promisc, ..Attributes::default() },
             Attributes { allmulti, ..Attributes::default() },
             Attributes { txqlen, ..Attributes::default() },
-        ] {
-            errors.push(one.set_all_but_mtu(netlink, link));
-        }
-        errors.finish()
+        ];
+        ErrorList::of(each.iter().map(|one| one.set(netlink, link)))
     }
 
     /// Compares with the link.

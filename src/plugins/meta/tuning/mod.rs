@@ -188,13 +188,14 @@ impl<'a> Tuned<'a> {
         if !before.is_empty() {
             // The kernel sets them one by one, and may set the first and refuse the second.
             rb.undo("restore the interface", move || before.restore(at.netlink()?, link));
-            attributes.set_all_but_mtu(at.netlink()?, link)?;
+            Attributes { mtu: None, ..attributes.clone() }.set(at.netlink()?, link)?;
         }
         sysctls::write(at, self.changes, rb)?;
         // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo would
         // restore it.
         if let Some(mtu) = attributes.mtu {
-            let set = attributes.set_mtu(at.netlink()?, link);
+            let of_mtu = Attributes { mtu: Some(mtu), ..Attributes::default() };
+            let set = of_mtu.set(at.netlink()?, link);
             set.map_err(|error| self.explain_mtu(cx, mtu, error))?;
         }
         Ok(())
