@@ -339,7 +339,8 @@ fn modules_of_a_folder_import_each_other_in_no_circle() {
 /// Proves that a circle is found.
 #[test]
 fn a_circle_in_each_form_is_found() {
-    let cases: [(&[(&str, &str)], &[&str]); 4] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case<'_>; 4] = [
         (&[("x.rs", "use super::y::Y;"), ("y.rs", "use super::x;")], &["x", "y"]),
         (
             &[
