@@ -1,11 +1,13 @@
 //! Deliberate differences of bandwidth from the reference.
 
+use std::fmt::Debug;
+
 use serde_json::json;
 
 use super::bridge::addresses;
-use super::{FAILED, OK};
+use super::{FAILED, OK, differs_where};
 use crate::plugins::meta::bandwidth::host_end;
-use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::attachment::with;
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{self, bandwidth, can_limit};
 use crate::support::networks::bridge::static_ipam;
@@ -13,19 +15,8 @@ use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
 /// As `differs`, where the kernel can limit rates.
-fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
-    ours: T,
-    reference: T,
-    observe: impl Fn(&Lab) -> T,
-) {
-    assert_ne!(ours, reference, "no difference is claimed");
-    let case = |expected: &T, lab: &Lab| {
-        if can_limit(lab) {
-            assert_eq!(observe(lab), *expected, "{:?}", lab.peer);
-        }
-    };
-    for_ours("bandwidth", |lab| case(&ours, lab));
-    for_reference("bandwidth", |lab| case(&reference, lab));
+fn limits_differ<T: PartialEq + Debug>(ours: T, reference: T, observe: impl Fn(&Lab) -> T) {
+    differs_where("bandwidth", can_limit, ours, reference, observe);
 }
 
 /// Runtimes send about 2^31-1 if no burst is configured; the reference's bucket starts with that

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{FAILED, OK, differs, makes};
+use super::{FAILED, OK, differs, differs_where};
 use crate::support::attachment::with;
 use crate::support::networks::{dummy, tap};
 
@@ -10,25 +10,25 @@ use crate::support::networks::{dummy, tap};
 #[test]
 fn dns_of_the_network_counts_for_a_dummy() {
     let conf = with(&dummy::conf(), json!({"dns": {"nameservers": ["192.0.2.53"]}}));
-    if makes(dummy::makes_dummies) {
-        differs("dummy", json!({"nameservers": ["192.0.2.53"]}), Value::Null, |lab| {
-            lab.attach(&lab.container(), &conf).add()["dns"].clone()
-        });
-    }
+    differs_where(
+        "dummy",
+        dummy::makes_dummies,
+        json!({"nameservers": ["192.0.2.53"]}),
+        Value::Null,
+        |lab| lab.attach(&lab.container(), &conf).add()["dns"].clone(),
+    );
 }
 
 /// The reference's CHECK does not compare the routes of a dummy.
 #[test]
 fn check_of_a_dummy_looks_at_routes() {
-    if makes(dummy::makes_dummies) {
-        differs("dummy", FAILED, OK, |lab| {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &dummy::conf());
-            let result = attachment.add();
-            container.sh("ip route del 10.99.0.0/16");
-            attachment.check(&result).status
-        });
-    }
+    differs_where("dummy", dummy::makes_dummies, FAILED, OK, |lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &dummy::conf());
+        let result = attachment.add();
+        container.sh("ip route del 10.99.0.0/16");
+        attachment.check(&result).status
+    });
 }
 
 /// The reference deletes any interface of that name.

@@ -1,8 +1,10 @@
 //! Deliberate differences of macvlan, ipvlan and vlan from the reference.
 
+use std::fmt::Debug;
+
 use serde_json::json;
 
-use super::{FAILED, OK};
+use super::{FAILED, OK, differs_where};
 use crate::plugins::main::stacked::{self};
 use crate::support::attachment::with;
 use crate::support::failed_add::fail;
@@ -10,15 +12,13 @@ use crate::support::netns::Lab;
 use crate::support::networks::stacked::{IPVLAN, MACVLAN, PEER, Stacked, VLAN};
 
 /// As `differs`, where the kernel supports such links.
-fn stacked_differs<T: PartialEq + std::fmt::Debug>(
+fn stacked_differs<T: PartialEq + Debug>(
     kind: &Stacked,
     ours: T,
     reference: T,
     observe: impl Fn(&Lab) -> T,
 ) {
-    assert_ne!(ours, reference, "no difference is claimed");
-    kind.for_ours(|lab| assert_eq!(observe(lab), ours, "ours"));
-    kind.for_reference(|lab| assert_eq!(observe(lab), reference, "the reference"));
+    differs_where(kind.plugin, |lab| kind.prepare(lab), ours, reference, observe);
 }
 
 /// The reference leaves the link, because its rollback tests another variable than the one with the

@@ -1,34 +1,26 @@
 //! Deliberate differences of vrf from the reference.
 
+use std::fmt::Debug;
+
 use serde_json::{Value, json};
 
-use super::{FAILED, OK};
+use super::{FAILED, OK, differs_where};
 use crate::plugins::meta::vrf::table;
-use crate::support::attachment::{for_ours, for_reference};
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::vrf;
 
-/// Makes one observation on both sides, where the kernel supports VRFs. The interface joins the VRF
-/// `blue`.
-fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
+/// As `differs`, where the kernel supports VRFs. The interface joins the VRF `blue`.
+fn differs_in_vrf<T: PartialEq + Debug>(
     ours: T,
     reference: T,
     observe: impl Fn(&Container, &Chained<'_>) -> T,
 ) {
-    assert_ne!(ours, reference, "no difference is claimed");
-    let observe = |lab: &Lab| {
-        let container = vrf::container(lab)?;
-        let member = vrf::in_blue(lab, &container);
-        Some(observe(&container, &member))
-    };
-    let is = |seen: Option<T>, expected: &T, whose: &str| {
-        if let Some(seen) = seen {
-            assert_eq!(&seen, expected, "{whose}");
-        }
-    };
-    for_ours("vrf", |lab| is(observe(lab), &ours, "ours"));
-    for_reference("vrf", |lab| is(observe(lab), &reference, "the reference"));
+    let has_vrf = |lab: &Lab| vrf::has_vrf(&lab.container());
+    differs_where("vrf", has_vrf, ours, reference, |lab| {
+        let container = vrf::container(lab).unwrap();
+        observe(&container, &vrf::in_blue(lab, &container))
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::bridge::static_ipam;
-use crate::support::attachment::{for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::netns::{Container, Lab};
 
 /// The addresses of the peer outside in the containers' subnets.
@@ -73,10 +73,6 @@ impl Stacked {
 
     pub fn for_ours(&self, case: impl Fn(&Lab)) {
         for_ours(self.plugin, |lab| self.run(lab, &case));
-    }
-
-    pub fn for_reference(&self, case: impl Fn(&Lab)) {
-        for_reference(self.plugin, |lab| self.run(lab, &case));
     }
 
     /// Whether this kernel supports the link kind; skips the case if it does not.
