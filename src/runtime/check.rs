@@ -3,7 +3,8 @@
 //! Errors of plugins that run in this process keep their parts, so that each difference can be
 //! reported by itself; the protocol's error object joins them.
 //!
-//! Also the advice about a plugin that is not found, and whether a network's plugins support its version, which runtimes check before they use a network.
+//! Also the advice about a plugin that is not found, and whether a network's plugins support its
+//! version, which runtimes check before they use a network.
 
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use super::chain::{Program, Runtime, reported_by, require_check};
 use super::find::listed;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
-use super::repair::is_host_s;
 use super::{derive, trace};
 use crate::cni::env::Command;
 use crate::cni::result::Document;
@@ -211,4 +211,9 @@ impl Runtime<'_> {
             Program::Own(entry) => Ok(entry.version_list()),
         }
     }
+}
+
+pub(super) fn is_host_s(at: &Parameters) -> Error {
+    Error::new(Code::INVALID_NETNS, format!("{:?} is the host's own namespace", at.netns))
+        .with_details("the container is gone: `cni-multi net del` detaches it")
 }

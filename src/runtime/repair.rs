@@ -13,7 +13,7 @@
 use std::rc::Rc;
 
 use super::chain::{Program, Runtime, has_check, reported_by, without_result};
-use super::check::Subject;
+use super::check::{Subject, is_host_s};
 use super::derive;
 use super::find::Recorded;
 use super::list::{NetworkList, PluginConfig};
@@ -21,7 +21,7 @@ use super::parameters::Parameters;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
-use crate::error::{Aspect, Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netns::{self, FileId, Netns};
 use crate::plain_file;
 use crate::plugin::{Attachment, Entry};
@@ -258,11 +258,6 @@ fn recorded_mac(result: &Document, at: &Parameters) -> Option<String> {
     };
     let interface = result.get("interfaces")?.items().iter().find(is_its)?;
     text(interface, "mac").filter(|mac| !mac.is_empty())
-}
-
-pub(super) fn is_host_s(at: &Parameters) -> Error {
-    Error::new(Code::INVALID_NETNS, format!("{:?} is the host's own namespace", at.netns))
-        .with_details("the container is gone: `cni-multi net del` detaches it")
 }
 
 /// What one plugin reports.

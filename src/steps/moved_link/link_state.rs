@@ -3,14 +3,15 @@
 //! the records of devices, by whichever plugin moved them: a device that came back with its
 //! namespace may have another attachment by the time of the first one's DEL.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, Links};
-use super::moving::rename;
 use crate::cni::attachment::Key;
 use crate::cni::decode;
 use crate::cni::json::Value;
-use crate::error::{ErrorList, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
 use crate::steps::link_record::{DEVICE_RECORDS, devices_in};
@@ -199,4 +200,36 @@ pub fn forget_others(identity: &Identity, plugin: &str, key: &Key) -> Result<()>
     let others = others_of(identity, plugin, key)?;
     let mut ended = others.iter().filter(|record| record.devices == 1);
     ended.try_for_each(|record| Records::of_plugin(record.plugin).remove(&record.found.key))
+}
+
+/// Fails if the host has another link with the device's name.
+pub(super) fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
+    match host.find_link(name)? {
+        Some(other) if other.index != link.index || other.name != link.name => {
+            let why = format_args!("the host has another link named {name:?}");
+            Err(unmoved(Code::CONFLICT, &link.name, why)
+                .with_details("it stays in the container; rename the other link"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn unmoved(code: Code, name: &str, why: impl fmt::Display) -> Error {
+    Error::new(code, format!("move {name:?} back to the host: {why}"))
+}
+
+/// Removes altnames: they could prevent the move or come along to the host. The altnames that the
+/// device had on the host are in its record.
+pub(super) fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
+    let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
+    link.alternative_names
+        .iter()
+        .try_for_each(|name| namespace.delete_alternative_name(&link, name))
+}
+
+/// Gives a device on the host its name back.
+pub(super) fn rename(host: &Netlink, link: &Link, name: &str) -> Result<()> {
+    drop_alternative_names(host, link)?;
+    refuse_taken_name(host, link, name)?;
+    host.change_link(link, &LinkChange { name: Some(name), ..LinkChange::default() })
 }

@@ -1,10 +1,10 @@
 //! The move of a device between the host and a container, and the return of a recorded one.
 
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
 
 use super::identity::{Identity, Links};
-use super::link_state::{self, LinkState};
+use super::link_state::{self, LinkState, drop_alternative_names, refuse_taken_name, unmoved};
 use crate::cni::attachment::Key;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -109,31 +109,6 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: &Naming<'_>) -
     host.netlink().link(naming.name)
 }
 
-/// Fails if the host has another link with the device's name.
-fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
-    match host.find_link(name)? {
-        Some(other) if other.index != link.index || other.name != link.name => {
-            let why = format_args!("the host has another link named {name:?}");
-            Err(unmoved(Code::CONFLICT, &link.name, why)
-                .with_details("it stays in the container; rename the other link"))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn unmoved(code: Code, name: &str, why: impl fmt::Display) -> Error {
-    Error::new(code, format!("move {name:?} back to the host: {why}"))
-}
-
-/// Removes altnames: they could prevent the move or come along to the host. The altnames that the
-/// device had on the host are in its record.
-fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
-    let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
-    link.alternative_names
-        .iter()
-        .try_for_each(|name| namespace.delete_alternative_name(&link, name))
-}
-
 /// Sends back a link that arrived in the device's place: the container exchanged the two, with the
 /// same ifindex, during the move.
 fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
@@ -143,13 +118,6 @@ fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
         Ok(()) => "it is in the container again; the container exchanged the two".to_owned(),
         Err(e) => format!("it is on the host: {}", e.msg),
     })
-}
-
-/// Gives a device on the host its name back.
-pub(super) fn rename(host: &Netlink, link: &Link, name: &str) -> Result<()> {
-    drop_alternative_names(host, link)?;
-    refuse_taken_name(host, link, name)?;
-    host.change_link(link, &LinkChange { name: Some(name), ..LinkChange::default() })
 }
 
 /// How long the kernel may take to return hardware after its namespace is deleted.
