@@ -8,7 +8,7 @@ use super::options::{Options, code};
 use super::{Message, MessageType, Op};
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
-use crate::plugins::ipam::dhcp::reader::tests::{bytes, changed};
+use crate::plugins::ipam::dhcp::tests::{bytes, changed};
 use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::NEVER;
 

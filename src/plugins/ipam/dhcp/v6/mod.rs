@@ -192,7 +192,7 @@ pub fn asking_for(iaid: u32, address: Option<Ipv6Addr>) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::plugins::ipam::dhcp::reader::tests::{bytes, changed};
+    use crate::plugins::ipam::dhcp::tests::{bytes, changed};
 
     /// A Reply of kea-dhcp6 2.2.0 to a Request.
     const REPLY: &str = "07a1b2c4 0001 0012 0004d41d8cd98f008204a9800998ecf8427e 0002 000c 0002000009bf2fdfca648402

@@ -189,7 +189,7 @@ pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::plugins::ipam::dhcp::reader::tests::{bytes, changed};
+    use crate::plugins::ipam::dhcp::tests::{bytes, changed};
 
     /// What dnsmasq 2.90 advertises with `--enable-ra` and a range for `slaac`.
     const SLAAC: &str = "86001dfd 40 00 0708 00000000 00000000
