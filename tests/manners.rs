@@ -1,7 +1,5 @@
-//! What a person meets at the command line: answers in words, suggestions, second names, colour on
-//! a terminal, and a newline at the end. Terminals are those of script(1).
-
-mod progress;
+//! What a person meets at the command line, and what a program does that reads it: suggestions, what
+//! is in a pipe only or on a terminal only. Terminals are those of script(1).
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -63,27 +61,6 @@ fn a_wrong_word_is_answered_with_the_probable_one() {
     }
 }
 
-/// The keys of a plugin are those of its schema, by the plugin's name and as an argument.
-#[test]
-fn help_of_a_plugin_has_its_keys() {
-    let text = |output: Output| {
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let by_argument = text(run(&["bridge", "--help"]));
-    let mut by_name = Command::new(farm().join("bridge"));
-    let by_name = text(by_name.arg("-h").env_remove("CNI_COMMAND").output().unwrap());
-    assert_eq!(by_argument, by_name);
-    let schema: serde_json::Value =
-        serde_json::from_str(&text(run(&["schema", "bridge"]))).unwrap();
-    for key in ["isGateway", "mtu", "vlanTrunk", "dns", "runtimeConfig"] {
-        let meaning = schema["properties"][key]["description"].as_str().unwrap();
-        let is_row = |line: &str| line.starts_with(&format!("{key} ")) && line.ends_with(meaning);
-        assert!(by_argument.lines().any(is_row), "{key}: {by_argument}");
-    }
-    assert!(text(run(&["loopback", "--help"])).contains("no keys of its own"));
-}
-
 /// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
 #[test]
 fn a_plugin_at_a_terminal_says_what_to_do() {
@@ -95,20 +72,6 @@ fn a_plugin_at_a_terminal_says_what_to_do() {
     assert!(text.starts_with("CNI bridge plugin v"), "{text}");
     assert!(text.contains("`cni-multi example bridge` prints a network"), "{text}");
     assert!(text.ends_with('\n'), "{text}");
-}
-
-#[test]
-fn findings_are_coloured_on_a_terminal_only() {
-    let dir = Scratch::new();
-    let file = dir.join("x.conflist");
-    std::fs::write(&file, r#"{"cniVersion":"1.1.0","name":"n","plugins":[],}"#).unwrap();
-    let args = format!("validate {}", file.display());
-    let Some((text, status)) = on_terminal(&binary(), &args, "") else { return };
-    assert_eq!(status, 1);
-    assert!(text.contains(": \u{1b}[31merror\u{1b}[0m: a comma before }"), "{text:?}");
-    assert!(text.contains(" \u{1b}[31m^\u{1b}[0m remove it"), "{text:?}");
-    let plain = String::from_utf8(run(&["validate", file.to_str().unwrap()]).stdout).unwrap();
-    assert_eq!(on_terminal(&binary(), &args, "1").unwrap().0, plain);
 }
 
 /// The result of an ADD is a document without a newline, as the reference's; a person gets one.
@@ -147,14 +110,23 @@ fn help_of_every_command_is_plain_in_a_pipe() {
     below(&cni_multi::cli::commands(), &[]);
 }
 
-/// Programs read lines, people read columns.
+/// Programs read lines without colours, people read columns and see how far the work is.
 #[test]
 fn json_is_indented_on_a_terminal_and_one_line_in_a_pipe() {
     let dir = Scratch::new();
     let plugin = json!({"type": "static", "ipam": {"type": "static"}});
     let network = json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
     std::fs::write(dir.join("n.conflist"), network.to_string()).unwrap();
+    std::fs::write(dir.join("x.json"), "{,}").unwrap();
     let dir = dir.text();
+    let words = format!("validate {dir}/x.json");
+    let plain = run(&words.split(' ').collect::<Vec<_>>());
+    assert!(plain.stderr.is_empty() && !plain.stdout.contains(&0x1b), "{plain:?}");
+    if let Some((shown, status)) = on_terminal(&binary(), &words, "") {
+        assert_eq!((shown.contains("\u{1b}[31merror"), Some(status)), (true, plain.status.code()));
+        let shown = on_terminal(&binary(), &words, "1").unwrap().0;
+        assert_eq!(shown.as_bytes(), plain.stdout, "NO_COLOR");
+    }
     for line in [
         format!("net list -o json --conf-dir {dir}"),
         format!("ipam ls -o json --conf-dir {dir} --cache-dir {dir}"),

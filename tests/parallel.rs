@@ -9,10 +9,7 @@ use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 use crate::support::patience;
-use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
-
-const CONTAINERS: usize = 50;
 
 fn conf(lab: &Lab) -> Value {
     lab.hide_iptables(); // the reason is at the function
@@ -31,41 +28,6 @@ pub fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome
             .collect();
         running.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
-}
-
-#[test]
-fn fifty_adds_and_dels_on_one_bridge_do_not_disturb_each_other() {
-    for_each_peer("bridge", |lab| {
-        let conf = conf(lab);
-        bridge::warm_up(lab, &conf);
-        let containers: Vec<_> = (0..CONTAINERS).map(|_| lab.container()).collect();
-        let before = Watch::start(lab, &[&containers[0], &containers[CONTAINERS - 1]]);
-        let attachments: Vec<_> =
-            containers.iter().map(|container| lab.attach(container, &conf)).collect();
-        let results: Vec<Value> =
-            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
-
-        let addresses: BTreeSet<String> = results.iter().flat_map(ips).collect();
-        assert_eq!(addresses.len(), CONTAINERS, "each has its own address");
-        for (container, result) in containers.iter().zip(&results) {
-            assert_pings(container, "10.10.0.1");
-            assert_eq!(container.addresses("eth0"), [format!("{}/24", ips(result)[0])]);
-        }
-        for at in [0, CONTAINERS / 2, CONTAINERS - 1] {
-            assert_masqueraded(lab, &containers[at], &ips(&results[at])[0]);
-        }
-        let checked: Vec<_> = attachments
-            .iter()
-            .zip(&results)
-            .map(|(attachment, result)| attachment.check(result).status)
-            .collect();
-        assert_eq!(checked, [0; CONTAINERS]);
-
-        all_at_once(&attachments, "DEL")
-            .iter()
-            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        before.assert_unchanged("50 ADDs");
-    });
 }
 
 /// The reference may create `<bridge>.<vlan>` twice, and then one ADD fails.

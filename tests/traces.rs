@@ -25,10 +25,6 @@ use crate::support::traffic::{TcpServer, connect};
 peers! { version_calls_get_the_recorded_answer, status_calls_succeed_as_recorded, host_local_hands_out_the_recorded_addresses, loopback_tells_the_recorded_addresses }
 
 peers! {
-    bridge_calls_of_ctr_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[0]);
-    bridge_calls_of_containerd_1_6_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[1]);
-    bridge_calls_of_containerd_2_1_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[2]);
-    bridge_calls_of_podman_get_the_recorded_answers = |peer| Replay::of_bridge(peer, RUNTIMES[3]);
     chains_of_ctr_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[0]);
     chains_of_containerd_1_6_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[1]);
     chains_of_containerd_2_1_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[2]);
@@ -268,18 +264,6 @@ impl Replay {
             refused: BTreeSet::new(),
             here: BTreeMap::new(),
         }
-    }
-
-    fn of_bridge(peer: &Peer, (runtime, text): (&str, &str)) {
-        let mut replay = Replay::new(peer);
-        let calls = recorded(text)
-            .into_iter()
-            .filter(|call| call.plugin == "bridge" && call.command() != "VERSION");
-        for (number, recorded) in calls.enumerate() {
-            replay.repeat(&recorded, &format!("{runtime}, call {number}"));
-        }
-        assert!(!replay.here.is_empty(), "{runtime} called no bridge");
-        replay.assert_no_veth_is_left(runtime);
     }
 
     /// Replays all plugins in the recorded order; checks the traffic and the kernel state on the

@@ -168,10 +168,6 @@ impl Machine {
         let output = Command::new("find").arg(self.scratch.text()).output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
-
-    pub fn text(&self) -> &str {
-        self.scratch.text()
-    }
 }
 
 pub fn write_rustc(dir: &Path, version: &str) {
