@@ -1,8 +1,8 @@
 //! Rules of the iptables table `filter`, in the few forms that are written here. Shared by the code
 //! that runs the iptables programs and the code that uses netlink.
 //!
-//! Also [`PacketRule`], a rule of a packet filter, as far as a packet's addresses and links decide about it: what rules of
-//! nf_tables and of iptables-legacy have in common.
+//! Also [`PacketRule`], a rule of a packet filter, as far as a packet's addresses and links decide
+//! about it: what rules of nf_tables and of iptables-legacy have in common.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -2,12 +2,12 @@
 //! plugins one after the other, and keeps the result of each attachment until its DEL.
 //!
 //! [`directory`] finds a network, [`list`] parses it, [`derive`] makes the configuration for each
-//! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] and
-//! [`check`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes
+//! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] is
+//! one without an attachment), [`cache`] keeps results, [`lock`] serializes
 //! operations on one container, [`living`] decides which containers are alive, [`find`] finds
-//! attachments by what people call a container, [`check`] advises on a plugin that is not found, [`leave`] removes what stays when
-//! other plugins take over, [`handover`] makes what they look for, [`repair`] makes again what the host has lost, [`repair`] says what that
-//! is, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
+//! attachments by what people call a container, [`leave`] removes what stays when other plugins take
+//! over, [`handover`] makes what they look for, [`repair`] says what the host has lost and makes it
+//! again, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
 //! besides its network.
 
 pub mod cache;

@@ -1,14 +1,14 @@
-//! Repair of attachments: each plugin of their networks makes again what is missing, in the order of
-//! ADD.
+//! Repair of attachments: each plugin of their networks makes again what is missing, in the order
+//! of ADD.
 //!
 //! A look comes first, with no lock, which asks the kernel once for what the attachments share. If
-//! it finds something, the repair itself asks again, under the lock, and a second look shows whether
-//! its changes last.
+//! it finds something, the repair itself asks again, under the lock, and a second look shows
+//! whether its changes last.
 //!
 //! The protocol has no such operation, so plugins that are other programs are left out.
 //!
-//! [`Runtime::drifts`] tells how an attachment has drifted from its record, plugin by plugin: what CHECK reports, and what a
-//! repair would make again. Nothing is changed, and no lock is taken.
+//! [`Runtime::drifts`] tells how an attachment has drifted from its record, plugin by plugin: what
+//! CHECK reports, and what a repair would make again. Nothing is changed, and no lock is taken.
 
 use std::rc::Rc;
 

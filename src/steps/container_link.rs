@@ -246,17 +246,23 @@ pub fn compare(
 
 /// CHECK of a plugin that creates only a link in the container: checks the lease, if any, and reports
 /// what the plugin has `compared`.
-pub fn check(on: Target<'_>, compared: impl FnOnce() -> Result<()>) -> Result<()> {
-    ErrorList::of([ipam::check_if_any(on.cx, on.at), compared()])
+pub fn check(
+    cx: &Context<'_>,
+    at: &Attachment,
+    compared: impl FnOnce(Target<'_>) -> Result<()>,
+) -> Result<()> {
+    ErrorList::of([ipam::check_if_any(cx, at), compared(Target { cx, at })])
 }
 
 /// Repairs the lease, if any. What the plugin has `compared` is in the container and stays.
 pub fn repair(
-    on: Target<'_>,
+    cx: &Context<'_>,
+    at: &Attachment,
     repairs: &Repairs,
-    compared: impl FnOnce() -> Result<()>,
+    compared: impl FnOnce(Target<'_>) -> Result<()>,
 ) -> Result<()> {
-    ErrorList::of([ipam::repair_if_any(on.cx, on.at, repairs), repairs.leave(compared())])
+    let compared = || compared(Target { cx, at });
+    ErrorList::of([ipam::repair_if_any(cx, at, repairs), repairs.leave(compared())])
 }
 
 /// Fails with code 50 if the kernel has no links of this kind.

@@ -195,8 +195,8 @@ pub fn refuse_several_of_one(
 const SECTIONS: [&str; 3] = ["runtimeConfig", "args", "ipam"];
 const KEYS: [&str; 2] = ["gateway", "gw"];
 
-/// The configuration field that a gateway came from, for errors: the path of the field that has this gateway (`ipam.ranges[0][0].gateway`), or else
-/// its path in the IPAM plugin's result.
+/// The configuration field that a gateway came from, for errors: the path of the field that has this
+/// gateway (`ipam.ranges[0][0].gateway`), or else its path in the IPAM plugin's result.
 pub fn gateway_field(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
     let in_section = |section: &&str| find_gateway(config.value.get(section)?, section, gateway);
     SECTIONS.iter().find_map(in_section).unwrap_or_else(|| {

@@ -1,8 +1,8 @@
 //! Routes of a container that an ADD deletes and adds, each with its undo, and those that a record
 //! keeps: where they were moved to, nothing else describes them once they are deleted.
 //!
-//! Numbers of routing tables, too: which numbers an attachment may have, and which are free. Nothing
-//! reserves a number. A caller that takes a free one keeps the namespace locked until a
+//! Numbers of routing tables, too: which numbers an attachment may have, and which are free.
+//! Nothing reserves a number. A caller that takes a free one keeps the namespace locked until a
 //! rule, a route or a VRF uses it.
 
 use std::fmt;

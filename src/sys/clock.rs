@@ -1,5 +1,5 @@
-//! The time since boot, including suspend: CLOCK_BOOTTIME of clock_gettime(2); and
-//! the kernel's id of the current boot (proc_sys_kernel(5)).
+//! The time since boot, including suspend: CLOCK_BOOTTIME of clock_gettime(2); and the kernel's id
+//! of the current boot (proc_sys_kernel(5)).
 
 use std::fs::File;
 use std::io::{self, Read as _};

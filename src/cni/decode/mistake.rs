@@ -1,5 +1,5 @@
-//! The description of a value that could not be decoded, in JSON's terms,
-//! the place of a value in the document, and the observer of what is expected there.
+//! The description of a value that could not be decoded, in JSON's terms, the place of a value in
+//! the document, and the observer of what is expected there.
 
 use std::cell::RefCell;
 use std::fmt;

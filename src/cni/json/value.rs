@@ -1,4 +1,5 @@
-//! The value, its members and their spellings, and its reading: every member of an object is kept, in the order of the text.
+//! The value, its members and their spellings, and its reading: every member of an object is kept,
+//! in the order of the text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

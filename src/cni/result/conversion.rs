@@ -1,4 +1,5 @@
-//! The steps between the shapes: `0.2 <-> 0.4 <-> 1.x`, and why a result cannot be read or converted, in the words of the reference.
+//! The steps between the shapes: `0.2 <-> 0.4 <-> 1.x`, and why a result cannot be read or
+//! converted, in the words of the reference.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! The rtnetlink socket: requests, dumps, and refusals of the kernel. Each module of messages adds
 //! its own operations to it.
 //!
-//! A [`Request`] is nlmsghdr and a body that the rtnetlink crate writes. The crate has an enum of all messages of rtnetlink. Building requests through it would link the
-//! code for every kind of message; a type and a body only link those that are sent.
+//! A [`Request`] is nlmsghdr and a body that the rtnetlink crate writes. The crate has an enum of
+//! all messages of rtnetlink. Building requests through it would link the code for every kind of
+//! message; a type and a body only link those that are sent.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

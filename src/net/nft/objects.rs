@@ -1,5 +1,5 @@
-//! Tables, chains, rules and elements as the kernel has them. Also
-//! flowtables: packets of a flow that is in one go from link to link, past the rules.
+//! Tables, chains, rules and elements as the kernel has them. Also flowtables: packets of a flow
+//! that is in one go from link to link, past the rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

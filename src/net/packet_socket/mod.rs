@@ -4,8 +4,8 @@
 //! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of the
 //! sockets blocks.
 //!
-//! Their packet filters run in the kernel: the daemon is not woken for the rest of a
-//! link's traffic.
+//! Their packet filters run in the kernel: the daemon is not woken for the rest of a link's
+//! traffic.
 
 mod arp;
 pub mod ipv4;

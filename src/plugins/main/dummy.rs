@@ -68,8 +68,7 @@ impl Plugin for Dummy {
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
-        let on = Target { cx, at };
-        container_link::check(on, || compare(on))
+        container_link::check(cx, at, compare)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -87,8 +86,7 @@ impl Plugin for Dummy {
     }
 
     fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::repair(on, repairs, || compare(on))
+        container_link::repair(cx, at, repairs, compare)
     }
 }
 

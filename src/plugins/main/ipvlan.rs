@@ -106,8 +106,7 @@ impl Plugin for Ipvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::check(on, || conf.compare(on))
+        container_link::check(cx, at, |on| conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -128,8 +127,7 @@ impl Plugin for Ipvlan {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::repair(on, repairs, || conf.compare(on))
+        container_link::repair(cx, at, repairs, |on| conf.compare(on))
     }
 }
 

@@ -109,8 +109,7 @@ impl Plugin for Vlan {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
-        let on = Target { cx, at };
-        container_link::check(on, || conf.compare(on))
+        container_link::check(cx, at, |on| conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -129,8 +128,7 @@ impl Plugin for Vlan {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::repair(on, repairs, || conf.compare(on))
+        container_link::repair(cx, at, repairs, |on| conf.compare(on))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state of a device on the host. The kernel drops some of it when a link changes its
-//! namespace, and the container may change the rest; the host gets all of it back. Also
-//! the records of devices, by whichever plugin moved them: a device that came back with its
-//! namespace may have another attachment by the time of the first one's DEL.
+//! namespace, and the container may change the rest; the host gets all of it back. Also the records
+//! of devices, by whichever plugin moved them: a device that came back with its namespace may have
+//! another attachment by the time of the first one's DEL.
 
 use std::fmt;
 

@@ -59,8 +59,7 @@ impl Plugin for Bond {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::check(on, || compare(on, conf))
+        container_link::check(cx, at, |on| compare(on, conf))
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -79,8 +78,7 @@ impl Plugin for Bond {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::repair(on, repairs, || compare(on, conf))
+        container_link::repair(cx, at, repairs, |on| compare(on, conf))
     }
 }
 

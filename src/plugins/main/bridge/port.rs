@@ -1,6 +1,4 @@
-//! A link as a port of the bridge.
-//!
-//! The VLANs of a bridge's port.
+//! A link as a port of the bridge, and its VLANs.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,5 @@
-//! The configuration of flannel.
-//!
-//! The delegate's configuration, as the original makes it, byte by byte.
+//! The configuration of flannel, and the delegate's configuration, as the original makes it, byte
+//! by byte.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

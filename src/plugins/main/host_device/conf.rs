@@ -1,7 +1,5 @@
-//! The configuration of `host-device`.
-//!
-//! How the configuration selects a device: by name, by hardware address, or by its place in sysfs
-//! (sysfs(5)).
+//! The configuration of `host-device`, and how it selects a device: by name, by hardware address,
+//! or by its place in sysfs (sysfs(5)).
 
 use std::path::Path;
 use std::{fmt, fs};

@@ -1,7 +1,8 @@
 //! An attachment as a port of the bridge: what it consists of, in the order of ADD.
 //!
-//! The file that the original keeps for each attachment. Ours is the same, so that the original can
-//! detach what was attached here; nothing here needs it, except to know ports of the original.
+//! [`Kept`] is the file that the original keeps for each attachment. Ours is the same, so that the
+//! original can detach what was attached here; nothing here needs it, except to know ports of the
+//! original.
 
 use std::path::PathBuf;
 

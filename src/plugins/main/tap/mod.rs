@@ -1,7 +1,7 @@
 //! `tap`: an interface whose frames a process reads and writes, such as a virtual machine monitor.
 //! <https://www.cni.dev/plugins/current/main/tap/>
 //!
-//! Creates a tap in another SELinux context. A process changes its context when it executes a
+//! A tap may be created in another SELinux context. A process changes its context when it executes a
 //! program (see /proc/[pid]/attr/exec in proc(5)), so this binary executes itself to create the
 //! interface.
 
@@ -102,8 +102,7 @@ impl Plugin for Tap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::check(on, || conf.compare(on))
+        container_link::check(cx, at, |on| conf.compare(on))
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -120,8 +119,7 @@ impl Plugin for Tap {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let on = Target { cx, at };
-        container_link::repair(on, repairs, || conf.compare(on))
+        container_link::repair(cx, at, repairs, |on| conf.compare(on))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Published ports with nftables: the elements of the table.
 //!
-//! Rules of published ports that the reference plugin made with nftables. They name the container's
-//! ID and nothing else.
+//! Also the rules of published ports that the reference plugin made with nftables. They name the
+//! container's ID and nothing else.
 
 use std::collections::BTreeSet;
 use std::slice;

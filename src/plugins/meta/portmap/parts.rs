@@ -1,7 +1,6 @@
-//! What the ports of an attachment consist of.
-//!
-//! Ports of containers that are gone. After a rollback the reference's DEL detaches our containers,
-//! and leaves our elements. ADD closes such a port, and opens it for its own container.
+//! What the ports of an attachment consist of, and ports of containers that are gone. After a
+//! rollback the reference's DEL detaches our containers, and leaves our elements. ADD closes such a
+//! port, and opens it for its own container.
 
 use std::path::Path;
 

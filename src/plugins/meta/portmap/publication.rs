@@ -1,5 +1,6 @@
-//! The ports of one attachment, as they are to be published, and a warning of processes of the host that listen at a port which is published: its packets reach the
-//! container instead. As with the reference, that is no error.
+//! The ports of one attachment, as they are to be published, and a warning of processes of the host
+//! that listen at one of them: its packets reach the container instead. As with the reference, that
+//! is no error.
 
 use std::collections::HashSet;
 use std::fmt;

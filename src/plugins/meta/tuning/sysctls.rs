@@ -1,6 +1,6 @@
 //! Sysctls of the container: survey, set, compare and restore.
 //!
-//! The host's allowlist of sysctls that configurations may set: one pattern per line, which must
+//! The host's allowlist has the sysctls that configurations may set: one pattern per line, which must
 //! match the whole name as the configuration spells it. Without the file, every network sysctl may
 //! be set; an empty file allows none.
 
