@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{for_each_peer, with};
+use crate::support::call::Peer;
 use crate::support::netns::Namespace;
+use crate::support::snapshot::Watch;
 
 fn conf(version: &str) -> Value {
     json!({"cniVersion": version, "name": "lo", "type": "loopback"})
@@ -45,18 +47,6 @@ fn add_brings_lo_up_and_its_addresses_answer() {
     });
 }
 
-/// As in the reference, but only in the attachment's own namespace.
-#[test]
-fn del_sets_lo_down() {
-    for_each_peer("loopback", |lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
-        attachment.add();
-        attachment.del();
-        assert!(!is_up(&container));
-    });
-}
-
 #[test]
 fn a_result_of_the_plugin_before_is_passed_on() {
     for_each_peer("loopback", |lab| {
@@ -81,15 +71,12 @@ fn an_address_that_is_not_loopback_is_refused() {
     for_each_peer("loopback", |lab| {
         let container = lab.container();
         container.sh("ip addr add 192.0.2.1/32 dev lo");
+        let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &conf("1.0.0")).ifname("lo").try_add().err();
         assert!(error.text().contains("192.0.2.1"), "{error:?}");
-    });
-    for_ours("loopback", |lab| {
-        let container = lab.container();
-        container.sh("ip addr add 192.0.2.1/32 dev lo");
-        let before = crate::support::snapshot::Watch::start(lab, &[&container]);
-        lab.attach(&container, &conf("1.0.0")).ifname("lo").try_add().err();
-        before.assert_unchanged("the refused ADD");
+        if lab.peer == Peer::Ours {
+            before.assert_unchanged("the refused ADD");
+        }
     });
 }
 

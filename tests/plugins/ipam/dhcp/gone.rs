@@ -3,34 +3,12 @@
 use serde_json::json;
 
 use super::{on_a_lan, on_each_lan, short};
-use crate::support::attachment::{for_ours, with};
+use crate::support::attachment::with;
 use crate::support::call::Peer;
-use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
-use crate::support::dhcp::{Daemon, Kind, wait_until};
+use crate::support::dhcp::scripted::{RELEASE, REQUEST};
+use crate::support::dhcp::wait_until;
 use crate::support::netns::Container;
 use crate::support::networks::dhcp::{conf, journal};
-
-/// A reference from the daemon would keep the namespace and its links alive. The host's end of a
-/// veth pair is deleted with the other end.
-#[test]
-fn the_namespace_of_a_container_ends_with_it() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Bridge);
-        let server = Scripted::start(lab, short());
-        let daemon = Daemon::start(lab);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &Kind::Bridge.conf());
-        attachment.add();
-        server.wait_for(REQUEST, 2, 5);
-        let ports = || lab.host.json("ip -j link show master br0").as_array().unwrap().len();
-        assert_eq!(ports(), 2);
-        container.vanish();
-        wait_until("the port is gone", 3, || ports() == 1);
-        wait_until("the lease is forgotten", 4, || journal(lab).is_empty());
-        assert!(!daemon.log().contains("panic"), "{}", daemon.log());
-        attachment.del();
-    });
-}
 
 #[test]
 fn del_of_a_container_that_is_gone_succeeds() {
