@@ -23,6 +23,7 @@ use crate::support::contract::{
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::{conf, dual_stack, static_ipam, warm_up};
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 use crate::support::traffic::{
     assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk, is_answered,
 };
@@ -177,18 +178,13 @@ fn macs_of_container_and_bridge_stay_when_others_come_and_go() {
 /// As in the reference; `details` names the address in the way.
 #[test]
 fn force_address_replaces_what_conflicts() {
-    struct Case {
-        first: &'static str,
-        second: &'static str,
-        conflict: bool,
-    }
-    let cases = [
-        Case { first: "10.10.0.0/24", second: "10.20.0.0/24", conflict: true },
-        Case { first: "2001:db8:10::/48", second: "2001:db8:10:5::/64", conflict: true },
-        Case { first: "2001:db8:10::/64", second: "2001:db8:20::/64", conflict: false },
-    ];
+    let cases = r#"
+10.10.0.0/24 | 10.20.0.0/24 | true
+2001:db8:10::/48 | 2001:db8:10:5::/64 | true
+2001:db8:10::/64 | 2001:db8:20::/64 | false
+"#;
     for_each_peer("bridge", |lab| {
-        for (at, case) in cases.iter().enumerate() {
+        for (at, [first, second, conflict]) in cells(cases).into_iter().enumerate() {
             let on = |network: &str, subnet: &str| {
                 with(
                     &conf(),
@@ -196,16 +192,16 @@ fn force_address_replaces_what_conflicts() {
                 )
             };
             let bridge = format!("br{at}");
-            lab.attach(&lab.container(), &on("first", case.first)).add();
+            lab.attach(&lab.container(), &on("first", first)).add();
             let before = lab.host.addresses(&bridge);
-            let plain = lab.attach(&lab.container(), &on("second", case.second)).try_add();
-            if case.conflict {
+            let plain = lab.attach(&lab.container(), &on("second", second)).try_add();
+            if conflict == "true" {
                 let error = plain.err();
                 assert!(error.text().contains(&bridge), "the error names the bridge: {error:?}");
                 assert_eq!(lab.host.addresses(&bridge), before);
                 lab.attach(
                     &lab.container(),
-                    &with(&on("second", case.second), json!({"forceAddress": true})),
+                    &with(&on("second", second), json!({"forceAddress": true})),
                 )
                 .add();
                 assert_eq!(lab.host.addresses(&bridge).len(), 1, "replaced");
@@ -246,25 +242,25 @@ fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
     });
 }
 
+/// Changes to the configuration, and the address that counts beside that of CNI_ARGS. libcni's JSON reader takes keys in
+/// any case, and configurations rely on it.
+const MACS: &str = r#"
+{} | 02:00:00:00:00:01
+{"args": {"cni": {"mac": "02:00:00:00:00:02"}}} | 02:00:00:00:00:02
+{"args": {"cni": {"mac": "02:00:00:00:00:02"}}, "runtimeConfig": {"mac": "02:00:00:00:00:03"}} | 02:00:00:00:00:03
+{"RuntimeConfig": {"mac": "02:00:00:00:00:04"}} | 02:00:00:00:00:04
+"#;
+
 #[test]
 fn the_mac_comes_from_the_most_specific_source() {
     const ARGS: &str = "IgnoreUnknown=1;MAC=02:00:00:00:00:01";
-    let cni = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
-    let runtime = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}, "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
-    // libcni's JSON reader takes keys in any case, and configurations rely on it.
-    let misspelled = json!({"RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
-    let cases = [
-        (json!({}), "02:00:00:00:00:01"),
-        (cni, "02:00:00:00:00:02"),
-        (runtime, "02:00:00:00:00:03"),
-        (misspelled, "02:00:00:00:00:04"),
-    ];
     for_each_peer("bridge", |lab| {
-        for (changes, expected) in &cases {
+        for [changes, expected] in cells(MACS) {
             let container = lab.container();
-            let result = lab.attach(&container, &with(&conf(), changes.clone())).args(ARGS).add();
-            assert_eq!(mac(&container, "eth0"), *expected);
-            assert_eq!(result["interfaces"][2]["mac"], *expected);
+            let conf = with(&conf(), serde_json::from_str(changes).unwrap());
+            let result = lab.attach(&container, &conf).args(ARGS).add();
+            assert_eq!(mac(&container, "eth0"), expected);
+            assert_eq!(result["interfaces"][2]["mac"], expected);
             assert_pings(&container, "10.10.0.1");
         }
     });
