@@ -6,8 +6,7 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::man::type_of;
-use super::schema;
+use super::schema::{self, type_of};
 use super::validate::below;
 use crate::cni::json::Value;
 use crate::plugin::Entry;

@@ -381,6 +381,19 @@ fn fill_in(document: &mut Value, mistake: &Mistake) {
     put(document, &mistake.path, least.map_or(Value::text("x"), Value::number));
 }
 
+/// The type of a value in words, from its schema.
+pub fn type_of(schema: &Value) -> String {
+    let kind = schema.get("type").and_then(Value::as_str);
+    match (kind, schema.get("items"), schema.get("additionalProperties")) {
+        (Some("array"), Some(items), _) => format!("list of {}", type_of(items)),
+        (Some("object"), _, Some(values)) => format!("object of {}", type_of(values)),
+        (Some(kind), ..) => kind.to_owned(),
+        (None, ..) if schema.get("enum").is_some() => "one of these".to_owned(),
+        (None, ..) if schema.get("anyOf").is_some() => "string".to_owned(),
+        (None, ..) => "any value".to_owned(),
+    }
+}
+
 /// The members of every schema, for a list or a plugin.
 fn common() -> Members {
     let name = Value::object([

@@ -3,7 +3,7 @@
 
 use super::page::{Roff, bold, escaped};
 use crate::cni::json::Value;
-use crate::commands::schema;
+use crate::commands::schema::{self, type_of};
 use crate::registry::PLUGINS;
 
 /// A list that `cni-multi validate` accepts.
@@ -97,19 +97,6 @@ fn below(page: &mut Roff, schema: &Value) {
         }
         (None, Some(inner), _) | (None, None, Some(inner)) => below(page, inner),
         (None, None, None) => (),
-    }
-}
-
-/// The type of a value in words, from its schema.
-pub fn type_of(schema: &Value) -> String {
-    let kind = schema.get("type").and_then(Value::as_str);
-    match (kind, schema.get("items"), schema.get("additionalProperties")) {
-        (Some("array"), Some(items), _) => format!("list of {}", type_of(items)),
-        (Some("object"), _, Some(values)) => format!("object of {}", type_of(values)),
-        (Some(kind), ..) => kind.to_owned(),
-        (None, ..) if schema.get("enum").is_some() => "one of these".to_owned(),
-        (None, ..) if schema.get("anyOf").is_some() => "string".to_owned(),
-        (None, ..) => "any value".to_owned(),
     }
 }
 

@@ -19,8 +19,6 @@ use crate::terminal::visible::visible;
 mod conflist;
 mod page;
 
-pub use self::conflist::type_of;
-
 /// The page about configurations.
 const CONFLIST: &str = "cni.conflist";
 
