@@ -3,6 +3,8 @@
 
 pub mod lease;
 pub mod options;
+#[cfg(test)]
+mod tests;
 
 use std::net::Ipv4Addr;
 
@@ -183,6 +185,3 @@ impl Message {
         bytes
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,6 +2,8 @@
 //! messages, and returns actions. [`search`] acquires a lease; what keeps it (section 4.4.5) is here.
 
 mod search;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -471,6 +473,3 @@ impl Setup {
         message
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,6 +5,9 @@
 mod phase;
 mod routers;
 mod search;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -357,7 +360,3 @@ impl Setup {
         Outgoing::V6(self.message(&content, random.word(), Duration::ZERO))
     }
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
