@@ -132,7 +132,7 @@ impl<'a> Server<'a> {
             if again == text && (text.is_empty() || text.ends_with('\n')) {
                 return match self.program {
                     Program::Dnsmasq => dnsmasq_leases(&text),
-                    Program::Kea => kea_leases(&text),
+                    Program::Kea => kea_leases(&text, [3, 4, 9]),
                 };
             }
             text = again;
@@ -152,17 +152,18 @@ fn dnsmasq_leases(text: &str) -> BTreeMap<String, u64> {
     lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
 }
 
-/// A journal: later lines replace earlier ones. Columns: address, hwaddr, client_id,
-/// valid_lifetime, expire, …, state (0: assigned).
-fn kea_leases(text: &str) -> BTreeMap<String, u64> {
+/// A journal: later lines replace earlier ones, and the last may be in the middle of being written.
+/// These columns have the lifetime, the end of the lease and its state, of which 0 is assigned.
+pub fn kea_leases(text: &str, [lifetime, expires, state]: [usize; 3]) -> BTreeMap<String, u64> {
     let mut leases = BTreeMap::new();
     for line in text.lines().skip(1) {
         let columns: Vec<&str> = line.split(',').collect();
-        let (address, lifetime, expires) = (columns[0], columns[3], columns[4].parse().unwrap());
-        if lifetime == "0" || columns[9] != "0" {
-            leases.remove(address);
-        } else {
-            leases.insert(address.to_owned(), expires);
+        match (columns.get(lifetime), columns.get(state)) {
+            (Some(lifetime), Some(&"0")) if *lifetime != "0" => {
+                leases.insert(columns[0].to_owned(), columns[expires].parse().unwrap());
+            }
+            (_, Some(_)) => drop(leases.remove(columns[0])),
+            _ => (),
         }
     }
     leases
@@ -192,11 +193,15 @@ fn kea(scratch: &Scratch, first: &str, last: &str) -> Vec<String> {
             "option-data": [{"name": "routers", "data": SERVER}],
         }],
     }});
+    kea_line(scratch, "kea-dhcp4", &conf)
+}
+
+/// The command line of a Kea with this configuration. Its default directories are the machine's.
+pub fn kea_line(scratch: &Scratch, program: &str, conf: &serde_json::Value) -> Vec<String> {
     let file = scratch.join("kea.json");
     std::fs::write(&file, conf.to_string()).unwrap();
     let mut line = vec!["env".to_owned()];
-    // Its default directories are the machine's.
     line.extend(["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())));
-    line.extend(["kea-dhcp4", "-c", file.to_str().unwrap()].map(str::to_owned));
+    line.extend([program, "-c", file.to_str().unwrap()].map(str::to_owned));
     line
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use super::servers::wait_for;
+use super::servers::{kea_leases, kea_line, wait_for};
 use super::{Process, wait_until};
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
@@ -98,40 +98,16 @@ impl Kea {
                 "pools": [{"pool": format!("2001:db8::{first:x}-2001:db8::{last:x}")}],
             }],
         }});
-        let file = scratch.join("kea.json");
-        std::fs::write(&file, conf.to_string()).unwrap();
-        let mut line = vec!["env".to_owned()];
-        // Its default directories are the machine's.
-        line.extend(
-            ["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())),
-        );
-        line.extend(["kea-dhcp6", "-c", file.to_str().unwrap()].map(str::to_owned));
+        let line = kea_line(&scratch, "kea-dhcp6", &conf);
         let process = Process::start(&lab.outside, &line, Stdio::null(), scratch.join("log"));
         wait_for(&process, "DHCP6_STARTED");
         Kea { _process: process, scratch }
     }
 
     /// The leases in its lease file: when each address' lease ends, in seconds since 1970.
-    ///
-    /// A journal: later lines replace earlier ones. Columns: address, duid, valid_lifetime, expire,
-    /// …, state (0: assigned, 1: declined).
     pub fn leases(&self) -> BTreeMap<String, u64> {
         let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
-        let mut leases = BTreeMap::new();
-        for line in text.lines().skip(1) {
-            let columns: Vec<&str> = line.split(',').collect();
-            let (Some(address), Some(expires), Some(state)) =
-                (columns.first(), columns.get(3), columns.get(13))
-            else {
-                continue; // the server is in the middle of writing
-            };
-            match (columns[2], *state) {
-                ("0", _) => drop(leases.remove(*address)),
-                (_, "0") => drop(leases.insert((*address).to_owned(), expires.parse().unwrap())),
-                _ => drop(leases.remove(*address)),
-            }
-        }
-        leases
+        kea_leases(&text, [2, 3, 13])
     }
 }
 
