@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::with;
 use crate::support::call::{Call, Outcome, Peer};
-use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::netns::{Container, Lab, OUTSIDE};
 use crate::support::networks::bandwidth::can_limit;
 use crate::support::peers::peers;
 use crate::support::snapshot::Snapshot;
-use crate::support::traffic::{TcpServer, assert_pings, connect};
-use crate::traces::{LEFT_BY_CONTRACT, published};
+use crate::support::traffic::assert_pings;
+use crate::traces::{
+    LEFT_BY_CONTRACT, assert_as_before, assert_closed, assert_published, published,
+};
 
 peers! {
     containerd_s_calls_work = |peer| replay(peer, include_str!("fixtures/callers/containerd.json"));
@@ -111,16 +113,9 @@ fn replay(peer: &Peer, text: &str) {
         runtime.operate(operations.into_iter().filter(is_wanted).collect(), number);
     }
     if *peer == Peer::Ours {
-        for network in &runtime.networks {
-            let bridges = network["plugins"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter_map(|plugin| plugin["bridge"].as_str());
-            bridges.for_each(|bridge| drop(runtime.lab.host.sh(&format!("ip link del {bridge}"))));
-        }
-        let left = before.difference(&Snapshot::of_host(&runtime.lab));
-        assert!(left.is_empty(), "not as before:\n{left}");
+        let plugins = runtime.networks.iter().flat_map(|list| list["plugins"].as_array().unwrap());
+        let bridges = plugins.filter_map(|plugin| plugin["bridge"].as_str());
+        assert_as_before(&runtime.lab, &before, bridges.collect(), "the caller");
     }
 }
 
@@ -321,7 +316,7 @@ impl Runtime {
         let container = self.containers[&operation.container].container.as_ref();
         let arguments = self.arguments(operation);
         let mappings = arguments.1["portMappings"].as_array();
-        let ports = mappings.into_iter().flatten().filter_map(published);
+        let ports = mappings.into_iter().flatten().filter_map(published).collect();
         match (operation.command.as_str(), container) {
             ("ADD", Some(container)) => {
                 let ips: Vec<&str> = match result.get("ips") {
@@ -350,15 +345,7 @@ impl Runtime {
                 if self.network(operation)["plugins"].to_string().contains("\"ipMasq\":true") {
                     assert_pings(container, OUTSIDE[0]);
                 }
-                for (port, inner) in ports {
-                    let _server = TcpServer::start(container, inner);
-                    let at = format!("{}:{port}", UPLINK[0]);
-                    assert_eq!(
-                        connect(&self.lab.outside, &at).as_deref(),
-                        Some(OUTSIDE[0]),
-                        "{place}: {at}"
-                    );
-                }
+                assert_published(&self.lab, container, ports, place);
                 self.results.insert(key.clone(), result);
                 self.arguments.iter_mut().for_each(|cached| {
                     cached.insert(key.clone(), arguments.clone());
@@ -370,13 +357,7 @@ impl Runtime {
                 {
                     assert_eq!(container.link(&operation.ifname), None, "{place}");
                 }
-                for (port, _) in ports {
-                    assert_eq!(
-                        connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])),
-                        None,
-                        "{place}"
-                    );
-                }
+                assert_closed(&self.lab, ports, place);
                 self.results.remove(&key);
                 self.arguments.iter_mut().for_each(|cached| drop(cached.remove(&key)));
             }

@@ -95,6 +95,34 @@ pub fn published(mapping: &Value) -> Option<(u64, u16)> {
         .then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
 }
 
+/// The outside reaches the container at each port of the host.
+#[track_caller]
+pub fn assert_published(lab: &Lab, container: &Container, ports: Vec<(u64, u16)>, place: &str) {
+    for (port, inner) in ports {
+        let _server = TcpServer::start(container, inner);
+        let at = format!("{}:{port}", UPLINK[0]);
+        let seen = connect(&lab.outside, &at);
+        assert_eq!(seen.as_deref(), Some(OUTSIDE[0]), "{place}: {at}");
+    }
+}
+
+#[track_caller]
+pub fn assert_closed(lab: &Lab, ports: Vec<(u64, u16)>, place: &str) {
+    for (port, _) in ports {
+        assert_eq!(connect(&lab.host, &format!("{}:{port}", UPLINK[0])), None, "{place}");
+    }
+}
+
+/// Without its bridges, which stay by contract, the host is as before.
+#[track_caller]
+pub fn assert_as_before(lab: &Lab, before: &Snapshot, bridges: BTreeSet<&str>, who: &str) {
+    for bridge in bridges {
+        lab.host.sh(&format!("ip link del {bridge}"));
+    }
+    let left = before.difference(&Snapshot::of_host(lab));
+    assert!(left.is_empty(), "{who}: not as before:\n{left}");
+}
+
 /// Asserts that a call failed with the recorded message, which users of the runtime read; ours has
 /// an error code as well.
 #[track_caller]
@@ -292,13 +320,8 @@ impl Replay {
         }
         replay.assert_no_veth_is_left(runtime);
         if *peer == Peer::Ours {
-            let bridges: BTreeSet<_> =
-                calls.iter().filter_map(|call| call.stdin["bridge"].as_str()).collect();
-            bridges
-                .iter()
-                .for_each(|bridge| drop(replay.lab.host.sh(&format!("ip link del {bridge}"))));
-            let left = before.difference(&Snapshot::of_host(&replay.lab));
-            assert!(left.is_empty(), "{runtime}: not as before:\n{left}");
+            let bridges = calls.iter().filter_map(|call| call.stdin["bridge"].as_str());
+            assert_as_before(&replay.lab, &before, bridges.collect(), runtime);
         }
     }
 
@@ -344,24 +367,10 @@ impl Replay {
                 assert_eq!(container.addresses(&recorded.env["CNI_IFNAME"]), addresses, "{place}");
             }
             ("portmap", "ADD", Some(container)) => {
-                for (port, inner) in ports(recorded) {
-                    let _server = TcpServer::start(container, inner);
-                    let at = format!("{}:{port}", UPLINK[0]);
-                    assert_eq!(
-                        connect(&self.lab.outside, &at).as_deref(),
-                        Some(OUTSIDE[0]),
-                        "{place}"
-                    );
-                }
+                assert_published(&self.lab, container, ports(recorded), place);
             }
             ("portmap", "DEL", _) => {
-                for (port, _) in ports(recorded) {
-                    assert_eq!(
-                        connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])),
-                        None,
-                        "{place}"
-                    );
-                }
+                assert_closed(&self.lab, ports(recorded), place);
             }
             ("tuning", "ADD", Some(container)) if recorded.stdin["mtu"].is_number() => {
                 assert_eq!(

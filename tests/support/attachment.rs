@@ -112,29 +112,17 @@ pub struct Attachment<'a> {
 impl Lab {
     /// An attachment before its ADD; the plugin is the configuration's `type`.
     pub fn attach(&self, container: &Container, conf: &Value) -> Attachment<'_> {
-        Attachment {
-            lab: self,
-            conf: conf.clone(),
-            container_id: container.id.clone(),
-            ifname: "eth0".to_owned(),
-            netns: Some(container.netns.clone()),
-            args: None,
-            by: self.peer.clone(),
-        }
+        self.attach_at(&container.id, &container.netns, conf)
     }
-}
 
-impl Lab {
     /// As `attach`, for a container that the lab did not create.
     pub fn attach_at(&self, id: &str, netns: &str, conf: &Value) -> Attachment<'_> {
-        let (container_id, ifname, netns) =
-            (id.to_owned(), "eth0".to_owned(), Some(netns.to_owned()));
         Attachment {
             lab: self,
             conf: conf.clone(),
-            container_id,
-            ifname,
-            netns,
+            container_id: id.to_owned(),
+            ifname: "eth0".to_owned(),
+            netns: Some(netns.to_owned()),
             args: None,
             by: self.peer.clone(),
         }
