@@ -390,15 +390,15 @@ pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()
     // Through the wanted gateways, if any, and in the table, if one is wanted. The gateway of a
     // default route counts only among several.
     let is_route = |found: &FoundRoute, wanted: &result::Route| {
-        let hops = wanted.next_hops();
-        let is_through = (wanted.dst.prefix_len() == 0 && hops.len() < 2)
-            || hops.iter().all(|gateway| found.gateways.contains(gateway));
+        let gateways = wanted.gateways();
+        let is_through = (wanted.dst.prefix_len() == 0 && gateways.len() < 2)
+            || gateways.iter().all(|gateway| found.gateways.contains(gateway));
         let is_in = |table| table == 0 || i64::from(found.table) == table;
         found.dst == wanted.dst.trunc() && is_through && wanted.table.is_none_or(is_in)
     };
     let is_there = |route: &&result::Route| present.iter().any(|found| is_route(found, route));
     let missing = wanted.iter().filter(|route| !is_there(route));
-    ErrorList::of(missing.map(|route| Err(missing_route(route.dst, &route.next_hops()))))
+    ErrorList::of(missing.map(|route| Err(missing_route(route.dst, &route.gateways()))))
 }
 
 /// The difference of a route that the container lacks.

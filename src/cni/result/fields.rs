@@ -114,6 +114,11 @@ impl Route {
         }
         hops
     }
+
+    /// The next hops that routing tables show: 0.0.0.0, or ::, is the link itself.
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        self.next_hops().into_iter().filter(|hop| !hop.is_unspecified()).collect()
+    }
 }
 
 /// For a number that is omitted if it is 0.

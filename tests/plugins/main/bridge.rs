@@ -296,6 +296,8 @@ fn the_kernel_has_what_the_configuration_says() {
 {"ipam": {"routes": [{"dst": "10.93.0.0/16", "priority": 77}]}} | in: ip -j route show 10.93.0.0/16 | /0/metric | 77
 {"ipam": {"routes": [{"dst": "10.94.0.0/16", "table": 500}]}} | in: ip -j route show table 500 | /0/gateway | "10.10.0.1"
 {"ipam": {"routes": [{"dst": "10.94.0.0/16", "table": 500}]}} | in: ip -j route show 10.94.0.0/16 | /0 | null
+{"ipam": {"routes": [{"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"}]}} | in: ip -j -d route show 10.95.0.0/16 | /0/scope | "link"
+{"ipam": {"routes": [{"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"}]}} | in: ip -j -d route show 10.95.0.0/16 | /0/gateway | null
 {} | ip -j -d link show dev br0 | /0/promiscuity | 0
 {"promiscMode": true} | ip -j -d link show dev br0 | /0/promiscuity | 1
 "#;
@@ -306,17 +308,6 @@ fn the_kernel_has_what_the_configuration_says() {
 "#;
     for_each_peer("bridge", |lab| assert_shown(lab, &conf(), of_link));
     for_each_peer("bridge", |lab| assert_shown(lab, &v6(), of_dad));
-}
-
-#[test]
-fn a_route_of_ipam_may_be_of_the_link() {
-    let routes = json!([{"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"}]);
-    for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).add();
-        let on_link = container.json("ip -j -d route show 10.95.0.0/16")[0].clone();
-        assert_eq!((&on_link["scope"], on_link.get("gateway")), (&json!("link"), None));
-    });
 }
 
 #[test]

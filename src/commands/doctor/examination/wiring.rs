@@ -190,7 +190,7 @@ impl<'a> Wiring<'a> {
             self.is_routed() || result.routes.iter().any(leads_by)
         };
         let gateways = result.ips.iter().filter_map(|ip| ip.gateway);
-        gateways.chain(result.routes.iter().filter_map(|route| route.gw)).filter(is_used).collect()
+        gateways.chain(result.routes.iter().flat_map(Route::gateways)).filter(is_used).collect()
     }
 
     /// The ports of TCP and UDP that are published at this address of the host.

@@ -281,7 +281,7 @@ fn verify(at: &Attachment, wishes: &Wishes, result: &AddResult) -> Result<()> {
         result.routes.iter().any(|listed| {
             route.dst == listed.dst.trunc()
                 && has_table(listed, Some(route.table))
-                && listed.next_hops().iter().all(|gateway| gateways.contains(gateway))
+                && listed.gateways().iter().all(|gateway| gateways.contains(gateway))
         })
     };
     for link in &links {
