@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use cni_multi::cni::json::Value;
+use cni_multi::error::{Error, Result};
 use cni_multi::plugins::ipam::dhcp::wire::{DAEMON, Request};
-use cni_multi::service::wire::Said;
+use cni_multi::service::wire::Words;
 
 /// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
@@ -14,11 +15,14 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(Request::read(line.as_bytes()).as_ref(), Ok(&request));
     }
     let socket = Path::new("/run/cni/dhcp.sock");
-    let read = |line: &[u8]| DAEMON.read_answer::<Value>(line, socket);
-    let Ok(Said::Answer(answer)) = read(&[bytes, b"\n"].concat()) else { return };
+    let read = |line: &[u8]| match DAEMON.read_answer::<Value>(line, socket) {
+        Ok(Words::Answer(answer)) => Some(Ok(answer)),
+        Ok(Words::Error(error)) => Some(Err(Error::from(error))),
+        Ok(Words::Patience(_)) | Err(_) => None,
+    };
+    let Some(answer) = read(&[bytes, b"\n"].concat()) else { return };
     let line = DAEMON.answer_line(&answer);
-    let Ok(Said::Answer(again)) = read(line.as_bytes()) else { panic!("not read again: {line}") };
-    let text = |answer: &Result<Value, _>| answer.as_ref().map(Value::to_text).map_err(ToString::to_string);
-    let text = |answer: &cni_multi::error::Result<Value>| text(answer);
+    let Some(again) = read(line.as_bytes()) else { panic!("not read again: {line}") };
+    let text = |answer: &Result<Value>| answer.as_ref().map(Value::to_text).map_err(ToString::to_string);
     assert_eq!(text(&again), text(&answer));
 }

@@ -160,8 +160,8 @@ fn assert_check_looks_for_link_and_lease(lab: &Lab, member: &Member<'_>, result:
 /// DEL of a container that is gone: its namespace is deleted, or its mount point is left as a plain file. The runtime
 /// may know nothing but the keys by then.
 fn survives_its_namespace<'a>(lab: &'a Lab, subject: &Subject) {
-    type Make = fn(&Lab) -> Container;
-    let ways: [(&str, Make, fn(&Container), Option<&str>); 3] = [
+    type Way<'s> = (&'s str, fn(&Lab) -> Container, fn(&Container), Option<&'s str>);
+    let ways: [Way<'_>; 3] = [
         ("vanished", hasty_container, Container::vanish, None),
         ("a stale file", hasty_container, Container::go_stale, Some("")),
         ("of a process", container_of_process, Container::vanish, None),

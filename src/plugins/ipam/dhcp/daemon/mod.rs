@@ -200,7 +200,7 @@ pub fn state_text(state: Option<State>) -> &'static str {
 }
 
 /// The daemon's metrics.
-pub struct Metrics {
+pub(super) struct Metrics {
     registry: Registry,
     leases: Family,
     exchanges: Family,

@@ -70,7 +70,7 @@ impl Connection {
     fn receive(&mut self) -> io::Result<Value> {
         let mut piece = [0; PIECE];
         loop {
-            if let Some(text) = self.values.next().map_err(malformed)? {
+            if let Some(text) = self.values.next_whole().map_err(malformed)? {
                 return Value::parse(&text).map_err(|e| malformed(e.msg.clone()));
             }
             match self.stream.read(&mut piece) {

@@ -26,7 +26,7 @@ impl Values {
     }
 
     /// The next whole object; None if more bytes are needed.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+    pub fn next_whole(&mut self) -> Result<Option<Vec<u8>>, String> {
         while let Some(byte) = self.bytes.get(self.seen) {
             self.seen += 1;
             if self.ends_with(*byte)? {
@@ -168,7 +168,7 @@ mod tests {
         let (mut values, mut found) = (Values::default(), vec![]);
         for bytes in text.as_bytes().chunks(piece) {
             values.push(bytes);
-            while let Some(value) = values.next()? {
+            while let Some(value) = values.next_whole()? {
                 found.push(String::from_utf8(value).unwrap());
             }
         }
@@ -196,9 +196,9 @@ mod tests {
         let mut values = Values::default();
         values.push(b"{\"a\":\"");
         for _ in 0..=LIMIT / 1_000_000 {
-            assert_eq!(values.next(), Ok(None));
+            assert_eq!(values.next_whole(), Ok(None));
             values.push(&[b'x'; 1_000_000]);
         }
-        assert_eq!(values.next().unwrap_err(), "an object of more than 33554432 bytes");
+        assert_eq!(values.next_whole().unwrap_err(), "an object of more than 33554432 bytes");
     }
 }
