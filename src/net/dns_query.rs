@@ -54,15 +54,13 @@ impl Request for DnsQuery {
 
     fn receive(&mut self) -> Result<Option<Answer>> {
         let mut answer = [0; 2048];
-        loop {
-            match self.socket.recv(&mut answer) {
-                Ok(_) => return Ok(Some(Answer::Yes)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    return Ok(Some(Answer::Refused));
-                }
-                Err(error) => unless_rejected(error).map_err(|e| failed(self.to, &e))?,
-            };
+        match self.socket.recv(&mut answer) {
+            Ok(_) => Ok(Some(Answer::Yes)),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => Ok(None),
+                ErrorKind::ConnectionRefused => Ok(Some(Answer::Refused)),
+                _ => unless_rejected(error).map(|_| None).map_err(|e| failed(self.to, &e)),
+            },
         }
     }
 }

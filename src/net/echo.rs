@@ -64,35 +64,25 @@ impl Echo {
         let headers = HEADER + if self.to.is_ipv4() { 20 } else { 40 };
         Echo { length: (length as usize).saturating_sub(headers), ..self }
     }
+}
 
-    /// Sends the next request.
-    pub fn send(&mut self) -> Result<()> {
+impl Request for Echo {
+    fn send(&mut self) -> Result<()> {
         self.number = self.number.wrapping_add(1);
         let sent = request::send(&self.socket, &request(self.to, self.number, self.length));
         sent.map(drop).map_err(|e| failed(self.to, &e))
     }
 
-    /// Reads what has arrived; whether the answer to the last request is among it.
-    pub fn receive(&self) -> Result<bool> {
-        let mut packet = [0; 256];
-        loop {
-            match self.socket.recv(&mut packet).or_else(unless_rejected) {
-                Ok(length) if is_reply(&packet[..length], self.to, self.number) => return Ok(true),
-                Ok(_) => (),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(failed(self.to, &error)),
-            }
-        }
-    }
-}
-
-impl Request for Echo {
-    fn send(&mut self) -> Result<()> {
-        Echo::send(self)
-    }
-
     fn receive(&mut self) -> Result<Option<Answer>> {
-        Ok(Echo::receive(self)?.then_some(Answer::Yes))
+        let mut packet = [0; 256];
+        match self.socket.recv(&mut packet).or_else(unless_rejected) {
+            Ok(length) if is_reply(&packet[..length], self.to, self.number) => {
+                Ok(Some(Answer::Yes))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(failed(self.to, &error)),
+        }
     }
 }
 

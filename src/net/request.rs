@@ -28,7 +28,7 @@ pub trait Request: AsFd {
     /// Sends it once more.
     fn send(&mut self) -> Result<()>;
 
-    /// Reads what has arrived; the answer, if it is among it.
+    /// Reads one packet that has arrived, if it is the answer: a host may send more than is read.
     fn receive(&mut self) -> Result<Option<Answer>>;
 }
 

@@ -59,17 +59,10 @@ impl Request for Syn {
 
     fn receive(&mut self) -> Result<Option<Answer>> {
         let mut packet = [0; 256];
-        loop {
-            match self.socket.recv(&mut packet).or_else(unless_rejected) {
-                Ok(length) => {
-                    let answer = answer_in(&packet[..length], self.to, &self.segment);
-                    if answer.is_some() {
-                        return Ok(answer);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(failed(self.to, &error)),
-            }
+        match self.socket.recv(&mut packet).or_else(unless_rejected) {
+            Ok(length) => Ok(answer_in(&packet[..length], self.to, &self.segment)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(failed(self.to, &error)),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::neighbours::{self, Inquiry};
 use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::Result;
+use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::sys::process;
 
@@ -25,19 +26,21 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     }
     process::raise_descriptors();
     let all = Wiring::all(node);
-    // An attachment with an error is not asked about: that may be the cause.
+    // An attachment with an error is not asked about: what is wrong is known.
     let is_sound = |it: &&Wiring<'_>| !findings.has_error(&it.attachment.object());
     let sound: Vec<&Wiring<'_>> = all.iter().filter(is_sound).collect();
     let (mut whose, mut inquiries) = (vec![], vec![]);
     for wiring in sound {
         let Some(link) = wiring.interface.filter(|link| link.up && link.arp) else { continue };
-        let own = Reader(findings).keep(open(wiring, link));
+        let own = Reader(findings).keep_of(wiring.attachment.object(), open(wiring, link));
         whose.extend(own.iter().map(|_| (wiring, link)));
         inquiries.extend(own);
     }
     Reader(findings).keep(neighbours::ask(&mut inquiries, PATIENCE, &node.sent));
     for ((wiring, link), Inquiry { address, answer, .. }) in whose.into_iter().zip(inquiries) {
-        let Some(mac) = answer else { continue };
+        // Linux answers for an address on any of its links.
+        let is_own = |mac: &MacAddr| wiring.inside.links.iter().any(|link| link.mac() == *mac);
+        let Some(mac) = answer.filter(|mac| !is_own(mac)) else { continue };
         let evidence = format!("{mac} answers for {address} of {:?}", link.name);
         let finding = wiring.found(&DUPLICATE_ADDRESS, evidence);
         findings.add(finding.fix(attach_again(wiring.attachment)));
@@ -49,10 +52,7 @@ fn open(wiring: &Wiring<'_>, link: &Link) -> Result<Vec<Inquiry>> {
     let Some(netns) = wiring.attachment.open()? else { return Ok(vec![]) };
     let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
     let recorded: BTreeSet<IpAddr> = recorded.map(|ip| ip.address.addr()).collect();
-    let used = wiring.inside.addresses.iter().filter(|it| {
-        it.link == link.index && !it.tentative && !it.dad_failed && !it.net.addr().is_loopback()
-    });
-    let mut own: Vec<IpAddr> = used.map(|it| it.net.addr()).collect();
+    let mut own: Vec<IpAddr> = wiring.own_addresses(link).map(|it| it.net.addr()).collect();
     own.sort_by_key(|ip| !recorded.contains(ip));
     own.truncate(MOST_ASKED);
     netns.enter(|| own.into_iter().map(|ip| Inquiry::open(link, ip, None)).collect())

@@ -9,7 +9,7 @@ use super::path::{PATIENCE, Probe, Walk};
 use crate::error::Result;
 use crate::family::Family;
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, Neighbour};
+use crate::net::netlink::Link;
 use crate::net::sysctl::Sysctl;
 
 impl Walk<'_> {
@@ -18,19 +18,19 @@ impl Walk<'_> {
     /// host may have had a neighbour that is gone, and the question has told it the right one.
     pub fn silence(&self, gateway: IpAddr) -> Result<Option<Finding>> {
         let name = &self.interface.name;
-        let silent = match self.mac_of(gateway)? {
-            None if self.interface.arp => {
+        let silent = match self.ask_for(gateway)? {
+            Some(inquiry) if inquiry.is_silent() => {
                 let what = if gateway.is_ipv4() { "ARP" } else { "neighbour discovery" };
                 let evidence = format!("{gateway} does not answer {what} on {name:?}");
                 Some(self.deaf(gateway, self.wiring.found(&GATEWAY_SILENT, evidence)))
             }
-            None => None,
-            Some(mac) => self.wrong_mac(gateway, &mac)?,
+            Some(Inquiry { answer: Some(mac), .. }) => self.wrong_mac(gateway, &mac),
+            _ => None,
         };
         if silent.as_ref().is_some_and(|it| !it.fix.is_empty()) {
             return Ok(silent);
         }
-        let Some(passage) = self.send(Probe::Gateway(gateway))? else { return Ok(None) };
+        let Some(passage) = self.send(Probe::Gateway(gateway))? else { return Ok(silent) };
         if let Ok(Some(_)) = passage.answer {
             return Ok(None);
         }
@@ -42,20 +42,20 @@ impl Walk<'_> {
         }))
     }
 
-    /// The hardware address that answers for the gateway, asked as the container's kernel asks.
-    fn mac_of(&self, gateway: IpAddr) -> Result<Option<MacAddr>> {
-        let Some(netns) = self.wiring.attachment.open()?.filter(|_| self.interface.arp) else {
-            return Ok(None);
+    /// Asks for the gateway's hardware address as the container's kernel does; None if it has no
+    /// neighbours on this link, or no address to ask from.
+    fn ask_for(&self, gateway: IpAddr) -> Result<Option<Inquiry>> {
+        let netns = self.wiring.attachment.open()?.filter(|_| self.interface.arp);
+        let of_family = || {
+            let own = self.wiring.own_addresses(self.interface).map(|it| it.net);
+            own.filter(|net| Family::of_net(*net) == self.family)
         };
-        let own = self.wiring.inside.addresses.iter().filter(|it| {
-            it.link == self.interface.index && Family::of(it.net.addr()) == self.family
-        });
-        let source = own.clone().find(|it| it.net.contains(&gateway)).or(own.clone().next());
-        let source = source.map(|it| it.net.addr());
-        let mut inquiry = [netns.enter(|| Inquiry::open(self.interface, gateway, source))?];
+        let source = of_family().find(|net| net.contains(&gateway)).or(of_family().next());
+        let Some((netns, source)) = netns.zip(source) else { return Ok(None) };
+        let open = || Inquiry::open(self.interface, gateway, Some(source.addr()));
+        let mut inquiry = [netns.enter(open)?];
         neighbours::ask(&mut inquiry, PATIENCE, &self.node.sent)?;
-        let [Inquiry { answer, .. }] = inquiry;
-        Ok(answer)
+        Ok(inquiry.into_iter().next())
     }
 
     /// The finding with the setting of the host that keeps its link silent, if it has the gateway.
@@ -86,21 +86,19 @@ impl Walk<'_> {
     }
 
     /// The finding that the container sends to another hardware address than that which has
-    /// answered for the gateway.
-    fn wrong_mac(&self, gateway: IpAddr, mac: &MacAddr) -> Result<Option<Finding>> {
-        let Some(netns) = self.wiring.attachment.open()? else { return Ok(None) };
+    /// answered for the gateway. What cannot be read is left out.
+    fn wrong_mac(&self, gateway: IpAddr, mac: &MacAddr) -> Option<Finding> {
+        let netns = self.wiring.attachment.open().ok()??;
+        let neighbours = netns.netlink().and_then(|netlink| netlink.neighbours()).ok()?;
         let link = self.interface;
-        let mut neighbours = netns.netlink()?.neighbours()?.into_iter();
-        let is_wrong =
-            |it: &Neighbour| it.link == link.index && it.address == gateway && it.mac != *mac;
-        Ok(neighbours.find(is_wrong).map(|known| {
-            let lasting = if known.is_permanent { "permanently " } else { "" };
-            let evidence = format!(
-                "{gateway} answers from {mac}, and the container {lasting}sends to {}",
-                known.mac
-            );
-            let command = format!("ip neigh del {gateway} dev {}", quoted(&link.name));
-            self.wiring.found(&WRONG_MAC, evidence).fix(self.wiring.within(&command))
-        }))
+        let mut of_link = neighbours.into_iter().filter(|it| it.link == link.index);
+        let known = of_link.find(|it| it.address == gateway && it.mac != *mac)?;
+        let lasting = if known.is_permanent { "permanently " } else { "" };
+        let evidence = format!(
+            "{gateway} answers from {mac}, and the container {lasting}sends to {}",
+            known.mac
+        );
+        let command = format!("ip neigh del {gateway} dev {}", quoted(&link.name));
+        Some(self.wiring.found(&WRONG_MAC, evidence).fix(self.wiring.within(&command)))
     }
 }

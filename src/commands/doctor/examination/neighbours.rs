@@ -1,7 +1,6 @@
 //! Who has an address on a container's link: ARP and neighbour discovery, many questions at once.
 
 use std::cell::Cell;
-use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -18,6 +17,16 @@ use crate::net::packet_socket::{ArpSocket, NdpSocket};
 /// port that does not forward yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
+/// Why a packet is not sent, although nothing is wrong with this machine.
+const UNSENT: [Errno; 6] = [
+    Errno::EPERM,
+    Errno::ENOBUFS,
+    Errno::ENETDOWN,
+    Errno::ENODEV,
+    Errno::ENXIO,
+    Errno::EAFNOSUPPORT,
+];
+
 /// A question with its socket, which belongs to the container's namespace.
 pub struct Inquiry {
     /// The address that it is about.
@@ -26,7 +35,7 @@ pub struct Inquiry {
     pub answer: Option<MacAddr>,
     socket: Socket,
     mac: MacAddr,
-    /// Whether it is still to be asked.
+    /// Whether it can be asked, and has no answer.
     is_open: bool,
 }
 
@@ -53,14 +62,23 @@ impl Inquiry {
         Ok(Inquiry { address, answer: None, socket, mac: link.mac(), is_open: true })
     }
 
-    fn send(&mut self) -> Result<()> {
+    /// Whether it was asked, and nobody has answered.
+    pub fn is_silent(&self) -> bool {
+        self.is_open && self.answer.is_none()
+    }
+
+    /// Whether it was sent: a filter of the container may drop it, and its link may be down, gone, or
+    /// without such packets.
+    fn send(&mut self) -> Result<bool> {
         let sent = match &self.socket {
             Socket::Arp(socket, ip, from) => socket.request(*ip, *from, &self.mac),
             Socket::Ndp(socket, ip, from) => socket.solicit(*ip, *from, &self.mac),
         };
-        // What a filter of the container drops is not answered.
-        let is_dropped = |e: &Error| e.is_errno(Errno::EPERM) || e.is_errno(Errno::ENOBUFS);
-        sent.or_else(|e| if is_dropped(&e) { Ok(()) } else { Err(e) })
+        let is_expected = |e: &Error| UNSENT.iter().any(|errno| e.is_errno(*errno));
+        match sent {
+            Err(e) if is_expected(&e) => Ok(false),
+            sent => sent.map(|()| true),
+        }
     }
 
     /// Reads a packet that has arrived. What the container itself has sent is no answer.
@@ -93,18 +111,19 @@ impl AsFd for Inquiry {
 pub fn ask(all: &mut [Inquiry], patience: Duration, sent: &Cell<usize>) -> Result<()> {
     let begin = Instant::now();
     let mut first = Ok(());
-    let mut attempt = |it: &mut Inquiry, what: fn(&mut Inquiry) -> Result<()>| {
-        if let Err(error) = what(it) {
-            it.is_open = false;
-            first = mem::replace(&mut first, Ok(())).and(Err(error));
-        }
-    };
     while begin.elapsed() < patience {
+        for inquiry in all.iter_mut().filter(|it| it.is_open) {
+            match inquiry.send() {
+                Ok(true) => sent.set(sent.get() + 1),
+                Ok(false) => inquiry.is_open = false,
+                Err(error) => {
+                    inquiry.is_open = false;
+                    first = first.and(Err(error));
+                }
+            }
+        }
         let mut open: Vec<&mut Inquiry> = all.iter_mut().filter(|it| it.is_open).collect();
-        sent.set(sent.get() + open.len());
-        open.iter_mut().for_each(|it| attempt(it, Inquiry::send));
         let end = Instant::now() + INTERVAL;
-        open.retain(|it| it.is_open);
         while !open.is_empty() && Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
             let sockets = open.iter().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN));
@@ -113,7 +132,12 @@ pub fn ask(all: &mut [Inquiry], patience: Duration, sent: &Cell<usize>) -> Resul
                 Ok(_) | Err(Errno::EINTR) => (),
                 Err(e) => return Err(Error::kernel("wait for answers", e)),
             }
-            open.iter_mut().for_each(|it| attempt(it, Inquiry::receive));
+            for inquiry in &mut open {
+                if let Err(error) = inquiry.receive() {
+                    inquiry.is_open = false;
+                    first = first.and(Err(error));
+                }
+            }
             open.retain(|it| it.is_open);
         }
         if open.is_empty() {

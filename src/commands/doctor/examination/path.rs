@@ -41,8 +41,8 @@ const PATIENCE_OF_NEW: Duration = Duration::from_millis(2500);
 const REFUSALS: [Errno; 4] = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, Errno::EINVAL];
 /// What a socket answers if the container uses its port, or has no such family.
 const UNUSABLE: [Errno; 3] = [Errno::EADDRINUSE, Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
-/// How many gateways are asked: the container may have any number.
-const MOST_GATEWAYS: usize = 16;
+/// How many gateways beside those of the record are asked: the container may have any number.
+const MOST_GATEWAYS: usize = 2;
 /// How many published ports are tried.
 const MOST_PORTS: usize = 8;
 
@@ -68,17 +68,21 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
             }
             let (all, servers, follower) = (&all[..], &servers[..], &follower);
             let walk = Walk { node, wiring, interface, family, all, servers, follower };
-            let mut found = Reader(findings).keep(walk.walk());
+            let mut found = Reader(findings).keep_of(object.clone(), walk.walk());
             let is_error = |it: &Finding| it.fault.severity == Severity::Error;
             if !found.iter().any(is_error) {
-                found.extend(Reader(findings).keep(walk.ports()));
+                found.extend(Reader(findings).keep_of(object.clone(), walk.ports()));
             }
             if found.iter().any(is_error) {
                 findings.0.retain(|it| it.object != object || *it.fault != NO_ECHO);
             }
             // What breaks one family often breaks both.
             let is_known = |it: &Finding| {
-                findings.0.iter().any(|known| known.object == object && known.fault == it.fault)
+                findings.0.iter().any(|known| {
+                    known.object == object
+                        && known.fault == it.fault
+                        && (*it.fault != NO_ECHO || known.evidence == it.evidence)
+                })
             };
             found.retain(|it| !is_known(it));
             findings.0.extend(found);
@@ -146,7 +150,7 @@ impl Walk<'_> {
     /// Sends each probe, and stops at the first error.
     fn walk(&self) -> Result<Vec<Finding>> {
         let mut found = vec![];
-        let (mut no_echo, mut is_beyond) = (None, false);
+        let (mut no_echo, mut is_beyond) = (vec![], false);
         let mut by_echo: Option<(Finding, bool)> = None;
         let mut unserved = vec![];
         let mut is_resolved = false;
@@ -195,7 +199,7 @@ impl Walk<'_> {
                 // A host that drops echoes, and passes packets, is healthy.
                 Severity::Warning if *finding.fault == NO_ECHO => {
                     is_beyond |= passage.rule().is_some();
-                    no_echo = Some(finding);
+                    no_echo.push(finding);
                 }
                 Severity::Warning => found.push(finding),
             }
@@ -220,8 +224,9 @@ impl Walk<'_> {
         let routes = self.wiring.inside.routes.iter().filter(is_default);
         let advertised: BTreeSet<IpAddr> = routes.flat_map(|it| &it.gateways).copied().collect();
         let recorded = self.wiring.used_gateways();
-        let gateways = recorded.iter().chain(advertised.difference(&recorded)).copied();
-        let gateways = gateways.filter(|ip| Family::of(*ip) == self.family).take(MOST_GATEWAYS);
+        let advertised = advertised.difference(&recorded).take(MOST_GATEWAYS);
+        let gateways = recorded.iter().chain(advertised).copied();
+        let gateways = gateways.filter(|ip| Family::of(*ip) == self.family);
         let mut probes: Vec<Probe> = gateways.map(Probe::Gateway).collect();
         let router = self.wiring.router(self.node, self.family);
         if let Some(own) = self.wiring.ip(self.family).filter(|_| router.is_some()) {

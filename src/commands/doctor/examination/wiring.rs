@@ -11,7 +11,7 @@ use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Route};
 use crate::commands::fault::Fault;
 use crate::family::Family;
-use crate::net::netlink::Link;
+use crate::net::netlink::{Address, Link};
 use crate::runtime::list::PluginConfig;
 use crate::runtime::parameters::{self, Parameters};
 use crate::steps::veth;
@@ -170,6 +170,14 @@ impl<'a> Wiring<'a> {
             None if self.is("ptp") => of_address,
             None => None,
         }
+    }
+
+    /// The addresses of a link in the namespace, but for those that the kernel does not use.
+    pub fn own_addresses(&self, link: &Link) -> impl Iterator<Item = &'a Address> {
+        let index = link.index;
+        self.inside.addresses.iter().filter(move |it| {
+            it.link == index && !it.tentative && !it.dad_failed && !it.net.addr().is_loopback()
+        })
     }
 
     /// The first recorded address of the family.
