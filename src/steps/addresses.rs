@@ -391,7 +391,7 @@ pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()
     // default route counts only among several.
     let is_route = |found: &FoundRoute, wanted: &result::Route| {
         let gateways = wanted.gateways();
-        let is_through = (wanted.dst.prefix_len() == 0 && gateways.len() < 2)
+        let is_through = (wanted.dst.prefix_len() == 0 && wanted.next_hops().len() < 2)
             || gateways.iter().all(|gateway| found.gateways.contains(gateway));
         let is_in = |table| table == 0 || i64::from(found.table) == table;
         found.dst == wanted.dst.trunc() && is_through && wanted.table.is_none_or(is_in)

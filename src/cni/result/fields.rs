@@ -115,7 +115,7 @@ impl Route {
         hops
     }
 
-    /// The next hops that routing tables show: 0.0.0.0, or ::, is the link itself.
+    /// The next hops that a routing table shows: 0.0.0.0 is the link itself.
     pub fn gateways(&self) -> Vec<IpAddr> {
         self.next_hops().into_iter().filter(|hop| !hop.is_unspecified()).collect()
     }

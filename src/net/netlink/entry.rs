@@ -235,7 +235,8 @@ impl Route {
     /// size. A scope counts only if it is another than the usual one, since a route that the kernel
     /// made may have a narrower one. Its origin does not count.
     pub fn is(&self, found: &RouteEntry) -> bool {
-        let mut wanted: Vec<_> = self.gateways().collect();
+        // 0.0.0.0 is the link itself, which the kernel reports without a gateway.
+        let mut wanted: Vec<_> = self.gateways().filter(|ip| !ip.is_unspecified()).collect();
         let mut present = found.gateways();
         wanted.sort_unstable(); // the kernel need not keep the order of IPv6 hops
         present.sort_unstable();
