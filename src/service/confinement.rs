@@ -187,16 +187,17 @@ mod system_calls {
     }
 }
 
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(test)]
 mod tests {
-    use std::fs::{Permissions, set_permissions};
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-
     /// The thread that has the filter ends with the test.
     #[test]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn no_program_no_other_socket_and_no_mode_of_a_file() {
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+
+        use super::*;
+
         const UNIX_SOCKETS_ALONE: Confinement = Confinement {
             needed: &[],
             useful: &[],
