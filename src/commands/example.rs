@@ -146,7 +146,7 @@ fn require_fit(chain: &Chain, objects: &[Value]) -> Result<()> {
     for (index, (entry, object)) in entries.zip(objects).enumerate() {
         let mut object = object.clone();
         trial.prepare(&mut object, index == 0);
-        trial.of_file(entry, &object).map_err(|e| e.context(entry.name))?;
+        trial.run_completed(entry, &object).map_err(|e| e.context(entry.name))?;
     }
     Ok(())
 }

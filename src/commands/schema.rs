@@ -332,7 +332,7 @@ impl<'a> Place<'a> {
     fn ask(&self, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
         let trial = Trial::new("network", version::CURRENT);
         document.set("prevResult", trial.result()); // the plugin may be any of a list
-        let checked = trial.of(self.entry, document);
+        let checked = trial.run(self.entry, document);
         (trial.observed(), checked.err().and_then(|error| error.mistake.clone()))
     }
 

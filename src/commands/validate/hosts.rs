@@ -259,20 +259,20 @@ fn chosen_gateway(plugin: &Plugin, family: Family) -> Option<IpAddr> {
 }
 
 /// The keys with an address and its prefix length, and those of lists of them.
-const KEYS: [&str; 5] = ["subnet", "dst", "address", "shapedSubnets", "unshapedSubnets"];
+const CIDR_KEYS: [&str; 5] = ["subnet", "dst", "address", "shapedSubnets", "unshapedSubnets"];
 
-const EXPECTED: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
+const EXPECTED_CIDR: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
 
 /// The advice for the text at this path, if it is an invalid address with a prefix length; else
 /// empty.
 pub fn advice_on_subnet(path: &str, text: &str) -> String {
     let key = path.rsplit('.').next().and_then(|last| last.split('[').next());
-    if !KEYS.contains(&key.unwrap_or_default()) || addr::parse_cidr(text).is_ok() {
+    if !CIDR_KEYS.contains(&key.unwrap_or_default()) || addr::parse_cidr(text).is_ok() {
         return String::new();
     }
     let (address, length) = text.split_once('/').unwrap_or((text, ""));
     let Ok(address) = address.parse::<IpAddr>() else {
-        return EXPECTED.to_owned();
+        return EXPECTED_CIDR.to_owned();
     };
     if !text.contains('/') {
         let usual = if address.is_ipv4() { 24 } else { 64 };
@@ -302,13 +302,13 @@ mod tests {
             ("10.88.0.0/255.0.255.0", "the prefix length is a number from 0 to 32"),
             ("10.88.0.0/33", "the prefix length is a number from 0 to 32"),
             ("fd00::/129", "the prefix length is a number from 0 to 128"),
-            ("10.88.0/24", EXPECTED),
-            ("", EXPECTED),
+            ("10.88.0/24", EXPECTED_CIDR),
+            ("", EXPECTED_CIDR),
             ("10.88.0.0/24", ""),
         ] {
             assert_eq!(advice_on_subnet("ipam.ranges[0][0].subnet", text), expected, "{text}");
         }
-        assert_eq!(advice_on_subnet("shapedSubnets[1]", "x"), EXPECTED);
+        assert_eq!(advice_on_subnet("shapedSubnets[1]", "x"), EXPECTED_CIDR);
         assert_eq!(advice_on_subnet("ipam.gateway", "x"), "");
     }
 }

@@ -66,13 +66,16 @@ impl Checker<'_> {
         if is_list {
             self.check_list(&mut network);
         } else {
-            network.plugins.push(self.whole_file(document));
+            network.plugins.push(self.whole_file(document, true));
         }
         network.plugins.iter().for_each(|plugin| self.check_gateways(plugin));
         network.plugins.iter().for_each(|plugin| self.check_hosts(plugin));
         self.check_tables(&network.plugins);
-        let served = network.plugins.iter().filter(|plugin| self.check_plugin(plugin, &network));
-        network.is_served = served.count() == network.plugins.len();
+        let mut is_served = true;
+        for plugin in &network.plugins {
+            is_served &= self.check_plugin(plugin, &network); // each is checked
+        }
+        network.is_served = is_served;
         network
     }
 
@@ -104,16 +107,14 @@ impl Checker<'_> {
         let list = self.documents[document].member("plugins");
         for (i, value) in list.map_or(&[][..], Value::items).iter().enumerate() {
             let spot = Spot::whole(document).at(&item("plugins", i));
-            network.plugins.push(Plugin { is_first: i == 0, ..self.plugin(spot, value.clone()) });
+            network.plugins.push(self.plugin(spot, value.clone(), i == 0));
         }
         for file in self.installed(network) {
             let name = file.to_string_lossy().into_owned();
             let read = self.read_file(&file).and_then(|bytes| self.read(name, &bytes));
             let is_first = network.plugins.is_empty();
             match read {
-                Some(document) => {
-                    network.plugins.push(Plugin { is_first, ..self.whole_file(document) });
-                }
+                Some(document) => network.plugins.push(self.whole_file(document, is_first)),
                 None => network.loads = false,
             }
         }
@@ -124,15 +125,14 @@ impl Checker<'_> {
         }
     }
 
-    /// The plugin that a file holds, as the first of its network.
-    fn whole_file(&self, document: usize) -> Plugin {
-        let value = self.documents[document].value.clone();
-        Plugin { is_first: true, ..self.plugin(Spot::whole(document), value) }
+    /// The plugin that a file holds.
+    fn whole_file(&self, document: usize, is_first: bool) -> Plugin {
+        self.plugin(Spot::whole(document), self.documents[document].value.clone(), is_first)
     }
 
-    fn plugin(&self, spot: Spot, mut value: Value) -> Plugin {
+    fn plugin(&self, spot: Spot, mut value: Value, is_first: bool) -> Plugin {
         set_own_names(&mut value, &|kind| self.own(kind));
-        Plugin { spot, value, is_first: false }
+        Plugin { spot, value, is_first }
     }
 
     /// The files of plugins in the directory named after the network.

@@ -30,20 +30,9 @@ impl Checker<'_> {
     pub fn mistakes(&mut self, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let path = rest.mapped(place(&error), true).unwrap_or_else(|| place(&error).to_owned());
-            let is_cause = |gone: &&String| {
-                touches(gone, &path) || (gone.as_str(), path.as_str()) == IN_PLACE_OF
-            };
-            let cause = rest.removed.iter().filter(is_cause).min_by_key(|gone| gone.len());
-            let gone = match cause.cloned() {
-                // The removal of that value did not help: what contains it goes as well.
-                Some(cause) => {
-                    let mut gone = parent(&cause);
-                    while !rest.take_out(gone) && !gone.is_empty() {
-                        gone = parent(gone);
-                    }
-                    gone.to_owned()
-                }
+            let path = rest.in_file(place(&error)).unwrap_or_else(|| place(&error).to_owned());
+            let gone = match rest.cause_of(&path) {
+                Some(cause) => rest.take_out_above(&cause),
                 None => {
                     self.tell_mistake(&rest.spot.at(&path), &error, narrowed(&error, check));
                     // A missing value is filled in, so that later keys are checked.
@@ -136,9 +125,28 @@ impl Rest {
         Rest { value: plugin.value.clone(), spot, removed: vec![], items: vec![] }
     }
 
+    /// The removed value that a mistake at this path of the file is a consequence of.
+    fn cause_of(&self, path: &str) -> Option<String> {
+        let causes = self
+            .removed
+            .iter()
+            .filter(|gone| touches(gone, path) || (gone.as_str(), path) == IN_PLACE_OF);
+        causes.min_by_key(|gone| gone.len()).cloned()
+    }
+
+    /// Removes the parent of a value, or the next one above that can be removed, because the
+    /// removal of the value did not help; returns its path.
+    fn take_out_above(&mut self, path: &str) -> String {
+        let mut gone = parent(path);
+        while !self.take_out(gone) && !gone.is_empty() {
+            gone = parent(gone);
+        }
+        gone.to_owned()
+    }
+
     /// Removes the value at this path of the file; false if there is none.
     fn take_out(&mut self, path: &str) -> bool {
-        let Some(current) = self.mapped(path, false) else { return false };
+        let Some(current) = self.in_rest(path) else { return false };
         let taken = remove(&mut self.value, &current);
         if let Some((list, index)) = last_item(path).filter(|_| taken) {
             self.items.push((list.to_owned(), index));
@@ -146,27 +154,42 @@ impl Rest {
         taken
     }
 
-    /// The path in the file for a path in the remaining object; or the other way round, and None if an
-    /// item of it has been removed.
-    fn mapped(&self, path: &str, into_file: bool) -> Option<String> {
-        let (mut in_file, mut mapped, mut rest) = (String::new(), String::new(), path);
+    /// The path in the file for a path in the remaining object.
+    fn in_file(&self, path: &str) -> Option<String> {
+        let mut in_file = String::new();
+        let mut rest = path;
         while rest.contains('[') {
             let (head, index, more) = split_at_item(rest)?;
             in_file.push_str(head);
-            mapped.push_str(head);
-            let is_there = |index: &usize| {
-                !self.items.iter().any(|(list, gone)| *list == in_file && gone == index)
-            };
-            let (number, other) = match into_file {
-                true => ((0..).filter(is_there).nth(index)?, index),
-                false if is_there(&index) => (index, (0..index).filter(is_there).count()),
-                false => return None,
-            };
-            mapped = item(&mapped, if into_file { number } else { other });
-            in_file = item(&in_file, number);
+            let index = (0..).filter(|index| self.has(&in_file, *index)).nth(index)?;
+            in_file = item(&in_file, index);
             rest = more;
         }
-        Some(mapped + rest)
+        Some(in_file + rest)
+    }
+
+    /// The path in the remaining object for a path in the file; None if an item of it has been
+    /// removed.
+    fn in_rest(&self, path: &str) -> Option<String> {
+        let mut in_rest = String::new();
+        let mut rest = path;
+        while rest.contains('[') {
+            let (head, index, more) = split_at_item(rest)?;
+            let list = &path[..path.len() - rest.len() + head.len()];
+            if !self.has(list, index) {
+                return None;
+            }
+            in_rest.push_str(head);
+            let index = (0..index).filter(|before| self.has(list, *before)).count();
+            in_rest = item(&in_rest, index);
+            rest = more;
+        }
+        Some(in_rest + rest)
+    }
+
+    /// Whether the item of the file's list has not been removed.
+    fn has(&self, list: &str, index: usize) -> bool {
+        !self.items.iter().any(|(other, gone)| other == list && *gone == index)
     }
 }
 
@@ -199,7 +222,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Decodes and checks a plugin's object as ADD does, without doing anything.
-    pub fn of(&self, entry: &Entry, mut value: Value) -> Result<()> {
+    pub fn run(&self, entry: &Entry, mut value: Value) -> Result<()> {
         let name = NetworkName::parse(self.network).or_else(|_| NetworkName::parse("network"))?; // the fallback is valid
         value.set("name", Value::text(name.as_str()));
         value.set("cniVersion", Value::text(self.version));
@@ -211,10 +234,10 @@ impl<'a> Trial<'a> {
     }
 
     /// Tries an object of a file: as it is, and with what a runtime may supply.
-    pub fn of_file(&self, entry: &Entry, value: &Value) -> Result<()> {
-        let Err(error) = self.of(entry, value.clone()) else { return Ok(()) };
+    pub fn run_completed(&self, entry: &Entry, value: &Value) -> Result<()> {
+        let Err(error) = self.run(entry, value.clone()) else { return Ok(()) };
         let Some(completed) = supplied(value) else { return Err(error) };
-        self.of(entry, completed).map_err(|other| match &other.mistake {
+        self.run(entry, completed).map_err(|other| match &other.mistake {
             Some(mistake) if mistake.path.starts_with("runtimeConfig") => error,
             _ => other,
         })

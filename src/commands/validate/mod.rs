@@ -3,10 +3,12 @@
 //! [`document`] locates values in a text with [`reader`], which explains why a text is not JSON;
 //! [`files`] reads files, directories and objects of Kubernetes. [`list`] checks the network in a file,
 //! with [`plugin`], [`mistakes`], [`keys`] and [`hosts`]; [`together`] compares several networks, and
-//! [`picks`] determines which file a runtime would use. [`checker`] has the findings.
+//! [`picks`] determines which file a runtime would use. [`checker`] has the findings, whose
+//! kinds are [`faults`].
 
 mod checker;
 mod document;
+mod faults;
 mod files;
 mod hosts;
 mod keys;
@@ -24,9 +26,10 @@ use std::rc::Rc;
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
+pub use self::checker::Finding;
 use self::checker::{Checker, push};
-pub use self::checker::{FAULTS, Finding};
 pub use self::document::below;
+pub use self::faults::FAULTS;
 use self::files::bytes_of;
 pub use self::keys::add_keys;
 pub use self::mistakes::{Trial, put};

@@ -27,7 +27,7 @@ impl Checker<'_> {
             self.tell_wrong_type(&plugin.spot, &describe(&plugin.value), "an object");
             return false;
         }
-        let completed = completed(plugin);
+        let completed = with_flannel_s_ipam(plugin);
         let plugin = completed.as_ref().unwrap_or(plugin);
         let mut rest = Rest::of(plugin);
         self.mistakes(&mut rest, &|value| {
@@ -56,7 +56,7 @@ impl Checker<'_> {
         let Some(entry) = self.own(plugin.text("type")) else { return };
         let trial = Trial::new(&network.name, &network.version);
         trial.prepare(&mut rest.value, plugin.is_first);
-        self.mistakes(&mut rest, &|value| trial.of_file(entry, value));
+        self.mistakes(&mut rest, &|value| trial.run_completed(entry, value));
         let mut shapes = trial.observed();
         let has_ipam = |(path, shape): &(String, Shape)| {
             path.is_empty() && matches!(shape, Shape::Keys(keys) if keys.contains(&"ipam"))
@@ -65,7 +65,7 @@ impl Checker<'_> {
         let ipam = if reads_ipam { plugin.ipam_text("type") } else { "" };
         let of_ipam = self.check_ipam(plugin, ipam, &network.version);
         if let Some(of_ipam) = of_ipam {
-            self.mistakes(&mut rest, &|value| trial.of_file(of_ipam, value));
+            self.mistakes(&mut rest, &|value| trial.run_completed(of_ipam, value));
             shapes.extend(trial.observed());
         }
         let of_delegate = self.check_delegate(plugin, network);
@@ -84,7 +84,7 @@ impl Checker<'_> {
             }
         }
         if is_known {
-            let reader = Reader { name: entry.name, read: read.at("runtimeConfig") };
+            let reader = CapabilityReader { name: entry.name, read: read.at("runtimeConfig") };
             self.check_capabilities(plugin, &reader);
         }
     }
@@ -110,7 +110,7 @@ impl Checker<'_> {
 type Shapes = Vec<(String, Shape)>;
 
 /// flannel's object, completed with what it supplies to its IPAM plugin; None for another plugin's.
-pub fn completed(plugin: &Plugin) -> Option<Plugin> {
+pub fn with_flannel_s_ipam(plugin: &Plugin) -> Option<Plugin> {
     if plugin.text("type") != Flannel::NAME {
         return None;
     }
@@ -118,7 +118,7 @@ pub fn completed(plugin: &Plugin) -> Option<Plugin> {
     if ipam.get("type").is_none() {
         ipam.set("type", Value::text(USUAL_IPAM));
     }
-    ipam.set("ranges", ranges());
+    ipam.set("ranges", flannel_s_ranges());
     let mut value = plugin.value.clone();
     value.set("ipam", ipam);
     Some(Plugin { spot: plugin.spot.clone(), value, is_first: plugin.is_first })
@@ -134,7 +134,7 @@ fn object_at(value: &Value, key: &str) -> Option<Value> {
 }
 
 /// Ranges as flannel makes them of a node's subnet.
-fn ranges() -> Value {
+fn flannel_s_ranges() -> Value {
     let range = Value::object([("subnet", Value::text("192.0.2.0/24"))]);
     Value::Array(vec![Value::Array(vec![range])])
 }
@@ -147,7 +147,7 @@ fn delegate_of(plugin: &Plugin) -> Option<Plugin> {
         Some(Value::String(kind)) if kind != Flannel::NAME => (),
         Some(_) => return None,
     }
-    let ipam = [("type", Value::text(USUAL_IPAM)), ("ranges", ranges())];
+    let ipam = [("type", Value::text(USUAL_IPAM)), ("ranges", flannel_s_ranges())];
     value.set("ipam", Value::object(ipam));
     if let Some(declared) = plugin.value.get("capabilities") {
         value.set("capabilities", declared.clone());
@@ -182,7 +182,7 @@ impl Checker<'_> {
         let trial = Trial::new(&network.name, &network.version);
         let mut rest = Rest::of(&delegate);
         trial.prepare(&mut rest.value, delegate.is_first);
-        self.mistakes(&mut rest, &|value| trial.of_file(entry, value));
+        self.mistakes(&mut rest, &|value| trial.run_completed(entry, value));
         let is_of_runtime = |(path, _): &(String, Shape)| path == "runtimeConfig";
         let (of_runtime, own): (Shapes, Shapes) =
             trial.observed().into_iter().partition(is_of_runtime);
@@ -194,7 +194,7 @@ impl Checker<'_> {
 }
 
 /// A plugin of ours, with the capabilities that it reads.
-pub struct Reader<'a> {
+pub struct CapabilityReader<'a> {
     /// Its name.
     pub name: &'a str,
     /// The capabilities.
@@ -203,7 +203,7 @@ pub struct Reader<'a> {
 
 impl Checker<'_> {
     /// Reports declared capabilities that are not read, and keys that work only with a capability.
-    pub fn check_capabilities(&mut self, plugin: &Plugin, reader: &Reader<'_>) {
+    pub fn check_capabilities(&mut self, plugin: &Plugin, reader: &CapabilityReader<'_>) {
         let declared = plugin.at("capabilities");
         for key in self.keys(&declared) {
             if !is_declared(plugin, &key) || reader.read.contains(&key.as_str()) {
@@ -231,7 +231,7 @@ impl Checker<'_> {
     }
 }
 
-impl Reader<'_> {
+impl CapabilityReader<'_> {
     /// The capability without which the plugin does nothing, and in which way.
     fn needed(&self, plugin: &Plugin) -> Option<(&'static str, &'static str)> {
         let is_given = |key| plugin.value.get(key).is_some();
@@ -275,7 +275,7 @@ impl Checker<'_> {
             let expected = versions.join(", ");
             self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
         }
-        speaks
+        speaks && delegate::find(kind, &self.runtime.directories()).is_ok()
     }
 
     /// The versions of a plugin, which is asked once.
