@@ -18,8 +18,8 @@ mod publication;
 mod rules;
 mod table;
 
-pub use self::localnet::SERVICE_LINKS;
 use self::publication::Publication;
+pub use self::publication::SERVICE_LINKS;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, ErrorList, Result, warn};
@@ -49,7 +49,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(result);
         }
-        ports.known = localnet::own_addresses(cx)?;
+        ports.known = publication::own_addresses(cx)?;
         parts::require_free(cx, &ports)?;
         let localnet = match guarded::plan(cx, &ports, &result) {
             Err(error) if error.code == Code::CHECK_FAILED => {
@@ -75,7 +75,7 @@ impl Plugin for Portmap {
         }
         let mut found = ErrorList::default();
         // No port takes the packets of services, where the host has their addresses now.
-        if let Some(link) = found.push(localnet::service_links(cx)).unwrap_or_default().first() {
+        if let Some(link) = found.push(publication::service_links(cx)).unwrap_or_default().first() {
             found.push(nft::verify_spared(cx.handles(), &ports, &link.name));
         }
         let localnet = found.push(guarded::plan(cx, &ports, &result)).flatten();
@@ -110,7 +110,7 @@ impl Plugin for Portmap {
         if let Err(error) = ready {
             warn(format_args!("portmap: no port can be published: {error}"));
         }
-        for link in localnet::service_links(cx).unwrap_or_default() {
+        for link in publication::service_links(cx).unwrap_or_default() {
             let name = link.name;
             warn(format_args!("portmap: addresses of services on {name:?} win over host ports"));
         }
@@ -137,7 +137,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        ports.known = localnet::own_addresses(cx)?;
+        ports.known = publication::own_addresses(cx)?;
         let planned = guarded::plan(cx, &ports, &result);
         let localnet = planned.as_ref().ok().and_then(Option::as_ref);
         parts::of(&ports, localnet, &result).repair(Target { cx, at }, repairs)?;

@@ -6,7 +6,7 @@
 //!   map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; … }
 //!   map snat4 { type ipv4_addr : verdict; elements = { 10.1.0.7 : goto net-10.1.0.0/24 } }
 //!   … the same for IPv6, and the ports that have conditions
-//!   map known4 { type inet_proto . inet_service : verdict; … }    # see services.rs
+//!   map known4 { type inet_proto . inet_service : verdict; … }    # see publication.rs
 //!   set attachments { … }                       # the owner of each element
 //!   chain admin { }                             # the administrator's: we only jump to it
 //!   chain prerouting {
@@ -33,7 +33,7 @@
 //!   }
 //!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
 //!   set localnet { type ifname; elements = { "br0" comment "shared" } }
-//!   chain guard {                               # see localnet.rs
+//!   chain guard {                               # see publication.rs
 //!     type filter hook prerouting priority raw; policy accept;
 //!     ip saddr 127.0.0.0/8 iifname @localnet drop
 //!     ip daddr 127.0.0.0/8 iifname @localnet drop
