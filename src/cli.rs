@@ -113,7 +113,7 @@ fn run_plugin(entry: &'static Entry, word: usize, mut invocation: Invocation<'_>
     runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io)
 }
 
-/// Reports an unknown plugin, never a silent success: to a runtime, which sets CNI_COMMAND, as an
+/// Reports the name of no plugin and no command, never a silent success: to a runtime, which sets CNI_COMMAND, as an
 /// error object, and to a person in words.
 fn unknown_plugin(name: &str, invocation: &mut Invocation<'_>) -> u8 {
     let Invocation { env, io, .. } = invocation;

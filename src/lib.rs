@@ -13,7 +13,7 @@
 //! | [`service`] | what a daemon stands on: event loop, socket, journal, confinement, log, metrics. Knows no CNI and no network |
 //! | [`terminal`] | output for people: streams, columns, foreign text made harmless |
 //! | [`plugin`] | what a plugin is, and what it is given |
-//! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
+//! | [`steps`] | what an attachment needs: do, check and undo of a thing in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
 //! | [`registry`] | two lines a plugin |
 //! | [`runner`], [`runtime`] | one plugin execution; whole lists of plugins |

@@ -217,7 +217,7 @@ impl Entry {
             no_effect: P::NO_EFFECT,
             is_alias: P::IS_ALIAS,
             keys: P::Conf::KEYS,
-            run: run::<P>,
+            run: dispatch::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
             repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),
         }
@@ -290,7 +290,7 @@ fn nothing((): ()) -> AddResult {
     AddResult::default()
 }
 
-fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
+fn dispatch<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
         // Whatever was attached must be removed, even when ADD would now refuse its configuration.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),

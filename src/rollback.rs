@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! transaction(|rb| {
-//!     host.add_link(&spec)?;
-//!     rb.undo("delete link", move || host.del_link(name));
+//!     host.create_link(name, None, &spec)?;
+//!     rb.undo("delete link", move || host.delete_link_by_name(name));
 //!     …
 //! })
 //! ```

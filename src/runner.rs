@@ -1,5 +1,5 @@
-//! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only
-//! this module writes to stdout.
+//! One plugin execution: environment and stdin in, one JSON document and an exit status out. No
+//! plugin writes to stdout itself.
 
 use std::io::{self, ErrorKind, IsTerminal as _, Read, Write};
 use std::net::IpAddr;
@@ -41,7 +41,10 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    Execution { entry, plugins, env, handles: &Rc::default() }.run(io)
+    if env.get("CNI_COMMAND").is_empty() {
+        return about(entry, io.stderr);
+    }
+    u8::from(Execution { entry, plugins, env, handles: &Rc::default() }.run(io).is_err())
 }
 
 /// One execution of a plugin, possibly one of several in this process that share their handles.
@@ -57,16 +60,8 @@ pub struct Execution<'a> {
 }
 
 impl Execution<'_> {
-    /// Runs the operation that CNI_COMMAND names; returns the exit status.
-    pub fn run(&self, io: &mut Streams<'_>) -> u8 {
-        if self.env.get("CNI_COMMAND").is_empty() {
-            return about(self.entry, io.stderr);
-        }
-        u8::from(self.attempt(io).is_err())
-    }
-
-    /// As [`Execution::run`] with a CNI_COMMAND; returns the error that it has printed.
-    pub fn attempt(&self, io: &mut Streams<'_>) -> Result<()> {
+    /// Runs the operation that CNI_COMMAND names; returns the error that it has printed.
+    pub fn run(&self, io: &mut Streams<'_>) -> Result<()> {
         let mut facts = Facts::default();
         let outcome = self.logged(&mut facts, |facts| self.execute(io, facts));
         counts::add(self.entry.name, &self.env.get("CNI_COMMAND"), &outcome);

@@ -72,12 +72,12 @@ pub fn exec(program: &Path, env: &Environment, stdin: &[u8], clock: &Clock) -> R
     let child = spawn(program, &mut command(program, env), clock.deadline())?;
     let output = clock
         .outside(|| timing::waiting(Wait::Programs, || converse(child, stdin, &Manner::Patient)))
-        .map_err(|e| interrupted(program, &e))?;
+        .map_err(|e| streams_failed(program, &e))?;
     stdout_of(program, output)
 }
 
 /// The error for a plugin with failed streams.
-fn interrupted(program: &Path, error: &io::Error) -> Error {
+fn streams_failed(program: &Path, error: &io::Error) -> Error {
     Error::io(format_args!("run plugin {program:?}"), error).with_code(Code::DELEGATE)
 }
 
@@ -145,7 +145,7 @@ pub fn versions_within(
             Err(Error::new(Code::TRY_AGAIN, format!("no answer in {} s", patience.as_secs()))
                 .with_details(format_args!("the plugin is {}", program.display())))
         }
-        Err(error) => Err(interrupted(program, &error)),
+        Err(error) => Err(streams_failed(program, &error)),
     };
     read_answer(stdout)
 }

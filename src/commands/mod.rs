@@ -1,4 +1,4 @@
-//! The commands for users: one file or folder per command, with the command's name.
+//! The commands for users: a file or folder for each, with the command's name, and what they share.
 
 use std::path::Path;
 

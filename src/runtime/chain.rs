@@ -100,7 +100,7 @@ impl Runtime<'_> {
             // A missing program fails before anything is done.
             self.find(&plugin.kind).map_err(|error| failed(error, plugin, "add"))?;
         }
-        self.cache.require_name(&at.key)?;
+        self.cache.require_keepable(&at.key)?;
         let held = self.hold(Some(at))?;
         let mut alone = self.within(&held.env);
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect between plugins
@@ -119,8 +119,8 @@ impl Runtime<'_> {
         })
     }
 
-    /// Whether the attachment was there before this ADD. If the namespace is gone, its leftovers in
-    /// the cache are nothing that an undo could delete.
+    /// Whether the attachment was there before this ADD. If the namespace is gone, its record tells: an
+    /// undo would delete it.
     fn was_there(&self, at: &Parameters) -> Result<bool> {
         match self.has_interface(at)? {
             Some(has_interface) => Ok(has_interface),
@@ -282,7 +282,7 @@ impl Runtime<'_> {
             let (mut stdin, mut stdout) = (config, vec![]);
             let mut io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
             let (plugins, handles) = (runtime.plugins, &runtime.handles);
-            let attempted = Execution { entry, plugins, env, handles }.attempt(&mut io);
+            let attempted = Execution { entry, plugins, env, handles }.run(&mut io);
             let Err(error) = attempted else { return Ok(stdout) };
             let printed =
                 delegate::parse_error(Path::new(entry.name), &stdout, b"", "exit status 1");

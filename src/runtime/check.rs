@@ -114,7 +114,7 @@ impl Runtime<'_> {
                     Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
                 let (plugins, handles) = (runtime.plugins, &runtime.handles);
                 let execution = Execution { entry, plugins, env: &env, handles };
-                execution.attempt(&mut io).map(|()| stdout)
+                execution.run(&mut io).map(|()| stdout)
             }
         })
         .map(drop)

@@ -108,7 +108,7 @@ fn hold(
         // No lock support in the file system is not an error: continue unlocked.
         let is_taken = place.range.try_take(&file, Mode::Exclusive).unwrap_or(true);
         // An ancestor will hold its place for as long as this takes.
-        if !is_taken && !ancestors.hold(&place) && !ancestors.hold(&gc) {
+        if !is_taken && !ancestors.has(&place) && !ancestors.has(&gc) {
             files.push(place.wait(&file, Mode::Exclusive, patience.limit())?);
         }
         held += &ancestors.entry(&place);
@@ -126,7 +126,7 @@ struct Ancestors {
 }
 
 impl Ancestors {
-    fn hold(&self, place: &Place) -> bool {
+    fn has(&self, place: &Place) -> bool {
         self.places.contains(&self.entry(place))
     }
 

@@ -167,7 +167,7 @@ impl<'a> Addressing<'a> {
         cx: &'a Context<'a>,
         detection: DuplicateDetection,
     ) -> Result<Addressing<'a>> {
-        let source = Ipam::find_unless_layer_two(cx)?.map_or(Source::Nowhere, Source::Ipam);
+        let source = Ipam::find_valid(cx)?.map_or(Source::Nowhere, Source::Ipam);
         Ok(Addressing { cx, source, detection })
     }
 

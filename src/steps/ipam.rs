@@ -49,7 +49,7 @@ impl<'a> Ipam<'a> {
 
     /// For ADD: as [`Ipam::require_valid`], but without `ipam.type` the network is a layer 2
     /// network, see [`require_type_or_layer_two`].
-    pub fn find_unless_layer_two(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
+    pub fn find_valid(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
         let ipam = Ipam::find(cx)?;
         ipam.as_ref().map_or(Ok(()), |ipam| ipam.delegate.validate(cx))?;
         Ok(ipam)

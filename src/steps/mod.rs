@@ -1,4 +1,4 @@
-//! One thing an attachment needs, each in one file: how it is done, verified and undone.
+//! What an attachment needs: how each thing is done, verified and undone, in one file.
 
 pub mod addresses;
 pub mod allocation;

@@ -57,17 +57,17 @@ impl AsFd for Alarm {
     }
 }
 
-const PATH: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The id. What is confirmed or recorded with it is void in another boot, so without it there is an error and
+/// The kernel's id of this boot. What is confirmed or recorded with it is void in another boot, so without it there is an error and
 /// never an empty id.
 pub fn id_of_boot() -> Result<String> {
-    read_boot_id(Path::new(PATH))
+    read_boot_id(Path::new(BOOT_ID))
 }
 
 /// The line with the id as the kernel prints it, with its end.
 pub fn boot_line() -> io::Result<String> {
-    content_of(Path::new(PATH))
+    content_of(Path::new(BOOT_ID))
 }
 
 fn content_of(path: &Path) -> io::Result<String> {

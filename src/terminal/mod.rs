@@ -16,9 +16,9 @@ pub mod visible;
 
 /// The three streams of a process.
 pub struct Streams<'a> {
-    /// The input: the configuration.
+    /// The input; a plugin's configuration.
     pub stdin: &'a mut dyn Read,
-    /// The output: one JSON document.
+    /// The output; of a plugin one JSON document.
     pub stdout: &'a mut dyn Write,
     /// Messages for people.
     pub stderr: &'a mut dyn Write,

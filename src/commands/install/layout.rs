@@ -1,6 +1,6 @@
-//! The files of an installation: what is at their names now, their changes, after each of which every
-//! plugin has a file, and their lock. Every name is relative to the
-//! plugin directory, which is the working directory.
+//! The files of an installation: what is at their names now, their lock, and their changes, after each of
+//! which every plugin has a file. Every name is relative to the plugin directory, which is the working
+//! directory.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::{addr, decode};
-
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::runtime::list::NetworkList;
@@ -277,7 +276,7 @@ const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
 const BURSTS_A_SECOND: u64 = 20;
 
 /// The keys of the option and of the capability; a rate is followed by its burst.
-const KEYS: [(&str, &str); 4] = [
+const LIMITS: [(&str, &str); 4] = [
     ("ingress", "ingressRate"),
     ("ingressBurst", "ingressBurst"),
     ("egress", "egressRate"),
@@ -288,18 +287,18 @@ const KEYS: [(&str, &str); 4] = [
 /// The plugin refuses a rate without a burst, so a default is added; the maximum burst, which runtimes
 /// add, would let the first gigabytes pass unlimited.
 fn limits(text: &str) -> Result<Value, String> {
-    let limits = parse(text).map_err(|problem| format!("{text:?}: {problem}"))?;
-    let given = KEYS.iter().zip(limits).filter(|(_, bits)| *bits > 0);
+    let limits = parse_limits(text).map_err(|problem| format!("{text:?}: {problem}"))?;
+    let given = LIMITS.iter().zip(limits).filter(|(_, bits)| *bits > 0);
     Ok(Value::object(given.map(|((_, key), bits)| (*key, Value::number(bits)))))
 }
 
-/// The number for each of the [`KEYS`]; 0 if not given.
-fn parse(text: &str) -> Result<[u64; 4], String> {
+/// The number for each of the [`LIMITS`]; 0 if not given.
+fn parse_limits(text: &str) -> Result<[u64; 4], String> {
     const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
-        let Some(at) = KEYS.iter().position(|(key, _)| *key == name) else {
+        let Some(at) = LIMITS.iter().position(|(key, _)| *key == name) else {
             return Err(format!(
                 "{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst"
             ));
@@ -311,7 +310,7 @@ fn parse(text: &str) -> Result<[u64; 4], String> {
     }
     for rate in [0, 2] {
         match (limits[rate], limits[rate + 1]) {
-            (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
+            (0, 1..) => return Err(format!("{} without {}", LIMITS[rate + 1].0, LIMITS[rate].0)),
             (bits @ 1.., 0) => {
                 limits[rate + 1] = (bits / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST);
             }

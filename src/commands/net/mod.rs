@@ -1,8 +1,8 @@
 //! `cni-multi net …`: operates networks by hand, with cnitool's arguments, variables and container
 //! ids.
 //!
-//! [`operator`] reads the command line, with [`capability`] for capability arguments; what displays
-//! something prints with [`crate::terminal::table`].
+//! [`operator`] reads the command line, with [`capability`] for capability arguments. [`subject`] has
+//! check and del, [`attached`] ps and inspect, [`network`] list, [`gc`] gc, sync and leave.
 
 mod attached;
 pub mod capability;

@@ -8,7 +8,7 @@
 //! before it plans, and unlocks it when it has committed.
 //!
 //! The lock only saves work. Programs that do not take it (nft, firewalld) may commit at any time,
-//! and [`super::Nft::again`] then plans again. So no function here returns an error: a plugin that
+//! and [`super::Nft::again`] then plans again. So waiting for a turn returns no error: a plugin that
 //! cannot open the file, or has waited for a second, commits without the lock.
 
 use std::cell::{Cell, RefCell};

@@ -96,7 +96,7 @@ impl Cache {
 
     /// Fails if the attachment's result could not be kept, because its file name is too long or is
     /// another attachment's; called before the attachment is made.
-    pub(super) fn require_name(&self, key: &Key) -> Result<()> {
+    pub(super) fn require_keepable(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
             let what = "the result of another attachment is kept under the same name";

@@ -232,9 +232,9 @@ fn a_file_that_is_another_attachment_s_is_left_alone() {
         (false, Ok(None), Ok(None))
     );
     assert_eq!(cache.delete(&own), Ok(()));
-    let error = cache.require_name(&own).unwrap_err().msg.clone();
+    let error = cache.require_keepable(&own).unwrap_err().msg.clone();
     assert_eq!(error, "the result of another attachment is kept under the same name, n-x-y-eth0");
-    assert!(cache.contains(&other).unwrap() && cache.require_name(&other).is_ok());
+    assert!(cache.contains(&other).unwrap() && cache.require_keepable(&other).is_ok());
     assert!(
         cache.result(&other, "0.4.0").unwrap().is_some() && cache.record(&other).unwrap().is_some()
     );
@@ -275,9 +275,12 @@ fn what_is_no_file_is_told_of_and_not_waited_for() {
 fn names_that_make_no_file_name_are_told_before() {
     let long = "x".repeat(200);
     let cache = Cache::new("/nonexistent");
-    assert_eq!(cache.require_name(&Key::parse(&long, &"y".repeat(49), "eth0").unwrap()), Ok(()));
+    assert_eq!(
+        cache.require_keepable(&Key::parse(&long, &"y".repeat(49), "eth0").unwrap()),
+        Ok(())
+    );
     let error =
-        cache.require_name(&Key::parse(&long, &"y".repeat(50), "eth0").unwrap()).unwrap_err();
+        cache.require_keepable(&Key::parse(&long, &"y".repeat(50), "eth0").unwrap()).unwrap_err();
     assert_eq!(error.msg, "the names of network, container and interface make 256 bytes together");
 }
 

@@ -46,15 +46,15 @@ impl Replaced {
     }
 }
 
-/// What becomes of elements of other owners, and what is known of the table.
+/// Elements of other owners.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
+enum Others {
     /// They are transferred.
-    Transfer,
+    Transferred,
     /// There are none: they have been looked for.
-    Free,
+    None,
     /// The same, in a table that has lost a set or entries of the ledger.
-    FreeOfDamaged,
+    NoneInDamaged,
 }
 
 /// Comments of elements by the end of their keys.
@@ -95,7 +95,7 @@ impl Claims<'_> {
         self.ours.nft.again(&self.adding(), || {
             let mut batch = Batch::of_generation(self.ours.nft.generation()?);
             let own = self.own_elements()?;
-            let others = self.plan(&mut batch, elements, Rule::Transfer)?;
+            let others = self.plan(&mut batch, elements, Others::Transferred)?;
             self.ours.commit(&batch, self.adding()).map(|()| Replaced { own, others })
         })
     }
@@ -106,12 +106,12 @@ impl Claims<'_> {
         &self,
         batch: &mut Batch,
         elements: &[OwnedElement],
-        rule: Rule,
+        of_others: Others,
     ) -> Result<Vec<(OwnedElement, String)>> {
         let table = self.ours.table();
-        let is_known = rule == Rule::Free;
+        let is_sound = of_others == Others::None;
         let before = self.plan_release(batch)?;
-        if !is_known
+        if !is_sound
             || !self.ours.is_laid_out()?
             || self.ours.changed_chain(RuleInfo::does)?.is_some()
         {
@@ -123,7 +123,7 @@ impl Claims<'_> {
         for element in elements {
             // Of free ones no other owner has any, except elements that lead to a chain; the owner's
             // earlier ones are being removed already.
-            let may_be_there = !is_known || element.chain.is_some();
+            let may_be_there = !is_sound || element.chain.is_some();
             if !may_be_there || element.is_shared || before.has(element) {
                 continue;
             }
@@ -135,7 +135,7 @@ impl Claims<'_> {
             }
         }
         for chain in chains_of(elements) {
-            if rule == Rule::Transfer || !self.ours.is_intact(chain)? {
+            if of_others == Others::Transferred || !self.ours.is_intact(chain)? {
                 chain.write(batch, table);
             }
         }
@@ -228,9 +228,9 @@ impl Claims<'_> {
                 self.ours.commit(&batch, self.adding()).map(|()| None)
             })
         };
-        match attempt(Rule::Free) {
+        match attempt(Others::None) {
             // A set is gone, or the ledger has lost the owner's entries.
-            Err(error) if needs_plan(&error) => attempt(Rule::FreeOfDamaged),
+            Err(error) if needs_plan(&error) => attempt(Others::NoneInDamaged),
             done => done,
         }
     }

@@ -435,6 +435,8 @@ fn check_compares_prev_result_with_the_leases() {
     assert!(!net.data_dir().exists());
     net.add("a").unwrap();
     net.add("b").unwrap();
+    let of_eth1 = net.with(true, |cx, conf| HostLocal::check(cx, conf, &net.at("a", "eth1")));
+    assert_eq!(of_eth1.unwrap_err().code, Code::CHECK_FAILED);
     let prev_result = |ip: &str| {
         format!(r#","prevResult":{{"cniVersion":"1.1.0","ips":[{{"address":"{ip}"}}]}}"#)
     };

@@ -63,7 +63,7 @@ impl<'a> Member<'a> {
         let born = bridge.clone();
         rb.undo(format_args!("delete bridge {name:?}"), move || {
             let is_used = || Ok(!host.ports(&born)?.is_empty());
-            guard::undo(self.cx.handles(), is_used, || host.delete_link(born.index))
+            guard::unless_used(self.cx.handles(), is_used, || host.delete_link(born.index))
         });
         Ok(bridge)
     }
@@ -94,7 +94,7 @@ impl<'a> Member<'a> {
                 let ports = host.ports(&before.link)?;
                 Ok(ports.iter().any(|port| !before.ports.contains(&port.index)))
             };
-            guard::undo(self.cx.handles(), has_new_ports, || before.restore(host))
+            guard::unless_used(self.cx.handles(), has_new_ports, || before.restore(host))
         });
         if accepts_advertisements {
             settings::ignore_ra(&bridge.name)?;

@@ -86,7 +86,7 @@ pub fn ensure<'a>(
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let link = match VlanInterface::find_wanted(member, bridge) {
+    let link = match VlanInterface::of(member, bridge) {
         None => bridge.clone(),
         Some(interface) => interface.ensure(rb)?,
     };
@@ -131,7 +131,7 @@ pub fn verify(member: Member<'_>, bridge: &Link, result: &AddResult) -> Result<(
 /// Makes the other end of the VLAN's interface a port of the bridge in the VLAN, if the
 /// configuration names a VLAN and we created the interface.
 pub fn reconnect(member: Member<'_>, bridge: &Link) -> Result<()> {
-    let Some(interface) = VlanInterface::find_wanted(member, bridge) else { return Ok(()) };
+    let Some(interface) = VlanInterface::of(member, bridge) else { return Ok(()) };
     let host = member.host()?;
     match find_peer(host, &host.link(&interface.name)?)? {
         Some(peer) => interface.make_port(host, &peer),
@@ -230,7 +230,7 @@ impl<'a> Gateway<'a> {
         let link = self.link.clone();
         rb.undo(what, move || {
             let is_joined = || Ok(!veth::others(host, &bridge, &at.key)?.is_empty());
-            guard::undo(cx.handles(), is_joined, || undo(host, &link))
+            guard::unless_used(cx.handles(), is_joined, || undo(host, &link))
         });
     }
 }
@@ -263,7 +263,7 @@ struct VlanInterface<'a> {
 
 impl<'a> VlanInterface<'a> {
     /// The interface that the configuration needs, if it names a VLAN.
-    fn find_wanted(member: Member<'a>, bridge: &Link) -> Option<VlanInterface<'a>> {
+    fn of(member: Member<'a>, bridge: &Link) -> Option<VlanInterface<'a>> {
         let name = member.conf.gateway_interface()?;
         Some(VlanInterface { member, bridge: bridge.clone(), name })
     }
@@ -330,7 +330,7 @@ impl<'a> VlanInterface<'a> {
     ) {
         let interface = self.clone();
         let handles = self.member.cx.handles();
-        rb.undo(what, move || guard::undo(handles, || interface.is_used(), undo));
+        rb.undo(what, move || guard::unless_used(handles, || interface.is_used(), undo));
     }
 
     /// Whether other attachments are in the VLAN and rely on the interface as it is.

@@ -66,7 +66,7 @@ pub fn joining(deadline: Deadline) -> Result<Option<File>> {
 
 /// Runs `work` while no other ADD is joining the bridge, unless another attachment relies on what it
 /// would undo.
-pub fn undo(
+pub fn unless_used(
     handles: &Handles,
     is_used: impl Fn() -> Result<bool>,
     work: impl FnOnce() -> Result<()>,

@@ -50,8 +50,8 @@ impl Plugin for Bridge {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::find_unless_layer_two(cx)?;
-        at.netns()?;
+        let ipam = Ipam::find_valid(cx)?;
+        at.netns()?; // before anything is made: it may be gone
         let member = Member { cx, conf, at };
         let result = transaction(|rb| member.attach(ipam.as_ref(), rb))?;
         Ok(conf.dns.put_into(result))
@@ -145,7 +145,7 @@ impl<'a> Member<'a> {
         }
         let seen = self.seeing(&result, Some(&bridge), Some(&pair.host), None);
         seen.with_addresses().make(self.target(), rb)?;
-        let host_end = self.carrying(&bridge, &pair.host.name)?;
+        let host_end = self.wait_for_carrier(&bridge, &pair.host.name)?;
         result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
         Ok(result)
     }
@@ -184,7 +184,7 @@ impl<'a> Member<'a> {
     }
 
     /// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
-    fn carrying(self, bridge: &Link, host_end: &str) -> Result<Link> {
+    fn wait_for_carrier(self, bridge: &Link, host_end: &str) -> Result<Link> {
         let link = self.host()?.link(host_end)?;
         if link.master != Some(bridge.index) {
             // The undo of the ADD that created the bridge saw no ports yet.

@@ -45,7 +45,7 @@ impl<'a> Seen<'_, 'a> {
         parts
     }
 
-    /// All that an attachment has on the bridge and beside it.
+    /// All that an attachment has on the bridge and beside it, for CHECK and repairs.
     pub fn parts(&self, mac: Option<MacAddr>) -> Parts<'_, 'a> {
         let mut parts = Parts::default();
         parts.extend(self.port.map(|port| BridgePort { seen: self, port }));
@@ -228,6 +228,7 @@ impl<'a> Part<'a> for BridgePort<'_, 'a> {
         format!("connect {:?} to bridge {:?}", self.port.name, self.seen.member.conf.bridge)
     }
 
+    /// For a repair.
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let _guard = guard::joining(on.cx.deadline())?;
         port::attach(self.seen.member, self.seen.read_bridge()?, self.port, rb).map(drop)

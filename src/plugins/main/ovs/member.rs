@@ -72,7 +72,7 @@ impl<'a> Member<'a> {
             }
         }
         self.inside(&result, None).make(on, rb)?;
-        let host_end = interface::on_host(&self.carrying(&pair.host.name)?);
+        let host_end = interface::on_host(&self.wait_for_carrier(&pair.host.name)?);
         result.interfaces = vec![host_end, interface::in_container(self.at, &mac)];
         Ok(result)
     }
@@ -115,7 +115,7 @@ impl<'a> Member<'a> {
 
     /// Waits until the host's end has a carrier, and sets it up again if it is down. The row's
     /// `link_state` says the same later, and never while vswitchd is stopped.
-    fn carrying(self, host_end: &str) -> Result<Link> {
+    fn wait_for_carrier(self, host_end: &str) -> Result<Link> {
         let host = self.cx.host()?;
         let mut link = host.link(host_end)?;
         if link.is_operational() {

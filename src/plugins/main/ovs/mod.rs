@@ -43,7 +43,7 @@ impl Plugin for Ovs {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let conf = &conf::completed(conf)?;
         conf.bridge()?;
-        let ipam = Ipam::find_unless_layer_two(cx)?;
+        let ipam = Ipam::find_valid(cx)?;
         at.netns()?;
         let database = &conf.connect(cx)?;
         let member = Member { cx, conf, at, database };

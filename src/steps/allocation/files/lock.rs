@@ -59,14 +59,14 @@ pub fn boot_id() -> String {
 }
 
 /// Whether the leases of the directory are of an earlier boot.
-pub fn has_passed(dir: &Path) -> bool {
+pub fn is_of_earlier_boot(dir: &Path) -> bool {
     let now = boot_id();
     let then = plain_file::read(&dir.join(BOOT), LIMIT);
     !now.is_empty() && then.is_ok_and(|then| then != now.as_bytes())
 }
 
 /// Declares that the leases of the directory are of this boot; removes those of an earlier one.
-pub fn begin(dir: &Path, remove: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<()> {
+pub fn begin_boot(dir: &Path, remove: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<()> {
     let path = dir.join(BOOT);
     let now = boot_id();
     match plain_file::read(&path, LIMIT) {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn remaining(dir: &Path) -> usize {
-        begin(dir, |ip| plain_file::remove(&lease::path(dir, ip))).unwrap();
+        begin_boot(dir, |ip| plain_file::remove(&lease::path(dir, ip))).unwrap();
         lease::addresses(dir).unwrap().len()
     }
 
@@ -145,15 +145,15 @@ mod tests {
     fn leases_of_an_earlier_boot_are_removed_once() {
         let dir = Scratch::new();
         fs::write(dir.path().join("10.1.2.2"), "a\r\neth0").unwrap();
-        assert!(!has_passed(dir.path()));
+        assert!(!is_of_earlier_boot(dir.path()));
         assert_eq!(remaining(dir.path()), 1, "leases that were copied here stay");
         assert_eq!(remaining(dir.path()), 1);
         for earlier in ["another boot\n", ""] {
             fs::write(dir.path().join("10.1.2.2"), "a\r\neth0").unwrap();
             fs::write(dir.path().join(BOOT), earlier).unwrap();
-            assert!(has_passed(dir.path()));
+            assert!(is_of_earlier_boot(dir.path()));
             assert_eq!(remaining(dir.path()), 0, "{earlier:?}");
-            assert!(!has_passed(dir.path()));
+            assert!(!is_of_earlier_boot(dir.path()));
         }
     }
 }

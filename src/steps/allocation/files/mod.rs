@@ -57,8 +57,8 @@ impl Place {
     }
 
     /// Whether the leases here are of an earlier boot.
-    fn has_passed(&self) -> bool {
-        self.is_of_boot && lock::has_passed(&self.dir)
+    fn is_of_earlier_boot(&self) -> bool {
+        self.is_of_boot && lock::is_of_earlier_boot(&self.dir)
     }
 
     /// The network's directory.
@@ -88,12 +88,12 @@ impl Place {
     /// Whether the address has a file, of whatever kind. Takes no lock, so the answer may be stale
     /// at once.
     pub fn is_taken(&self, ip: IpAddr) -> bool {
-        has_file(&self.dir, ip) && !self.has_passed()
+        has_file(&self.dir, ip) && !self.is_of_earlier_boot()
     }
 
     /// Every address that has a file.
     pub fn taken(&self) -> Result<HashSet<IpAddr>> {
-        if self.has_passed() {
+        if self.is_of_earlier_boot() {
             return Ok(HashSet::new());
         }
         Ok(addresses(&self.dir)?.into_iter().collect())
@@ -108,7 +108,7 @@ impl Place {
 
     /// Every lease, read without the lock and without any change; None where there is no directory.
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
-        if self.has_passed() {
+        if self.is_of_earlier_boot() {
             return Ok(None);
         }
         let ips = match lease::addresses(&self.dir) {
@@ -211,7 +211,7 @@ impl FileStore {
         // A sealed index is of this boot.
         if place.is_of_boot && indexed.is_none() && lock.is_some() {
             let remove = |ip| plain_file::remove(&lease::path(&dir, ip));
-            lock::begin(&dir, remove).map_err(Error::at_path("begin a boot in", &dir))?;
+            lock::begin_boot(&dir, remove).map_err(Error::at_path("begin a boot in", &dir))?;
         }
         let (scope, leases, unread) = match indexed {
             Some((bucket, leases)) => (Scope::Bucket(bucket), leases, None),

@@ -1,7 +1,5 @@
 //! The leases for operators: listed, freed one by one, and taken over from another machine.
-//!
-//! Lists a network's leases without its lock, for display: nothing is changed, and the list may be
-//! stale at once.
+//! A list is read without the network's lock, for display: it may be stale at once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -168,7 +166,7 @@ pub struct Listed {
 impl Place {
     /// Every address that a file takes, sorted; empty without a directory. A torn file takes none.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        if self.has_passed() {
+        if self.is_of_earlier_boot() {
             return Ok(vec![]);
         }
         let mut ips = match lease::addresses(self.dir()) {

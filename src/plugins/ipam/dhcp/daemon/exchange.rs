@@ -55,12 +55,12 @@ pub fn open(record: &Record) -> Result<Box<dyn Exchange>, Absent> {
 
 /// Sends the message that releases a lease. As a rule no exchange is open for it.
 pub fn send_once(outgoing: &Outgoing, place: &Place) -> Result<(), Absent> {
+    if let Outgoing::V4 { message, server: Some(server) } = outgoing
+        && send_by_routes(message, *server, place).is_some()
+    {
+        return Ok(());
+    }
     match outgoing {
-        Outgoing::V4 { message, server: Some(server) }
-            if by_routes(message, *server, place).is_some() =>
-        {
-            Ok(())
-        }
         Outgoing::V4 { .. } => {
             let mut exchange = ExchangeV4::open(place)?;
             let sent = exchange.send(outgoing, place);
@@ -128,7 +128,7 @@ impl Exchange for ExchangeV4 {
             message.broadcast |= self.is_readdressed;
             return Ok(self.packets.broadcast(&message.encode())?);
         };
-        self.unicast = by_routes(message, server, place);
+        self.unicast = send_by_routes(message, server, place);
         match self.unicast {
             Some(_) => Ok(()),
             None => Ok(self.packets.send(message.ciaddr, server, &message.encode())?),
@@ -176,7 +176,7 @@ impl Exchange for ExchangeV4 {
 
 /// Sends a message to a server as any program of the container would. `None` if the interface does
 /// not have the address; the message can then only be sent to the link.
-fn by_routes(message: &v4::Message, to: Ipv4Addr, place: &Place) -> Option<UdpSocket> {
+fn send_by_routes(message: &v4::Message, to: Ipv4Addr, place: &Place) -> Option<UdpSocket> {
     let from = message.ciaddr;
     let sent = place.visit(|at| {
         // A successful bind proves nothing: in a namespace that never had an address, any can be
@@ -220,7 +220,7 @@ impl ExchangeV6 {
             let servers = LinkSocket::dhcp(link.index, &link.name)?;
             let neighbours = LinkSocket::discovery(link.index, &link.name)?;
             let watch = Watch::ipv6_addresses()?; // before the look, so that no change is missed
-            let link_local = match usable(at.netlink, link)? {
+            let link_local = match usable_link_local(at.netlink, link)? {
                 Some(address) => LinkLocal::Usable(address),
                 None => {
                     let (netlink, link) = (Netlink::open()?, link.clone());
@@ -259,7 +259,7 @@ impl Exchange for ExchangeV6 {
             LinkLocal::Usable(own) => *own,
             LinkLocal::Awaited(awaited) => {
                 awaited.watch.until(Instant::now())?;
-                let Some(own) = usable(&awaited.netlink, &awaited.link)? else {
+                let Some(own) = usable_link_local(&awaited.netlink, &awaited.link)? else {
                     return Ok(vec![]);
                 };
                 self.link_local = LinkLocal::Usable(own);
@@ -293,7 +293,7 @@ impl Exchange for ExchangeV6 {
 }
 
 /// A usable link-local address of the link.
-fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
+fn usable_link_local(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
     for address in netlink.addresses(link)? {
         let IpNet::V6(net) = address.net else { continue };
         if !net.addr().is_unicast_link_local() {

@@ -94,7 +94,7 @@ impl Daemon {
             && let Some(name) = self.table.overdue.pop_front()
         {
             match self.table.take(&name) {
-                Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
+                Some(entry) if entry.client.is_some() => self.do_what_is_due(entry, since_boot()),
                 Some(entry) => self.settle(entry, since_boot()),
                 None => (),
             }
@@ -119,7 +119,7 @@ impl Daemon {
     pub(super) fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
         if entry.client.is_some() {
-            return self.look(entry, now);
+            return self.do_what_is_due(entry, now);
         }
         let ifname = entry.record.key.ifname.as_str();
         let why = match entry.exchange {
@@ -130,7 +130,7 @@ impl Daemon {
     }
 
     /// Lets the client do what is due, with sockets if it may need them.
-    fn look(&mut self, mut entry: Entry, now: Moment) {
+    fn do_what_is_due(&mut self, mut entry: Entry, now: Moment) {
         if entry.unsaved {
             self.save(&mut entry);
         }
@@ -153,7 +153,7 @@ impl Daemon {
         } else {
             entry.record.place.netns().map(drop)
         };
-        if let Err(end) = self.changed(&entry.name, reached) {
+        if let Err(end) = self.unless_gone(&entry.name, reached) {
             return self.forget(entry, end);
         }
         if let Some(client) = &mut entry.client {
@@ -230,7 +230,7 @@ impl Daemon {
             Action::Probe(address) => {
                 let Some(exchange) = &mut entry.exchange else { return Ok(()) };
                 let probed = exchange.probe(address, &entry.record.place);
-                self.changed(&entry.name, probed)
+                self.unless_gone(&entry.name, probed)
             }
             Action::Intend(intent) => {
                 entry.record.intent = Some(intent);
@@ -272,14 +272,14 @@ impl Daemon {
             Err(Absent::Failed(_)) => self.metrics.count(Count::Unsent),
             Err(Absent::Gone(_)) => (),
         }
-        self.changed(&entry.name, sent)
+        self.unless_gone(&entry.name, sent)
     }
 
     /// Journals a lease that the interface has, or is about to have.
     fn hold(&mut self, entry: &mut Entry, lease: Lease) {
         entry.record.lease = Some(lease);
         self.save(entry);
-        self.tell_state(entry, State::Bound);
+        self.log_state(entry, State::Bound);
     }
 
     /// Journals a new lease, then answers the connections that wait for it.
@@ -292,7 +292,7 @@ impl Daemon {
         for id in std::mem::take(&mut entry.asked_by) {
             is_heard |= self.hub.connections.answer(id, &answer, now);
         }
-        self.tell_state(entry, State::Bound);
+        self.log_state(entry, State::Bound);
         if is_heard {
             return Ok(());
         }
@@ -334,11 +334,11 @@ impl Daemon {
         if done.is_ok() {
             entry.undone = None;
         }
-        self.changed(&entry.name, done)
+        self.unless_gone(&entry.name, done)
     }
 
     /// Checks the outcome of a visit: logs a failure, and ends a lease without an interface.
-    fn changed(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
+    fn unless_gone(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
         match done {
             Ok(()) => Ok(()),
             Err(Absent::Gone(why)) => Err(End::Gone(why)),
@@ -375,7 +375,7 @@ impl Daemon {
             entry.close();
         }
         if entry.state != Some(state) {
-            self.tell_state(&mut entry, state);
+            self.log_state(&mut entry, state);
         }
         if entry.unsaved || entry.undone.is_some() {
             due = due.min(now + AGAIN);
@@ -387,7 +387,7 @@ impl Daemon {
     }
 
     /// Logs a change of state; times are seconds since the lease was requested.
-    fn tell_state(&mut self, entry: &mut Entry, state: State) {
+    fn log_state(&mut self, entry: &mut Entry, state: State) {
         entry.state = Some(state);
         self.metrics.transition(state);
         let mut line = format!("state={}", state_text(Some(state)));

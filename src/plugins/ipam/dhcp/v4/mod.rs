@@ -1,5 +1,4 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132): messages as they are on the wire (section 2), without sockets, clocks or random numbers of its own:
-//! packets and the time go into [`super::client::dhcpv4::Client`], actions come out.
+//! Messages of DHCPv4 as they are on the wire (RFC 2131, section 2; RFC 2132).
 
 pub mod lease;
 pub mod options;

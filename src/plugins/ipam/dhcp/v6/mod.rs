@@ -1,6 +1,5 @@
-//! DHCP for IPv6 (RFC 8415): messages between a client and servers (section 8), and addresses from router advertisements alone (RFC 4862), without
-//! sockets, clocks or random numbers of its own: packets and the time go into [`super::client::dhcpv6::Client`],
-//! actions come out.
+//! Messages of DHCPv6 between a client and servers (RFC 8415, section 8), and addresses from router
+//! advertisements alone (RFC 4862).
 
 pub mod lease;
 pub mod options;

@@ -1,5 +1,5 @@
-//! Splits the server's bytes into JSON objects, which follow each other without a separator;
-//! and the values of columns (RFC 7047, section 5.1), both ways.
+//! JSON objects out of the server's bytes, in which they follow each other without a separator, and
+//! values of columns (RFC 7047, section 5.1), both ways.
 
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
