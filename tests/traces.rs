@@ -318,6 +318,7 @@ impl Replay {
             let result = replay.repeat(recorded, &place);
             replay.assert_done(recorded, &result, &place);
         }
+        assert!(!replay.here.is_empty(), "{runtime} called nothing");
         replay.assert_no_veth_is_left(runtime);
         if *peer == Peer::Ours {
             let bridges = calls.iter().filter_map(|call| call.stdin["bridge"].as_str());

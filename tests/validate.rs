@@ -371,6 +371,14 @@ fn a_compiled_in_plugin_without_a_path_is_reported_once() {
         " ".repeat(61)
     );
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected.as_str()));
+    let flags = ["-o", "json", "--plugin-path", "/nowhere", "."];
+    let picks = validate(Path::new(dir.text()), &flags, b"").json()["picks"].clone();
+    let reason_of = |runtime| {
+        let mut picks = picks.as_array().unwrap().iter();
+        picks.find(|pick| pick["runtime"] == runtime).unwrap()["reason"].clone()
+    };
+    assert_eq!(reason_of("CRI-O"), "none: no file loads and has all of its plugins available");
+    assert_eq!(reason_of("containerd"), "\"n\" of 10-n.conflist: the first file by name");
 }
 
 /// A minified file has one line, and only the part around the finding is shown.

@@ -97,10 +97,11 @@ fn status_asks_for_the_dhcp_daemon() {
 fn the_dhcp_daemon_keeps_no_namespace_alive() {
     differs("dhcp", 1, 2, |lab| {
         lab.lan(Kind::Bridge);
-        let _server = Scripted::start(lab, json!({}));
+        let server = Scripted::start(lab, json!({"lease": 3, "t1": 1, "t2": 2}));
         let _daemon = Daemon::start(lab);
         let container = lab.container();
         lab.attach(&container, &Kind::Bridge.conf()).add();
+        server.wait_for(REQUEST, 2, 5);
         container.vanish();
         for_a_while();
         lab.host.json("ip -j link show master br0").as_array().unwrap().len()

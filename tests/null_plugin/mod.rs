@@ -55,8 +55,8 @@ fn serve() -> (u8, String) {
     };
     let Some(extent) = extent else {
         let (stdin, stdout, stderr) = (&mut io::stdin(), &mut vec![], &mut io::stderr());
-        let status = plugin.run(&mut Streams { stdin, stdout, stderr });
-        return (status, String::from_utf8_lossy(stdout).into_owned());
+        let failed = plugin.run(&mut Streams { stdin, stdout, stderr }).is_err();
+        return (u8::from(failed), String::from_utf8_lossy(stdout).into_owned());
     };
     let conf = io::read_to_string(io::stdin()).unwrap().into_bytes();
     let [id, ifname, netns] = ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"].map(|it| env.get(it));

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, EVERY_VERSION, ips, with};
+use crate::support::attachment::{Attachment, EVERY_VERSION, for_reference, ips, with};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::hasty_container;
 use crate::support::snapshot::Watch;
-use crate::support::subject::{Subject, test_each_subject};
+use crate::support::subject::{Subject, main_plugins, test_each_subject};
 
 /// The plugins that assign addresses and open no namespace.
 const IPAM: [&str; 4] = ["host-local", "static", "cluster-local", "whereabouts"];
@@ -116,7 +116,7 @@ fn keeps_the_contract(lab: &Lab, subject: &Subject) {
     member.del(|plugin| plugin.conf(json!({"runtimeConfig": null})));
     before.assert_unchanged("ADD and DEL without what the runtime knew");
     member.add();
-    member.del(|plugin| plugin.conf(undecodable()).args("COLOUR=red"));
+    member.del(|plugin| plugin.conf(undecodable()).args("COLOUR=red;MAC=y;;"));
     before.assert_unchanged("ADD and DEL with a configuration that cannot be decoded");
     drop(before);
     if !has_device {
@@ -236,9 +236,10 @@ fn in_form_of(version: &str, newest: &Value, result: &Value, container: &Contain
     }
     if newest.get("interfaces").is_some() && !is_old {
         let link = container.link("eth0").unwrap();
-        expected["interfaces"] = result["interfaces"].clone(); // those of the host have other names
-        let own = json!({"name": "eth0", "mac": link["address"], "sandbox": container.netns});
         let last = newest["interfaces"].as_array().unwrap().len() - 1;
+        expected["interfaces"] = result["interfaces"].clone(); // those of the host have other names
+        expected["interfaces"].as_array_mut().unwrap().truncate(last + 1);
+        let own = json!({"name": "eth0", "mac": link["address"], "sandbox": container.netns});
         expected["interfaces"][last] = own;
     }
     if is_newest {
@@ -320,3 +321,32 @@ fn old_versions_need_addresses(lab: &Lab, subject: &Subject) {
 }
 
 test_each_subject!(keeps_the_contract);
+
+/// Plugins whose results the reference gives in the form of each version.
+const FORMS: [&str; 7] = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "tap"];
+
+#[test]
+fn the_reference_has_the_same_forms_and_needs_no_namespace() {
+    for name in FORMS {
+        for_reference(name, |lab| {
+            let subject = main_plugins().into_iter().find(|it| it.name == name).unwrap();
+            if !(subject.prepare)(lab) {
+                return;
+            }
+            let member = Member::of(lab, &subject);
+            member.del(|plugin| plugin);
+            let newest = member.add().pop().unwrap();
+            member.container.vanish();
+            member.del(|plugin| plugin.netns(None));
+            for version in ["0.2.0", "0.4.0", "1.0.0"] {
+                let mut member = Member::of(lab, &subject);
+                let main = &mut member.plugins[0];
+                main.conf = with(&main.conf, json!({"cniVersion": version}));
+                let result = member.add().pop().unwrap();
+                let expected = in_form_of(version, &newest, &result, &member.container);
+                assert_eq!(result, expected, "{name} {version}");
+                member.del(|plugin| plugin);
+            }
+        });
+    }
+}

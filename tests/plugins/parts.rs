@@ -46,7 +46,8 @@ port | ip link set $end down | the host's end "veth | connect "veth
 accept_ra | in: echo 2 >/proc/sys/net/ipv6/conf/eth0/accept_ra | accept_ra of "eth0" is 2 |
 spoof check | nft delete table bridge cni_multi_spoofcheck | macspoofchk of port | drop frames of other addresses
 addresses and routes | in: ip route del default | Expected Route 0.0.0.0/0 |
-gateways | ip -6 addr del fd00:47::1/64 dev pods0 | Failed to find Gateway fd00:47::1 | give 10.47.0.1/24, fd00:47::1/64 to "pods0"
+gateways | ip addr del 10.47.0.1/24 dev pods0 | Failed to find Gateway 10.47.0.1 for interface eth0 | give 10.47.0.1/24, fd00:47::1/64 to "pods0"
+gateways | ip -6 addr del fd00:47::1/64 dev pods0 | Failed to find Gateway fd00:47::1 for interface eth0 | give 10.47.0.1/24, fd00:47::1/64 to "pods0"
 forwarding | echo 0 >/proc/sys/net/ipv4/ip_forward | ip_forward is off | forward what "pods0"
 forwarding | echo 0 >/proc/sys/net/ipv4/conf/pods0/forwarding | pods0/forwarding is off | forward what "pods0"
 masquerade | nft flush table inet cni_multi_masquerade | masquerade | masquerade 10.47.0.2/24

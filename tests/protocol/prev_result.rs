@@ -143,7 +143,11 @@ fn check_wants_a_previous_result(peer: &Peer) {
     assert_eq!(outcome.status, 1);
     match peer {
         Peer::Ours => outcome.fails(7, "prevResult"),
-        Peer::Reference(_) => outcome.fails(999, "Required prevResult missing"),
+        Peer::Reference(_) => {
+            let error = outcome.fails(999, "");
+            assert_eq!(error.msg, "Required prevResult missing");
+            error
+        }
     };
 }
 

@@ -106,6 +106,7 @@ fn results_without_a_form_before_0_3_0_are_refused(peer: &Peer) {
             format!("CNI version {version} does not support more than 1 address per family");
         let outcome = add("no-address");
         assert_eq!((outcome.status, outcome.fails(code, "").msg.as_str()), (1, none));
+        assert_eq!(outcome.json()["cniVersion"], version);
         let outcome = add("several-addresses");
         let error = outcome.fails(code, "");
         assert!(outcome.status == 1 && error.msg.contains(&several), "{outcome:?}");
@@ -126,9 +127,10 @@ fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
         let is_old = version < "0.3.0";
         let is_1x = version >= "1.0.0";
         if is_old && *peer == Peer::Ours {
-            assert_eq!(result["ip4"]["ip"], "127.0.0.1/8");
-            assert_eq!(result["ip6"]["ip"], "::1/128");
-            assert_eq!(result["interfaces"], serde_json::Value::Null);
+            let [v4, v6] = ["127.0.0.1/8", "::1/128"].map(|ip| serde_json::json!({"ip": ip}));
+            let expected =
+                serde_json::json!({"cniVersion": version, "dns": {}, "ip4": v4, "ip6": v6});
+            assert_eq!(result, expected);
             continue;
         }
         let lo = serde_json::json!([{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": "/proc/self/ns/net"}]);
@@ -136,6 +138,13 @@ fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
         let addresses: Vec<_> =
             result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
         assert_eq!(addresses, ["127.0.0.1/8", "::1/128"]);
+        if *peer == Peer::Ours {
+            let six = if is_1x { serde_json::Value::Null } else { "6".into() };
+            assert_eq!(
+                (&result["ips"][1]["version"], &result["ips"][1]["interface"]),
+                (&six, &0.into())
+            );
+        }
         let has_form_of_version =
             result["ips"][0]["version"] == "4" && result["dns"] == serde_json::json!({});
         assert_eq!(has_form_of_version, *peer == Peer::Ours && !is_1x, "{version}: {outcome:?}");

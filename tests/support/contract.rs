@@ -43,6 +43,10 @@ pub fn assert_dns_of_network_or_ipam(lab: &Lab, conf: &Value) {
         (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
         (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
         (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
+        (
+            json!({"dns": {"nameservers": ["192.0.2.54"], "search": ["a", "b"]}}),
+            json!({"nameservers": ["192.0.2.54"], "search": ["a", "b"]}),
+        ),
         (json!({"dns": {"nameservers": []}}), json!({})),
         (json!({"dns": {"nameservers": [], "search": []}}), json!({})),
     ];

@@ -175,6 +175,18 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
         );
         attachment.check(&expected).ok();
         attachment.del();
+        for version in ["0.2.0", "0.4.0", "1.0.0"] {
+            let attachment = plugged(lab, &lab.container()).conf(json!({"cniVersion": version}));
+            let result = attachment.add();
+            let ip = if version == "0.2.0" {
+                &result["ip4"]["ip"]
+            } else {
+                &result["ips"][0]["address"]
+            };
+            assert_eq!(ip, "10.60.0.50/24", "{version}");
+            attachment.assert_operations_of(version, &result);
+            attachment.del();
+        }
     });
 }
 

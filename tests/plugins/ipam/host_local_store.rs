@@ -2,6 +2,7 @@
 //! upgrade or a rollback with running pods.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::support::call::{Call, Outcome, Peer};
@@ -39,11 +40,12 @@ impl DataDir {
         self.0.join("net")
     }
 
-    /// Every file of the network with its content, sorted.
-    fn files(&self) -> Vec<(String, String)> {
+    /// Every file of the network with its content and mode, sorted.
+    fn files(&self) -> Vec<(String, String, u32)> {
         let entry = |path: &Path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            (name, fs::read_to_string(path).unwrap())
+            let mode = fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+            (name, fs::read_to_string(path).unwrap(), mode)
         };
         let mut files: Vec<_> =
             fs::read_dir(self.dir()).unwrap().map(|e| entry(&e.unwrap().path())).collect();
@@ -52,7 +54,7 @@ impl DataDir {
     }
 
     fn leases(&self) -> usize {
-        self.files().iter().filter(|(name, _)| name.parse::<std::net::IpAddr>().is_ok()).count()
+        self.files().iter().filter(|(name, ..)| name.parse::<std::net::IpAddr>().is_ok()).count()
     }
 }
 

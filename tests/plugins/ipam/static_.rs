@@ -43,6 +43,7 @@ CNI_ARGS with a gateway | {"ipam": {"addresses": null}} | IP=10.40.0.1/24;GATEWA
 CNI_ARGS with two, the gateway of one | {"ipam": {"addresses": null}} | IP=10.40.0.1/24,10.50.0.1/24;GATEWAY=10.40.0.254 | [{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "10.50.0.1/24"}]
 CNI_ARGS with a gateway of each family | {"ipam": {"addresses": null}} | IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.40.0.1/24, 2001:db8:4::1/64;GATEWAY=10.40.0.254, 2001:db8:4::2 | [{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "2001:db8:4::1/64", "gateway": "2001:db8:4::2"}]
 CNI_ARGS is added to the configuration | {"ipam": {"addresses": [{"address": "10.10.0.5/24"}]}} | IP=10.40.0.1/24 | [{"address": "10.10.0.5/24"}, {"address": "10.40.0.1/24"}]
+Go's own type of an address | {"ipam": {"addresses": [{"address": "10.10.0.5/24", "gateway": "10.10.0.1", "Address": {"IP": "10.10.0.6", "Mask": "//8AAA=="}, "Version": ""}]}} |  | [{"address": "10.10.0.6/16", "gateway": "10.10.0.1"}]
 args.cni.ips replaces both | {"args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}} | IP=10.40.0.1/24 | [{"address": "10.20.0.1/24"}, {"address": "2001:db8:2::1/64"}]
 runtimeConfig.ips replaces all | {"ipam": {"addresses": null}, "args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}, "runtimeConfig": {"ips": ["10.30.0.1/24"]}} | IP=10.40.0.1/24 | [{"address": "10.30.0.1/24"}]
 "#;

@@ -6,7 +6,8 @@ use crate::support::attachment::{for_each_peer, interface, ips, with};
 use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::call::Peer;
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_result_of_one_link,
+    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
+    assert_result_of_one_link, assert_shown,
 };
 use crate::support::failed_add::rows;
 use crate::support::failed_add::{Case, assert_fails};
@@ -83,6 +84,16 @@ fn result_says_what_the_kernel_has() {
 }
 
 /// The link is created in the container, so names on the host do not conflict.
+#[test]
+fn result_has_gateways_and_routes_of_both_families() {
+    let told = r#"
+{} | result | /ips/1/gateway | "2001:db8:60::1"
+{} | result | /ips/1/interface | 0
+{} | result | /routes/1/dst | "2001:db8:99::/48"
+"#;
+    plugin().for_each_peer(|lab| assert_shown(lab, &dual_stack(), told));
+}
+
 #[test]
 fn a_link_of_the_host_with_the_name_is_no_obstacle() {
     plugin().for_each_peer(|lab| {

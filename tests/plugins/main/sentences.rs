@@ -22,6 +22,8 @@ true | bridge | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1", 
 true | bridge | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1", "priority": 7}]}} | via 10.88.0.1 dev eth0 metric 7 (Scope: universe, Table: 0)': network is unreachable
 ip link add bridge0 type bridge; ip link set uplink master bridge0 | macvlan | {} | failed to create macvlan: device or resource busy
 ip link add br0 type bridge; ip addr add 10.99.0.1/24 dev br0 | bridge | {} | failed to set bridge addr: "br0" already has an IP address different from 10.10.0.1/24
+true | bridge | {"promiscMode": true, "hairpinMode": true} | hairpin mode and promiscuous mode
+mkdir -p /var/lib/cni/networks/net1 && printf 'other\r\neth0' >/var/lib/cni/networks/net1/10.10.0.2 | bridge | {"ipam": {"subnet": "10.10.0.0/30"}} | 10.10.0.1-10.10.0.2
 true | bridge | {"vlan": -1} | invalid VLAN ID -1 (must be between 0 and 4094)
 true | bridge | {"vlan": 70000} | invalid VLAN ID 70000 (must be between 0 and 4094)
 true | bridge | {"vlanTrunk": [{"id": -1}]} | incorrect trunk id parameter

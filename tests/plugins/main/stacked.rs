@@ -477,6 +477,8 @@ pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked) {
             status(json!({"master": null})).ok();
         }
         let full = json!({"ipam": {"subnet": "10.10.0.0/30"}});
+        let quiet = status(full.clone());
+        assert_eq!((quiet.ok(), quiet.stderr.as_str()), (Value::Null, ""));
         lab.attach(&container, &with(&conf, full.clone())).add();
         let full = status(full);
         assert!(full.stderr.contains("no IP addresses available in range set"), "{full:?}");

@@ -111,6 +111,20 @@ fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
 }
 
 #[test]
+fn either_opens_and_closes_a_host_that_drops() {
+    for_each_peer("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        route_from_outside(lab);
+        let chain = lab.chain(&network(), &firewall(None));
+        assert_shut_out(&chain);
+        chain.add();
+        assert_admitted(lab, &chain);
+        chain.del();
+        assert_shut_out(&chain);
+    });
+}
+
+#[test]
 fn a_container_passes_a_host_that_drops_by_iptables_legacy() {
     for_ours("firewall", |lab| {
         if !drop_by_legacy(lab) {

@@ -69,6 +69,20 @@ fn routes_are_replaced_with_all_that_they_have() {
 }
 
 /// The wish behind most uses: a second network that leads to a few destinations only.
+/// The kernel reports such a route without a gateway.
+#[test]
+fn a_route_by_0_0_0_0_is_one_of_the_link() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let keys = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "0.0.0.0", "scope": 253}]});
+        let plugin = after(lab, &container, keys);
+        let result = plugin.add();
+        assert!(routes(&container, 4, "main").contains(&"192.0.2.0/24 dev eth0 scope link".into()));
+        plugin.check(&result).ok();
+        assert_eq!(plugin.add(), result, "a repeated ADD");
+    });
+}
+
 #[test]
 fn packets_take_the_replaced_routes() {
     for_ours("route-override", |lab| {

@@ -56,6 +56,16 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
+fn bad_flags_are_reported_with_the_usage() {
+    for_each_peer("dhcp", |lab| {
+        for flags in [&["-nonsense"][..], &["-timeout", "10"], &["-broadcast=maybe"]] {
+            let (status, log) = refused(lab, flags);
+            assert!(status == 2 && log.contains("-resendtimeout"), "{flags:?}: {log}");
+        }
+    });
+}
+
+#[test]
 fn a_second_daemon_is_refused_and_the_first_works_on() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);

@@ -29,6 +29,19 @@ fn del_of_a_container_that_is_gone_succeeds() {
     });
 }
 
+/// The daemon holds no namespace open, also after it has been in it for a renewal.
+#[test]
+fn a_lease_ends_with_its_namespace() {
+    on_a_lan(short(), |lab, server, daemon| {
+        let container = lab.container();
+        lab.attach(&container, &conf()).add();
+        server.wait_for(REQUEST, 2, 5);
+        container.vanish();
+        wait_until("the lease is forgotten", 4, || journal(lab).is_empty());
+        assert!(!daemon.log().contains("panic"), "{}", daemon.log());
+    });
+}
+
 /// If the link is deleted or its name belongs to another link, the lease ends.
 #[test]
 fn a_lease_ends_with_its_link() {

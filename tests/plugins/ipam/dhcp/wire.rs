@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::on_each_lan;
-use crate::support::attachment::{for_each_peer, for_ours};
+use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{
     DISCOVER, NONSENSE, RELEASE, REQUEST, Scripted, hex, option, wait_for_release,
@@ -90,6 +90,25 @@ fn answers_are_asked_for_by_broadcast_by_the_flag_and_on_ipvlan() {
             assert_eq!(heard[1]["flags"], 0x8000);
         });
     }
+}
+
+/// Options of the configuration, of CNI_ARGS and to be asked for are in each packet; the priority is
+/// the routes'.
+#[test]
+fn what_ipam_asks_for_is_on_the_wire() {
+    on_each_lan(json!({}), |lab, server, _| {
+        let ipam = json!({"priority": 77, "request": [{"option": "host-name"}],
+            "provide": [{"option": "60", "value": "cni"}, {"option": "user-class", "fromArg": "CLASS"}]});
+        let attachment = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
+        let result = attachment.args("IgnoreUnknown=1;CLASS=gold").add();
+        assert_eq!(result["routes"][0]["priority"], 77);
+        for kind in [DISCOVER, REQUEST] {
+            let packet = &server.heard_of(kind)[0];
+            assert_eq!(option(packet, 60), Some(hex(b"cni")));
+            assert_eq!(option(packet, 77), Some(hex(b"gold")));
+            assert_eq!(option(packet, 55).as_deref(), Some("0c0301"));
+        }
+    });
 }
 
 /// Malformed answers arrive before the valid one.
