@@ -24,19 +24,30 @@ use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
-use crate::steps::rules::{Backend, ReferenceRules};
+use crate::steps::rules::ReferenceRules;
 
 /// Opens the ports, all or none. A port of another attachment is an error with code 102.
-/// With another backend, it has only the guard.
-pub fn create(
+pub fn open(handles: &Handles, ports: &Publication<'_>, localnet: Option<&Localnet>) -> Result<()> {
+    take(handles, ports, elements(ports), localnet)
+}
+
+/// With another backend, the attachment has only the guard of `route_localnet`.
+pub fn open_guard(
     handles: &Handles,
     ports: &Publication<'_>,
-    backend: Backend,
+    localnet: Option<&Localnet>,
+) -> Result<()> {
+    take(handles, ports, vec![], localnet)
+}
+
+fn take(
+    handles: &Handles,
+    ports: &Publication<'_>,
+    mut elements: Vec<OwnedElement>,
     localnet: Option<&Localnet>,
 ) -> Result<()> {
     let nft = handles.require_nft()?;
     let owner = nft_owner::of(ports.key);
-    let mut elements = if backend == Backend::Nftables { elements(ports) } else { vec![] };
     elements.extend(localnet.map(|localnet| localnet.element.clone()));
     let taken = LAYOUT.on(nft).of(&owner).take_free(&elements)?;
     refuse(taken, &ports.forwards)

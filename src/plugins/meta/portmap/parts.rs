@@ -49,20 +49,24 @@ impl<'a> Part<'a> for Open<'_, 'a> {
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()> {
         let (handles, ports, localnet) = (on.cx.handles(), self.ports, self.localnet);
         let backend = ports.conf.backend(handles)?;
-        // An earlier ADD of the attachment keeps its guard if this one fails.
-        let is_guarded = backend == Backend::Iptables
-            && match nft::verify_guard(handles, ports.key, localnet) {
-                Err(error) if error.code != Code::CHECK_FAILED => return Err(error),
-                verified => verified.is_ok(),
-            };
-        if !is_guarded {
-            nft::create(handles, ports, backend, localnet)?;
-            let key = ports.key;
-            rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
-        }
+        let key = ports.key;
+        let undo = move || nft::delete(handles, key).map(drop);
         match backend {
-            Backend::Nftables => Ok(()),
-            Backend::Iptables => iptables::create(handles, ports, rb),
+            Backend::Nftables => {
+                nft::open(handles, ports, localnet)?;
+                rb.undo("close the ports", undo);
+                Ok(())
+            }
+            Backend::Iptables => {
+                match nft::verify_guard(handles, key, localnet) {
+                    Err(error) if error.code == Code::CHECK_FAILED => {
+                        nft::open_guard(handles, ports, localnet)?;
+                        rb.undo("remove the guard of the ports", undo);
+                    }
+                    verified => verified?, // of an earlier ADD, which keeps it if this one fails
+                }
+                iptables::create(handles, ports, rb)
+            }
         }
     }
 
