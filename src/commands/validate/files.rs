@@ -93,7 +93,8 @@ impl Checker<'_> {
             let lower = name.to_ascii_lowercase();
             if picks::extension(file).is_some() {
                 let bytes = self.read_file(file);
-                let network = bytes.and_then(|bytes| self.check(name, &bytes));
+                let document = bytes.and_then(|bytes| self.read(name, &bytes));
+                let network = document.map(|document| self.check_read(document));
                 read.push((file.clone(), network));
             } else if lower.contains(".conf") || lower.contains(".json") {
                 self.tell_of_file("not-read", file, "no runtime reads a file of this name");
@@ -146,14 +147,13 @@ impl Checker<'_> {
     /// Checks a text that no runtime reads from a directory: a configuration, or objects of
     /// Kubernetes that have one each.
     pub fn check_text(&mut self, file: String, bytes: &[u8]) {
-        let (document, _) = Document::parse(file.clone(), bytes); // `check` reports a problem
-        let Some(objects) = objects(&document.value) else {
-            self.check(file, bytes);
+        let Some(document) = self.read(file, bytes) else { return };
+        let Some(objects) = objects(&self.documents[document].value) else {
+            self.check_read(document);
             return;
         };
-        let files = self.files + 1;
-        self.documents.push(document);
-        let whole = Spot::whole(self.documents.len() - 1);
+        let files = self.files;
+        let whole = Spot::whole(document);
         for (path, object) in objects {
             self.check_object_at(&whole.at(&path), &object);
         }

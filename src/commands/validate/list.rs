@@ -25,10 +25,9 @@ const SEVERAL_TIMES: [&str; 1] = ["tuning"];
 
 impl Checker<'_> {
     /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
-    pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
-        let document = self.read(file, bytes)?;
+    pub fn check_read(&mut self, document: usize) -> usize {
         let text = self.documents[document].text.clone().into_bytes();
-        Some(self.check_document(document, text))
+        self.check_document(document, text)
     }
 
     /// Checks the network of a document that libcni gets as this text.
