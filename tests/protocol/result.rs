@@ -106,7 +106,9 @@ fn results_without_a_form_before_0_3_0_are_refused(peer: &Peer) {
             format!("CNI version {version} does not support more than 1 address per family");
         let outcome = add("no-address");
         assert_eq!((outcome.status, outcome.fails(code, "").msg.as_str()), (1, none));
-        assert_eq!(outcome.json()["cniVersion"], version);
+        if *peer == Peer::Ours {
+            assert_eq!(outcome.json()["cniVersion"], version);
+        }
         let outcome = add("several-addresses");
         let error = outcome.fails(code, "");
         assert!(outcome.status == 1 && error.msg.contains(&several), "{outcome:?}");

@@ -183,7 +183,7 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
             } else {
                 &result["ips"][0]["address"]
             };
-            assert_eq!(ip, "10.60.0.50/24", "{version}");
+            assert!(ip.as_str().unwrap().starts_with("10.60.0."), "{version}: {result}");
             attachment.assert_operations_of(version, &result);
             attachment.del();
         }
