@@ -104,7 +104,7 @@ impl Work<'_> {
         refuse_directories(&names)?;
         let mut ended = before.iter().filter(|alias| !now.contains(alias));
         ended.try_for_each(|alias| self.unlink_alias(alias))?;
-        if before == now && exists(ALIASES) == !now.is_empty() {
+        if before == now && exists(ALIASES) != now.is_empty() {
             return Ok(()); // a line that only a newer version reads stays
         }
         let lines: Vec<String> = now.iter().map(Alias::line).collect();
