@@ -28,7 +28,8 @@ pub trait Request: AsFd {
     /// Sends it once more.
     fn send(&mut self) -> Result<()>;
 
-    /// Reads one packet that has arrived, if it is the answer: a host may send more than is read.
+    /// Reads one packet that has arrived; the answer, if it is one. Reading until none is left would
+    /// outlast the patience while a host floods.
     fn receive(&mut self) -> Result<Option<Answer>>;
 }
 

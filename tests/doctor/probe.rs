@@ -106,6 +106,21 @@ fn another_host_with_the_container_s_address_is_found() {
     }
 }
 
+/// Linux answers for an address on each of its links.
+#[test]
+fn another_link_of_the_container_hides_no_other_host() {
+    let site = dual();
+    let container = site.attached("pods");
+    let name = container.netns.rsplit('/').next().unwrap();
+    site.lab.host.sh(&format!(
+        "ip link add own0 type veth peer name net1 netns {name}; ip link set own0 up master pods0"
+    ));
+    container.sh("ip link set net1 up");
+    assert_eq!(probed(&site, &container), [Value::Null; 0]);
+    stranger(&site, &format!("{}/24", V4[1]));
+    finds(&site, &container, ("D534", V4[1]));
+}
+
 /// A host that answers for others, as routers with proxy ARP do, is a gateway.
 #[test]
 fn a_gateway_by_proxy_arp_is_healthy() {

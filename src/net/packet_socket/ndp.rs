@@ -45,10 +45,12 @@ impl NdpSocket {
     /// Asks for the owner of the address. From an address of this host the owner answers as it would
     /// answer the kernel; from none, as it answers duplicate address detection.
     pub fn solicit(&self, target: Ipv6Addr, from: Option<Ipv6Addr>, mac: &MacAddr) -> Result<()> {
-        let packet = packet(target, from, mac);
+        let is_ethernet = mac.octets().len() == 6;
+        let packet = packet(target, from, mac).filter(|_| is_ethernet);
         let group = solicited_group(target).octets();
         let to = [0x33, 0x33, group[12], group[13], group[14], group[15]]; // RFC 2464, section 7
-        let sent = packet.ok_or(Errno::EMSGSIZE).and_then(|packet| self.link.send_to(&packet, to));
+        let sent =
+            packet.ok_or(Errno::EAFNOSUPPORT).and_then(|packet| self.link.send_to(&packet, to));
         sent.map_err(|e| Error::kernel(format_args!("solicit {target}"), e))
     }
 

@@ -10,7 +10,6 @@ use super::neighbours::{self, Inquiry};
 use super::node::{Node, Reader};
 use super::wiring::{Wiring, attach_again};
 use crate::error::Result;
-use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::sys::process;
 
@@ -38,9 +37,7 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
     }
     Reader(findings).keep(neighbours::ask(&mut inquiries, PATIENCE, &node.sent));
     for ((wiring, link), Inquiry { address, answer, .. }) in whose.into_iter().zip(inquiries) {
-        // Linux answers for an address on any of its links.
-        let is_own = |mac: &MacAddr| wiring.inside.links.iter().any(|link| link.mac() == *mac);
-        let Some(mac) = answer.filter(|mac| !is_own(mac)) else { continue };
+        let Some(mac) = answer else { continue };
         let evidence = format!("{mac} answers for {address} of {:?}", link.name);
         let finding = wiring.found(&DUPLICATE_ADDRESS, evidence);
         findings.add(finding.fix(attach_again(wiring.attachment)));
@@ -55,5 +52,6 @@ fn open(wiring: &Wiring<'_>, link: &Link) -> Result<Vec<Inquiry>> {
     let mut own: Vec<IpAddr> = wiring.own_addresses(link).map(|it| it.net.addr()).collect();
     own.sort_by_key(|ip| !recorded.contains(ip));
     own.truncate(MOST_ASKED);
-    netns.enter(|| own.into_iter().map(|ip| Inquiry::open(link, ip, None)).collect())
+    let links = &wiring.inside.links;
+    netns.enter(|| own.into_iter().map(|ip| Inquiry::open(links, link, ip, None)).collect())
 }

@@ -52,7 +52,8 @@ impl Walk<'_> {
         };
         let source = of_family().find(|net| net.contains(&gateway)).or(of_family().next());
         let Some((netns, source)) = netns.zip(source) else { return Ok(None) };
-        let open = || Inquiry::open(self.interface, gateway, Some(source.addr()));
+        let (links, link) = (&self.wiring.inside.links, self.interface);
+        let open = || Inquiry::open(links, link, gateway, Some(source.addr()));
         let mut inquiry = [netns.enter(open)?];
         neighbours::ask(&mut inquiry, PATIENCE, &self.node.sent)?;
         Ok(inquiry.into_iter().next())

@@ -17,25 +17,25 @@ use crate::net::packet_socket::{ArpSocket, NdpSocket};
 /// port that does not forward yet.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Why a packet is not sent, although nothing is wrong with this machine.
-const UNSENT: [Errno; 6] = [
-    Errno::EPERM,
-    Errno::ENOBUFS,
-    Errno::ENETDOWN,
-    Errno::ENODEV,
-    Errno::ENXIO,
-    Errno::EAFNOSUPPORT,
-];
+/// Whether nothing is wrong with this machine: a filter of the container drops the packet, or its link
+/// is down, gone, or without such packets.
+fn is_expected(error: &Error) -> bool {
+    use Errno::{EAFNOSUPPORT, ENETDOWN, ENOBUFS, ENODEV, ENXIO, EPERM};
+    [EPERM, ENOBUFS, ENETDOWN, ENODEV, ENXIO, EAFNOSUPPORT].iter().any(|it| error.is_errno(*it))
+}
 
 /// A question with its socket, which belongs to the container's namespace.
 pub struct Inquiry {
     /// The address that it is about.
     pub address: IpAddr,
-    /// The hardware address that has answered for it, not the link's own.
+    /// The hardware address that has answered for it, of none of the container's links.
     pub answer: Option<MacAddr>,
     socket: Socket,
     mac: MacAddr,
-    /// Whether it can be asked, and has no answer.
+    /// The hardware addresses of the container: Linux answers for an address on any of its links.
+    own: Vec<MacAddr>,
+    is_sent: bool,
+    /// Whether an answer may still come.
     is_open: bool,
 }
 
@@ -45,9 +45,14 @@ enum Socket {
 }
 
 impl Inquiry {
-    /// Opens the socket, in the namespace of this thread. It is asked from `source`, of the same
+    /// Opens the socket, in the namespace of this thread, which has its `own` links. It is asked from `source`, of the same
     /// family, or for nobody, as duplicates are looked for (RFC 5227, RFC 4862).
-    pub fn open(link: &Link, address: IpAddr, source: Option<IpAddr>) -> Result<Inquiry> {
+    pub fn open(
+        own: &[Link],
+        link: &Link,
+        address: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Inquiry> {
         let socket = match address {
             IpAddr::V4(ip) => {
                 let from = if let Some(IpAddr::V4(from)) = source { Some(from) } else { None };
@@ -59,29 +64,24 @@ impl Inquiry {
                 Socket::Ndp(NdpSocket::open(link.index)?, ip, from)
             }
         };
-        Ok(Inquiry { address, answer: None, socket, mac: link.mac(), is_open: true })
+        let own = own.iter().map(Link::mac).collect();
+        let (mac, is_sent, is_open) = (link.mac(), false, true);
+        Ok(Inquiry { address, answer: None, socket, mac, own, is_sent, is_open })
     }
 
     /// Whether it was asked, and nobody has answered.
     pub fn is_silent(&self) -> bool {
-        self.is_open && self.answer.is_none()
+        self.is_open && self.is_sent
     }
 
-    /// Whether it was sent: a filter of the container may drop it, and its link may be down, gone, or
-    /// without such packets.
-    fn send(&mut self) -> Result<bool> {
-        let sent = match &self.socket {
+    fn send(&self) -> Result<()> {
+        match &self.socket {
             Socket::Arp(socket, ip, from) => socket.request(*ip, *from, &self.mac),
             Socket::Ndp(socket, ip, from) => socket.solicit(*ip, *from, &self.mac),
-        };
-        let is_expected = |e: &Error| UNSENT.iter().any(|errno| e.is_errno(*errno));
-        match sent {
-            Err(e) if is_expected(&e) => Ok(false),
-            sent => sent.map(|()| true),
         }
     }
 
-    /// Reads a packet that has arrived. What the container itself has sent is no answer.
+    /// Reads a packet that has arrived.
     fn receive(&mut self) -> Result<()> {
         let claim = match &self.socket {
             Socket::Arp(socket, ..) => socket.receive()?.map(|it| (it.address.into(), it.mac)),
@@ -89,7 +89,7 @@ impl Inquiry {
         };
         if let Some((ip, mac)) = claim
             && ip == self.address
-            && mac != self.mac
+            && !self.own.contains(&mac)
         {
             (self.answer, self.is_open) = (Some(mac), false);
         }
@@ -114,8 +114,11 @@ pub fn ask(all: &mut [Inquiry], patience: Duration, sent: &Cell<usize>) -> Resul
     while begin.elapsed() < patience {
         for inquiry in all.iter_mut().filter(|it| it.is_open) {
             match inquiry.send() {
-                Ok(true) => sent.set(sent.get() + 1),
-                Ok(false) => inquiry.is_open = false,
+                Ok(()) => {
+                    sent.set(sent.get() + 1);
+                    inquiry.is_sent = true;
+                }
+                Err(error) if is_expected(&error) => (),
                 Err(error) => {
                     inquiry.is_open = false;
                     first = first.and(Err(error));
@@ -135,7 +138,8 @@ pub fn ask(all: &mut [Inquiry], patience: Duration, sent: &Cell<usize>) -> Resul
             for inquiry in &mut open {
                 if let Err(error) = inquiry.receive() {
                     inquiry.is_open = false;
-                    first = first.and(Err(error));
+                    let is_fault = !is_expected(&error);
+                    first = first.and(if is_fault { Err(error) } else { Ok(()) });
                 }
             }
             open.retain(|it| it.is_open);

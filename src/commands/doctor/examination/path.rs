@@ -1,7 +1,7 @@
 //! D54x: what drops a container's packets. Each probe is a packet that is sent and followed: two traces
 //! of the kernel have the links that saw it, and the rule or the function that dropped it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -221,11 +221,16 @@ impl Walk<'_> {
     fn probes(&self) -> Result<Vec<Probe>> {
         let is_default =
             |it: &&FoundRoute| it.is_default(self.family) && it.link == Some(self.interface.index);
-        let routes = self.wiring.inside.routes.iter().filter(is_default);
-        let advertised: BTreeSet<IpAddr> = routes.flat_map(|it| &it.gateways).copied().collect();
+        let mut routes: Vec<&FoundRoute> =
+            self.wiring.inside.routes.iter().filter(is_default).collect();
+        routes.sort_by_key(|route| route.metric);
         let recorded = self.wiring.used_gateways();
-        let advertised = advertised.difference(&recorded).take(MOST_GATEWAYS);
-        let gateways = recorded.iter().chain(advertised).copied();
+        let mut advertised: Vec<IpAddr> =
+            routes.iter().flat_map(|it| &it.gateways).copied().collect();
+        advertised.dedup();
+        advertised.retain(|ip| !recorded.contains(ip));
+        advertised.truncate(MOST_GATEWAYS);
+        let gateways = recorded.into_iter().chain(advertised);
         let gateways = gateways.filter(|ip| Family::of(*ip) == self.family);
         let mut probes: Vec<Probe> = gateways.map(Probe::Gateway).collect();
         let router = self.wiring.router(self.node, self.family);

@@ -172,7 +172,7 @@ impl<'a> Wiring<'a> {
         }
     }
 
-    /// The addresses of a link in the namespace, but for those that the kernel does not use.
+    /// The addresses of a link in the namespace, but for those that the kernel does not use, and loopback's.
     pub fn own_addresses(&self, link: &Link) -> impl Iterator<Item = &'a Address> {
         let index = link.index;
         self.inside.addresses.iter().filter(move |it| {
