@@ -24,9 +24,9 @@ pub trait Part<'a> {
     /// The change that makes it, in the imperative, with the object's name: a repair lists it.
     fn what(&self) -> String;
 
-    /// ADD and repairs: makes it, and registers the undo. (A bridge and its port are made by hand in ADD,
-    /// which needs what they return.) That undoes what this call has made: what was there
-    /// before, or has another user by then, stays.
+    /// ADD and repairs: makes it, and registers the undo. That undoes what this call has made: what was
+    /// there before, or has another user by then, stays. (A bridge and its port are made by hand in
+    /// ADD, which needs what they return.)
     fn make(&self, on: Target<'a>, rb: &mut Rollback<'a>) -> Result<()>;
 
     /// CHECK: compares it with the kernel and changes nothing. A difference that `make` can mend, or

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::choice::{self, Alias, Choice};
+use super::choice::{self, Alias, Aliases, Choice};
 use super::layout::{
     ALIASES, ALIASES_DRAFT, BINARY, NEW, ONLY, ONLY_DRAFT, PREVIOUS, REPLACED, ROLLED_BACK,
     attempt, exists, is_anything_kept, is_content, is_our_link, is_same, keep, kept, lines_of,
@@ -104,7 +104,8 @@ impl Work<'_> {
         refuse_directories(&names)?;
         let mut ended = before.iter().filter(|alias| !now.contains(alias));
         ended.try_for_each(|alias| self.unlink_alias(alias))?;
-        if before == now && exists(ALIASES) != now.is_empty() {
+        let is_kept = matches!(self.further, Aliases::Kept);
+        if before == now && (is_kept || exists(ALIASES) != now.is_empty()) {
             return Ok(()); // a line that only a newer version reads stays
         }
         let lines: Vec<String> = now.iter().map(Alias::line).collect();

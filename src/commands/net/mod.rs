@@ -2,7 +2,8 @@
 //! ids.
 //!
 //! [`operator`] reads the command line, with [`capability`] for capability arguments. [`subject`] has
-//! check and del, [`attached`] ps and inspect, [`network`] list, [`gc`] gc, sync and leave.
+//! check and del, [`attached`] ps and inspect, [`network`] list, [`gc`] gc, [`sync`] sync,
+//! [`mod@exec`] exec.
 
 mod attached;
 pub mod capability;

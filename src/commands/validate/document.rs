@@ -224,8 +224,8 @@ impl Document {
     }
 }
 
-/// Maps whose keys are foreign names, which are case-sensitive.
-const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
+/// Maps whose keys are foreign names, which are case-sensitive; three are of Kubernetes.
+const WITH_CASE: [&str; 5] = ["sysctl", "capabilities", "labels", "annotations", "data"];
 
 /// Keys that differ only in case from another key of the same object and are decoded separately,
 /// each with the name of the object that holds it.

@@ -94,7 +94,7 @@ impl Checker<'_> {
             if picks::extension(file).is_some() {
                 let bytes = self.read_file(file);
                 let document = bytes.and_then(|bytes| self.read(name, &bytes));
-                let network = document.map(|document| self.check_read(document));
+                let network = document.map(|document| self.check_whole(document));
                 read.push((file.clone(), network));
             } else if lower.contains(".conf") || lower.contains(".json") {
                 self.tell_of_file("not-read", file, "no runtime reads a file of this name");
@@ -149,7 +149,7 @@ impl Checker<'_> {
     pub fn check_text(&mut self, file: String, bytes: &[u8]) {
         let Some(document) = self.read(file, bytes) else { return };
         let Some(objects) = objects(&self.documents[document].value) else {
-            self.check_read(document);
+            self.check_whole(document);
             return;
         };
         let files = self.files;

@@ -24,8 +24,8 @@ const BESIDE_OTHERS: [&str; 2] = ["loopback", "ipvlan"];
 const SEVERAL_TIMES: [&str; 1] = ["tuning"];
 
 impl Checker<'_> {
-    /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
-    pub fn check_read(&mut self, document: usize) -> usize {
+    /// Checks the network of a document as it stands in its file; returns the network's number.
+    pub fn check_whole(&mut self, document: usize) -> usize {
         let text = self.documents[document].text.clone().into_bytes();
         self.check_document(document, text)
     }

@@ -83,7 +83,6 @@ fn result_says_what_the_kernel_has() {
     plugin().for_each_peer(|lab| drop(assert_result_of_one_link(lab, &conf(), told)));
 }
 
-/// The link is created in the container, so names on the host do not conflict.
 #[test]
 fn result_has_gateways_and_routes_of_both_families() {
     let told = r#"
@@ -94,6 +93,7 @@ fn result_has_gateways_and_routes_of_both_families() {
     plugin().for_each_peer(|lab| assert_shown(lab, &dual_stack(), told));
 }
 
+/// The link is created in the container, so names on the host do not conflict.
 #[test]
 fn a_link_of_the_host_with_the_name_is_no_obstacle() {
     plugin().for_each_peer(|lab| {

@@ -68,7 +68,6 @@ fn routes_are_replaced_with_all_that_they_have() {
     });
 }
 
-/// The wish behind most uses: a second network that leads to a few destinations only.
 /// The kernel reports such a route without a gateway.
 #[test]
 fn a_route_by_0_0_0_0_is_one_of_the_link() {
@@ -83,6 +82,7 @@ fn a_route_by_0_0_0_0_is_one_of_the_link() {
     });
 }
 
+/// The wish behind most uses: a second network that leads to a few destinations only.
 #[test]
 fn packets_take_the_replaced_routes() {
     for_ours("route-override", |lab| {

@@ -31,8 +31,8 @@ pub fn open(handles: &Handles, ports: &Publication<'_>, localnet: Option<&Localn
     take(handles, ports, elements(ports), localnet)
 }
 
-/// With another backend, the attachment has only the guard of `route_localnet`.
-pub fn open_guard(
+/// Guards the link: for another backend, which opens the ports itself.
+pub fn set_guard(
     handles: &Handles,
     ports: &Publication<'_>,
     localnet: Option<&Localnet>,

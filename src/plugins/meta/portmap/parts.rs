@@ -60,7 +60,7 @@ impl<'a> Part<'a> for Open<'_, 'a> {
             Backend::Iptables => {
                 match nft::verify_guard(handles, key, localnet) {
                     Err(error) if error.code == Code::CHECK_FAILED => {
-                        nft::open_guard(handles, ports, localnet)?;
+                        nft::set_guard(handles, ports, localnet)?;
                         rb.undo("remove the guard of the ports", undo);
                     }
                     verified => verified?, // of an earlier ADD, which keeps it if this one fails

@@ -33,7 +33,7 @@
 //!   }
 //!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
 //!   set localnet { type ifname; elements = { "br0" comment "shared" } }
-//!   chain guard {                               # see publication.rs
+//!   chain guard {                               # see localnet.rs
 //!     type filter hook prerouting priority raw; policy accept;
 //!     ip saddr 127.0.0.0/8 iifname @localnet drop
 //!     ip daddr 127.0.0.0/8 iifname @localnet drop
