@@ -212,7 +212,7 @@ impl Task {
     }
 }
 
-/// The content of this binary; if /proc is missing, of the file by whose path it was called.
+/// The content of this binary; without /proc, of the file that argv[0] names.
 pub(super) fn own_content() -> Result<Vec<u8>> {
     let called = || std::env::args_os().next().unwrap_or_default();
     let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called()));

@@ -171,7 +171,7 @@ faults! {
     RANGE_OVERLAPS: error("D525", "a range overlaps another network of the host",
         "A VPN's, most often.", "Choose another subnet.");
     GATEWAY_SILENT: error("D530", "the gateway does not answer ARP or neighbour discovery",
-        "Nothing has the gateway's address.", "See the other findings.");
+        "No host has the gateway's address, or its host does not answer for it.", "Run the finding's `fix:` or `show:`.");
     NO_ECHO: warning("D531", "the gateway does not answer a ping",
         "It may refuse only ICMP.", "Accept ICMP at input.");
     WRONG_MAC: error("D533", "the container has a wrong hardware address of its gateway",

@@ -46,7 +46,7 @@ enum Socket {
 
 impl Inquiry {
     /// Opens the socket, in the namespace of this thread, which has its `own` links. It is asked from `source`, of the same
-    /// family, or for nobody, as duplicates are looked for (RFC 5227, RFC 4862).
+    /// family, or from no address, which is how a host detects duplicates (RFC 5227, RFC 4862).
     pub fn open(
         own: &[Link],
         link: &Link,
@@ -69,7 +69,7 @@ impl Inquiry {
         Ok(Inquiry { address, answer: None, socket, mac, own, is_sent, is_open })
     }
 
-    /// Whether it was asked, and nobody has answered.
+    /// Whether the question was sent, and no host has answered.
     pub fn is_silent(&self) -> bool {
         self.is_open && self.is_sent
     }
