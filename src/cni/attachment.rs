@@ -23,7 +23,7 @@ const NAME_MAX: usize = 255;
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String")]
         pub struct $name(String);
 

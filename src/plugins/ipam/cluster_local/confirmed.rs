@@ -1,0 +1,101 @@
+//! The confirmation of the node's blocks: a file in /run, which ends with the boot. Plugins allocate
+//! from active blocks while it fits the boot and the node's record on the disk.
+//!
+//! The daemon writes it once it knows, in this boot, that each active block is the node's own. The
+//! record is told by its inode and the time of its change: another directory has another record.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::name::Name;
+use super::store::Token;
+use crate::plain_file;
+
+/// The name of the file, beside the daemon's socket.
+pub const FILE: &str = "ipam-confirmed.json";
+/// The path of the node's record in a data directory. No network's name begins with a dot.
+pub const RECORD: &str = ".node/node.json";
+/// The longest file.
+const LIMIT: usize = 4096;
+
+/// What tells a file from any other that was at its path before or after: device, inode, and the time
+/// of the inode's last change in seconds and nanoseconds.
+pub type Stamp = [i64; 4];
+
+/// The confirmation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// The id of the boot.
+    pub boot: String,
+    /// The node's name.
+    pub node: Name,
+    /// The hash of the machine's identity.
+    pub machine: Token,
+    /// The node's record; None while the daemon writes it.
+    pub record: Option<Stamp>,
+}
+
+/// The stamp of the node's record in a data directory; None if it has none.
+pub fn stamp(data_dir: &Path) -> io::Result<Option<Stamp>> {
+    match std::fs::symlink_metadata(data_dir.join(RECORD)) {
+        Ok(data) => Ok(Some([
+            data.dev().cast_signed(),
+            data.ino().cast_signed(),
+            data.ctime(),
+            data.ctime_nsec(),
+        ])),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The path of the file beside a socket.
+pub fn path(socket: &Path) -> PathBuf {
+    socket.with_file_name(FILE)
+}
+
+impl Confirmation {
+    /// Reads the file; None if there is none, or none that is understood.
+    pub fn read(path: &Path) -> Option<Confirmation> {
+        plain_file::read(path, LIMIT).ok().and_then(|text| serde_json::from_slice(&text).ok())
+    }
+
+    /// Whether it is of this boot and of the record that the data directory has now.
+    pub fn fits(&self, boot: &str, data_dir: &Path) -> bool {
+        let is_of_boot = !boot.is_empty() && self.boot == boot;
+        is_of_boot && self.record.is_some() && stamp(data_dir).is_ok_and(|now| now == self.record)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn another_record_with_the_same_content_does_not_fit() {
+        let dir = Scratch::new();
+        std::fs::create_dir(dir.path().join(".node")).unwrap();
+        dir.write(RECORD, "{}");
+        let record = stamp(dir.path()).unwrap();
+        let node = "n1".parse().unwrap();
+        let confirmed =
+            Confirmation { boot: "boot".to_owned(), node, machine: Token(7), record };
+        let file = path(&dir.path().join("ipam.sock"));
+        plain_file::put(&file, &serde_json::to_vec(&confirmed).unwrap()).unwrap();
+        let read = Confirmation::read(&file).unwrap();
+        assert_eq!(read, confirmed);
+        assert!(read.fits("boot", dir.path()));
+        assert!(!read.fits("other", dir.path()) && !read.fits("", dir.path()));
+        assert!(!Confirmation { record: None, ..read.clone() }.fits("boot", dir.path()));
+        dir.write("copy", "{}");
+        std::fs::rename(dir.path().join("copy"), dir.path().join(RECORD)).unwrap();
+        assert!(!read.fits("boot", dir.path()));
+        std::fs::remove_file(dir.path().join(RECORD)).unwrap();
+        assert!(!read.fits("boot", dir.path()));
+    }
+}
