@@ -109,3 +109,101 @@ impl Files {
         Place::new(&self.data_dir, network, Deadline::after(PATIENCE)).of_this_boot()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use super::super::super::block::Block;
+    use super::super::super::held::State;
+    use super::super::super::store::Token;
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn held(block: &str, state: State) -> Held {
+        let block = block.parse().unwrap();
+        Held { block, token: Token(7), state, since: 1, contested: false, name: None }
+    }
+
+    fn pods() -> NetworkName {
+        NetworkName::parse("pods").unwrap()
+    }
+
+    /// A data directory whose network `pods` has two blocks, and a lease in the first.
+    fn with_blocks() -> Scratch {
+        let dir = Scratch::new();
+        dir.write("pods/10.1.0.9", "a\r\neth0");
+        let mut blocks = Blocks::new("default".parse().unwrap(), vec![], 1);
+        blocks.blocks =
+            vec![held("4-0a010008-29", State::Active), held("4-0a010010-29", State::Active)];
+        blocks.write(&dir.path().join("pods")).unwrap();
+        dir
+    }
+
+    fn marks(marks: Vec<Mark>, unleased: &[&str]) -> Marks {
+        let unleased: Vec<Block> = unleased.iter().map(|block| block.parse().unwrap()).collect();
+        Marks { network: pods(), marks, unleased }
+    }
+
+    #[test]
+    fn networks_are_found_and_one_that_cannot_be_read_is_missed() {
+        let nowhere = Scratch::new();
+        let log = Log::new(|_| String::new());
+        let found = |dir: &Path| {
+            let found = Files::new(dir).networks(&log);
+            let names = found.networks.iter().map(|(name, _)| name.as_str().to_owned());
+            (names.collect::<Vec<_>>(), found.is_complete)
+        };
+        assert_eq!(found(&nowhere.path().join("none")), (vec![], true));
+        let dir = with_blocks();
+        dir.write(".node/node.json", "{}");
+        dir.write("other/10.2.0.9", "a\r\neth0");
+        dir.write("file", "");
+        assert_eq!(found(dir.path()), (vec!["pods".to_owned()], true));
+        dir.write("torn/blocks.json", "{");
+        assert_eq!(found(dir.path()), (vec!["pods".to_owned()], false));
+    }
+
+    #[test]
+    fn marks_are_one_change_unless_a_block_has_a_lease() {
+        let dir = with_blocks();
+        let files = Files::new(dir.path());
+        let blocks = || files.network(&pods()).unwrap().unwrap().blocks;
+        let before = blocks();
+        let lost = held("4-0a010008-29", State::Lost);
+        let forget = Mark::Forget(before[1].block);
+        let both = vec![Mark::Put(lost.clone()), forget.clone()];
+        let leases = BTreeSet::from(["10.1.0.9".parse().unwrap()]);
+        let refused = files.mark(&marks(both.clone(), &["4-0a010008-29"]));
+        assert_eq!((refused, blocks()), (Written::Leased(leases.clone()), before));
+        assert_eq!(files.leases(&pods()).unwrap(), leases);
+        assert_eq!(files.mark(&marks(both, &["4-0a010010-29"])), Written::Done);
+        assert_eq!(blocks(), [lost]);
+        let new = held("4-0a010018-29", State::Settling);
+        assert_eq!(files.mark(&marks(vec![forget, Mark::Put(new.clone())], &[])), Written::Done);
+        assert_eq!(blocks().last(), Some(&new));
+    }
+
+    #[test]
+    fn leases_of_an_earlier_boot_are_none() {
+        let dir = with_blocks();
+        dir.write("pods/boot", "an earlier one");
+        let files = Files::new(dir.path());
+        assert_eq!(files.leases(&pods()).unwrap(), BTreeSet::new());
+        let returning = held("4-0a010008-29", State::Returning);
+        let marks = marks(vec![Mark::Put(returning)], &["4-0a010008-29"]);
+        assert_eq!(files.mark(&marks), Written::Done);
+    }
+
+    #[test]
+    fn a_network_without_a_file_fails_and_gets_none() {
+        let dir = with_blocks();
+        let files = Files::new(dir.path());
+        fs::remove_file(dir.path().join("pods/blocks.json")).unwrap();
+        let failed = files.mark(&marks(vec![], &[]));
+        let Written::Failed(why) = failed else { panic!("{failed:?}") };
+        assert!(why.contains("\"pods\" has no file of blocks"), "{why}");
+        assert_eq!(files.network(&pods()).unwrap(), None);
+    }
+}

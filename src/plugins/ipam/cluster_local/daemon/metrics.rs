@@ -3,7 +3,7 @@
 
 use super::super::held::{Held, State};
 use super::super::machine::{Action, Line, Machine, Network, Reply, Standing, Written};
-use super::super::store::{Answer, Key, Operation, Outcome};
+use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Value};
 use crate::service::metrics::Page;
 
 /// An event that is counted.
@@ -89,24 +89,34 @@ impl Metrics {
 
     /// Counts how an operation has ended.
     pub fn ends(&mut self, operation: &Operation, outcome: &Outcome<Answer>) {
-        let (verb, key) = match operation {
-            Operation::Get(key) => (0, Some(key)),
-            Operation::List(_) => (1, None),
-            Operation::Create(record) => (2, Some(&record.key)),
-            Operation::Update(record, _) => (3, Some(&record.key)),
-            Operation::Delete(seen) => (4, Some(&seen.record.key)),
+        let verb = match operation {
+            Operation::Get(_) => 0,
+            Operation::List(_) => 1,
+            Operation::Create(_) => 2,
+            Operation::Update(..) => 3,
+            Operation::Delete(_) => 4,
         };
         let end = end_of(outcome);
         self.requests[verb][end] += 1;
         if end >= FIRST_FAILURE {
             self.last_failure = Some(end);
         }
-        match (VERBS[verb], key, OUTCOMES[end]) {
-            ("create", Some(Key::Block(..)), "done") => self.count(Count::Claims),
-            ("create", Some(Key::Block(..)), "lost") => self.count(Count::LostRaces),
-            ("delete" | "update", Some(Key::Block(..)), "done") => self.count(Count::Returns),
-            ("update", Some(Key::Node(_)), "done") => (),
-            ("update", Some(Key::Node(_)), _) => self.count(Count::LostBeats),
+        let is_claim = |record: &Record| matches!(record.value, Value::Claim(_));
+        let is_done = matches!(outcome, Outcome::Done(_));
+        match operation {
+            Operation::Create(record) if is_claim(record) && is_done => self.count(Count::Claims),
+            Operation::Create(record) if is_claim(record) && *outcome == Outcome::Lost => {
+                self.count(Count::LostRaces)
+            }
+            Operation::Update(record, seen) if is_gift(record, seen) && is_done => {
+                self.count(Count::Returns)
+            }
+            Operation::Delete(seen) if is_claim(&seen.record) && is_done => {
+                self.count(Count::Returns)
+            }
+            Operation::Update(Record { key: Key::Node(_), .. }, _) if !is_done => {
+                self.count(Count::LostBeats)
+            }
             _ => (),
         }
     }
@@ -144,7 +154,8 @@ impl Metrics {
     }
 
     fn write_standing(&self, standing: &Standing, page: &mut Page) {
-        let about = "Whether the daemon may claim: every block was compared with the store, which answers.";
+        let about =
+            "Whether the daemon may claim: every block was compared with the store, which answers.";
         page.family("connected", "gauge", about);
         page.sample("connected", &[], u8::from(self.is_connected));
         let since = "connection_changed_timestamp_seconds";
@@ -223,6 +234,14 @@ fn free_of(network: &Network) -> u64 {
     usable.map(free_in).fold(0, u64::saturating_add)
 }
 
+/// Whether the update makes a block another node's.
+fn is_gift(record: &Record, seen: &Stored) -> bool {
+    match (&record.value, &seen.record.value) {
+        (Value::Claim(new), Value::Claim(old)) => new.node != old.node,
+        _ => false,
+    }
+}
+
 /// The number of an outcome in [`OUTCOMES`].
 fn end_of(outcome: &Outcome<Answer>) -> usize {
     match outcome {
@@ -247,5 +266,87 @@ fn number_of(standing: &Standing) -> usize {
         Standing::Replaced => 5,
         Standing::Copied => 6,
         Standing::OtherStore => 7,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::store::{Claim, Token, Version};
+    use super::*;
+
+    fn stored(key: &Key, value: Value) -> Stored {
+        Stored { record: Record { key: key.clone(), value }, version: Version("1".into()) }
+    }
+
+    fn claim(node: &str) -> Value {
+        let (node, uid, token) = (node.parse().unwrap(), Token(1), Token(2));
+        Value::Claim(Claim { node, uid, token, name: None })
+    }
+
+    #[test]
+    fn operations_are_counted_by_verb_outcome_and_purpose() {
+        let node = stored(&Key::Node("n1".parse().unwrap()), Value::Unreadable);
+        let key = Key::Block("default".parse().unwrap(), "4-0a580140-26".parse().unwrap());
+        let (own, other) = (stored(&key, claim("n1")), stored(&key, claim("n2")));
+        let get = Operation::Get(Key::Meta);
+        let create = Operation::Create(own.record.clone());
+        let divide = Operation::Create(stored(&key, Value::Divided(8)).record);
+        let renew = Operation::Update(own.record.clone(), own.clone());
+        let give = Operation::Update(other.record, own.clone());
+        let delete = Operation::Delete(own);
+        let beat = Operation::Update(node.record.clone(), node);
+        let (done, away) = (Outcome::Done(Answer::Deleted), Outcome::Unreachable("away".into()));
+        let unknown = Outcome::Unknown("late".into());
+        let mut metrics = Metrics::new(7);
+        for (operation, outcome, [verb, end], count) in [
+            (&get, &away, [0, 5], None),
+            (&create, &done, [2, 0], Some(Count::Claims)),
+            (&create, &Outcome::Lost, [2, 1], Some(Count::LostRaces)),
+            (&divide, &done, [2, 0], None),
+            (&renew, &done, [3, 0], None),
+            (&give, &done, [3, 0], Some(Count::Returns)),
+            (&delete, &done, [4, 0], Some(Count::Returns)),
+            (&delete, &Outcome::Lost, [4, 1], None),
+            (&beat, &done, [3, 0], None),
+            (&beat, &Outcome::Lost, [3, 1], Some(Count::LostBeats)),
+            (&beat, &unknown, [3, 6], Some(Count::LostBeats)),
+        ] {
+            let (mut requests, mut counts) = (metrics.requests, metrics.counts);
+            requests[verb][end] += 1;
+            count.into_iter().for_each(|count| counts[count as usize] += 1);
+            metrics.ends(operation, outcome);
+            assert_eq!((metrics.requests, metrics.counts), (requests, counts), "{operation:?}");
+        }
+        assert_eq!(metrics.last_failure, Some(6));
+        metrics.writes(&Written::Failed("full".into()));
+        metrics.writes(&Written::Done);
+        assert_eq!(metrics.counts[Count::WriteFailures as usize], 1);
+    }
+
+    #[test]
+    fn the_time_of_the_connection_is_that_of_its_last_change() {
+        let mut metrics = Metrics::new(7);
+        metrics.stands(&Standing::Away("away".into()), 8);
+        assert_eq!((metrics.is_connected, metrics.changed), (false, 7));
+        metrics.stands(&Standing::Connected, 9);
+        metrics.stands(&Standing::Connected, 10);
+        assert_eq!((metrics.is_connected, metrics.changed), (true, 9));
+    }
+
+    #[test]
+    fn each_standing_has_its_value() {
+        let standings = [
+            Standing::Connected,
+            Standing::Verifying,
+            Standing::Away(String::new()),
+            Standing::NameTaken,
+            Standing::Restored,
+            Standing::Replaced,
+            Standing::Copied,
+            Standing::OtherStore,
+        ];
+        let names = standings.iter().map(|standing| STANDINGS[number_of(standing)]);
+        assert_eq!(names.collect::<Vec<_>>(), STANDINGS);
     }
 }

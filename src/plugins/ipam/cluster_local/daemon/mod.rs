@@ -30,7 +30,7 @@ use super::wire::DAEMON;
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::service::event_loop::{self, Hub, Place, Service};
-use crate::sys::clock::{Moment, NEVER, id_of_boot, since_boot};
+use crate::sys::clock::{Moment, NEVER, since_boot};
 use crate::sys::random::Random;
 
 /// How old the daemon's knowledge of the leases may be while blocks are held. They are read at the
@@ -72,12 +72,8 @@ struct Daemon {
 /// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
 pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
     let settings = Settings::load(&options.configuration)?;
-    let confirmation = Confirmation {
-        boot: id_of_boot()?,
-        node: settings.node.clone(),
-        machine: identity::of_this_machine()?, // it asks the kernel for links, which is not allowed later
-        record: None,
-    };
+    // Before confinement: it may ask the kernel for links.
+    let confirmation = identity::confirmation(settings.node.clone())?;
     let directory = identity::directory(&options.data_dir);
     let place =
         Place { socket: &options.socket, journal: Some(&directory), pidfile: Path::new("") };
@@ -111,7 +107,7 @@ impl Daemon {
             is_complete: found.is_complete,
             is_replaced: identity.is_replaced,
         };
-        let is_confirmed = identity.is_confirmed;
+        let is_confirmed = identity.is_confirmed();
         let machine = Machine::new(setup, file, found.networks, is_confirmed, since_boot());
         Ok(Daemon {
             hub,
@@ -131,8 +127,7 @@ impl Daemon {
     /// Does what the machine wants done, until it waits.
     fn pursue(&mut self) {
         loop {
-            let mut turn =
-                Turn { now: since_boot(), wall: wall(), random: &mut self.random };
+            let mut turn = Turn { now: since_boot(), wall: wall(), random: &mut self.random };
             let action = self.machine.next(&mut turn);
             self.metrics.acts(&action);
             match action {

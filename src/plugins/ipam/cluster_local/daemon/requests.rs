@@ -23,7 +23,8 @@ const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json and 
 const RESTORED: &str = "the daemon goes on once the record has not moved for 40 s; if another machine runs with \
     this identity, stop one of them";
 /// The advice for a data directory that was replaced.
-const REPLACED: &str = "put the directory of before in its place and restart the daemon, or reboot this node";
+const REPLACED: &str =
+    "put the directory of before in its place and restart the daemon, or reboot this node";
 /// The advice for a machine that runs twice.
 const COPIED: &str = "stop the other machine, then reboot this one";
 /// The advice for another store.
@@ -151,7 +152,12 @@ mod tests {
             (Standing::Restored, 50, "the disk of this node is older", "for 40 s"),
             (Standing::Replaced, 50, "the data directory was replaced", "or reboot this node"),
             (Standing::Copied, 50, "another copy of this machine", "then reboot this one"),
-            (Standing::OtherStore, 50, "the store is another than before", "`cni-multi ipam recover`"),
+            (
+                Standing::OtherStore,
+                50,
+                "the store is another than before",
+                "`cni-multi ipam recover`",
+            ),
         ] {
             let of_add = answer("", Reply::Unable(standing.clone())).unwrap_err();
             assert_eq!(of_add, status(standing).unwrap_err());
