@@ -224,7 +224,9 @@ fn write_networks(machine: &Machine, page: &mut Page) {
 fn free_of(network: &Network) -> u64 {
     let pools = || network.pools.iter().chain(&network.names);
     let free_in = |held: &Held| {
-        let all = pools().map(|pool| pool.allocatable(held.block)).fold(0, u64::saturating_add);
+        let all = pools()
+            .map(|pool| u64::from(pool.allocatable(held.block)))
+            .fold(0, u64::saturating_add);
         let leased = |ip: &&std::net::IpAddr| {
             held.block.contains(**ip) && pools().any(|pool| pool.allocates(**ip))
         };
