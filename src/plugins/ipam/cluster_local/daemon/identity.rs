@@ -206,9 +206,12 @@ impl Identity {
 
     fn put_stamp(&mut self) -> Result<()> {
         let record = self.stamp()?;
-        self.put(record)?;
-        self.confirmation.record = record;
-        Ok(())
+        let put = self.put(record);
+        // A record of ours stays ours if its confirmation is not on the disk yet: the next write tries again.
+        if put.is_ok() || self.is_confirmed() {
+            self.confirmation.record = record;
+        }
+        put
     }
 
     fn put(&self, record: Option<Stamp>) -> Result<()> {
@@ -376,6 +379,19 @@ mod tests {
         assert!(matches!(identity.write(&file(2)), Written::Failed(_)));
         assert!(fits(&dir));
         assert_eq!(read(dir.path()).unwrap(), Some(file(1)));
+    }
+
+    #[test]
+    fn a_confirmation_that_cannot_be_written_comes_with_the_next_record() {
+        let dir = confirmed();
+        let mut identity = start(&dir, of_node("n1", "boot"));
+        let draft = dir.path().join("confirmed.draft");
+        fs::create_dir(&draft).unwrap();
+        identity.journal.write(&file(2)).unwrap();
+        assert!(identity.put_stamp().is_err() && !fits(&dir));
+        fs::remove_dir(draft).unwrap();
+        assert_eq!(identity.write(&file(3)), Written::Done);
+        assert!(fits(&dir));
     }
 
     /// With the confirmation out of the way as well, as a crash in between leaves it.
