@@ -2,7 +2,8 @@
 //! number is bounded by the node's networks; nothing of a pod or an address is a label.
 
 use super::super::held::{Held, State};
-use super::super::machine::{Action, Line, Machine, Network, Reply, Standing, Written};
+use super::super::machine::network::Network;
+use super::super::machine::{Action, Line, Machine, Reply, Standing, Written};
 use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Value};
 use crate::service::metrics::Page;
 
@@ -43,6 +44,15 @@ const FIRST_FAILURE: usize = 2;
 
 /// The states of blocks, and that of an active one in which another node has leases.
 const STATES: [&str; 6] = ["claiming", "settling", "active", "returning", "lost", "contested"];
+
+/// A value of each network: its name, its purpose, and how to get it.
+type Gauge = (&'static str, &'static str, fn(&Network) -> u64);
+
+const GAUGES: [Gauge; 3] = [
+    ("addresses_held", "Addresses with leases.", |network| network.leases.len() as u64),
+    ("addresses_free", "Addresses that the node allocates without the store.", free_of),
+    ("waiting", "ADDs that wait for an address.", |network| network.requests.len() as u64),
+];
 
 /// What the daemon has done since it started.
 #[derive(Default)]
@@ -129,11 +139,9 @@ impl Metrics {
     }
 
     /// All metrics, in the text of OpenMetrics.
-    pub fn text(&self, machine: &Machine, waiting: usize) -> String {
+    pub fn text(&self, machine: &Machine) -> String {
         let mut page = Page::new("cni_ipam");
         write_networks(machine, &mut page);
-        page.family("waiting", "gauge", "ADDs that wait for an address.");
-        page.sample("waiting", &[], waiting);
         self.write_standing(&machine.standing(), &mut page);
         self.write_counts(&mut page);
         self.write_requests(&mut page);
@@ -180,25 +188,22 @@ impl Metrics {
 
 fn write_networks(machine: &Machine, page: &mut Page) {
     let named = || machine.networks().filter_map(|name| Some((name, machine.network(name)?)));
-    let each = |page: &mut Page, name: &str, value: &dyn Fn(&Network) -> u64| {
-        for (network, of) in named() {
-            let labels = [("network", network.as_str()), ("realm", of.realm.as_str())];
-            page.sample(name, &labels, value(of));
-        }
-    };
     page.family("blocks", "gauge", "Blocks of the node, by state.");
-    for (network, of) in named() {
+    for (name, network) in named() {
         for state in STATES {
-            let blocks = of.held().filter(|held| state_of(held) == state).count();
-            let labels =
-                [("network", network.as_str()), ("realm", of.realm.as_str()), ("state", state)];
-            page.sample("blocks", &labels, blocks);
+            let blocks = network.blocks.values().filter(|block| state_of(&block.held) == state);
+            let realm = network.realm.as_str();
+            let labels = [("network", name.as_str()), ("realm", realm), ("state", state)];
+            page.sample("blocks", &labels, blocks.count());
         }
     }
-    page.family("addresses_held", "gauge", "Addresses with leases.");
-    each(page, "addresses_held", &|of| of.leases.len() as u64);
-    page.family("addresses_free", "gauge", "Addresses that the node allocates without the store.");
-    each(page, "addresses_free", &free_of);
+    for (metric, about, value) in GAUGES {
+        page.family(metric, "gauge", about);
+        for (name, network) in named() {
+            let labels = [("network", name.as_str()), ("realm", network.realm.as_str())];
+            page.sample(metric, &labels, value(network));
+        }
+    }
 }
 
 fn state_of(held: &Held) -> String {
@@ -210,18 +215,9 @@ fn state_of(held: &Held) -> String {
 
 /// The addresses of usable blocks without leases.
 fn free_of(network: &Network) -> u64 {
-    let pools = || network.pools.iter().chain(&network.names);
-    let free_in = |held: &Held| {
-        let all = pools()
-            .map(|pool| u64::from(pool.allocatable(held.block)))
-            .fold(0, u64::saturating_add);
-        let leased = |ip: &&std::net::IpAddr| {
-            held.block.contains(**ip) && pools().any(|pool| pool.allocates(**ip))
-        };
-        all.saturating_sub(network.leases.iter().filter(leased).count() as u64)
-    };
-    let usable = network.held().filter(|held| held.is_usable());
-    usable.map(free_in).fold(0, u64::saturating_add)
+    let usable = || network.blocks.values().filter(|block| block.held.is_usable());
+    let free = |pool| usable().map(move |block| network.free_in(pool, &block.held));
+    (0..network.pools.len()).flat_map(free).fold(0, u64::saturating_add)
 }
 
 /// Whether the update makes a block another node's.

@@ -42,7 +42,7 @@ impl Daemon {
             }
             Ok(wire::Request::Metrics) => {
                 self.look(since_boot());
-                let text = self.metrics.text(&self.machine, self.waiting.len());
+                let text = self.metrics.text(&self.machine);
                 return self.answer(id, &Ok(text));
             }
             Err(error) => Err(error),
