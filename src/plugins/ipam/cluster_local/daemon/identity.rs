@@ -10,10 +10,9 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::super::confirmed::{self, Confirmation, RECORD, Stamp};
-use super::super::machine::{NodeFile, Written};
+use super::super::machine::NodeFile;
 use super::super::name::Name;
 use super::super::store::Token;
-use super::super::wire::DAEMON;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::plain_file;
@@ -50,11 +49,6 @@ impl journal::Record for NodeFile {
 /// The directory of the record of a data directory.
 pub fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join(DIRECTORY)
-}
-
-/// The journal while no daemon runs; None if there is none. No daemon starts until it is dropped.
-pub fn left_behind(data_dir: &Path) -> Result<Option<Journal>> {
-    Journal::left_behind(&DAEMON, &directory(data_dir))
 }
 
 /// Reads the node's record; None if there is none. One that is not understood is an error: with
@@ -171,11 +165,7 @@ impl Identity {
 
     /// Writes the record. While it is confirmed, the confirmation is void in between: after a crash
     /// there is none of another record, which would be taken for that of a replaced directory.
-    pub fn write(&mut self, file: &NodeFile) -> Written {
-        written(self.try_write(file))
-    }
-
-    fn try_write(&mut self, file: &NodeFile) -> Result<()> {
+    pub fn write(&mut self, file: &NodeFile) -> Result<()> {
         if !self.is_confirmed() {
             return self.journal.write(file);
         }
@@ -189,8 +179,8 @@ impl Identity {
     }
 
     /// Writes the confirmation, or removes it.
-    pub fn confirm(&mut self, is_confirmed: bool) -> Written {
-        written(if is_confirmed { self.put_stamp() } else { self.withdraw() })
+    pub fn confirm(&mut self, is_confirmed: bool) -> Result<()> {
+        if is_confirmed { self.put_stamp() } else { self.withdraw() }
     }
 
     fn withdraw(&mut self) -> Result<()> {
@@ -222,16 +212,13 @@ impl Identity {
     }
 }
 
-fn written(done: Result<()>) -> Written {
-    done.map_or_else(|e| Written::Failed(e.to_string()), |()| Written::Done)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use super::super::super::wire::DAEMON;
     use super::*;
     use crate::scratch::Scratch;
 
@@ -275,8 +262,10 @@ mod tests {
     fn confirmed() -> Scratch {
         let dir = Scratch::new();
         let mut identity = start(&dir, of_node("n1", "boot"));
-        assert_eq!((identity.write(&file(1)), identity.is_confirmed()), (Written::Done, false));
-        assert_eq!((identity.confirm(true), identity.is_confirmed()), (Written::Done, true));
+        identity.write(&file(1)).unwrap();
+        assert!(!identity.is_confirmed());
+        identity.confirm(true).unwrap();
+        assert!(identity.is_confirmed());
         assert!(fits(&dir));
         dir
     }
@@ -286,20 +275,20 @@ mod tests {
         let dir = Scratch::new();
         assert_eq!(read(dir.path()).unwrap(), None);
         let mut identity = start(&dir, of_node("n1", "boot"));
-        identity.write(&file(7));
+        identity.write(&file(7)).unwrap();
         assert_eq!(read(dir.path()).unwrap(), Some(file(7)));
         let mode =
             |path: &str| fs::metadata(dir.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(DIRECTORY), mode(RECORD)), (0o700, 0o600));
         identity.journal.started();
-        let second = left_behind(dir.path()).map(drop).unwrap_err();
+        let second = Journal::open(&DAEMON, &directory(dir.path())).map(drop).unwrap_err();
         assert_eq!(second.code, Code::CONFLICT);
     }
 
     #[test]
     fn a_record_that_is_not_understood_is_an_error_and_stays() {
         let dir = Scratch::new();
-        start(&dir, of_node("n1", "boot")).write(&file(7));
+        start(&dir, of_node("n1", "boot")).write(&file(7)).unwrap();
         let good = fs::read_to_string(dir.path().join(RECORD)).unwrap();
         for (text, why) in [
             (String::new(), "EOF while parsing"),
@@ -362,11 +351,11 @@ mod tests {
         let dir = confirmed();
         let mut identity = start(&dir, of_node("n1", "boot"));
         assert_eq!((identity.is_confirmed(), identity.is_replaced), (true, false));
-        assert_eq!(identity.write(&file(2)), Written::Done);
+        identity.write(&file(2)).unwrap();
         assert!(fits(&dir));
-        assert_eq!(identity.confirm(false), Written::Done);
+        identity.confirm(false).unwrap();
         assert!(!dir.path().join("confirmed").exists());
-        identity.write(&file(3));
+        identity.write(&file(3)).unwrap();
         drop(identity);
         assert_eq!(found(&dir, of_node("n1", "boot")), (false, false));
     }
@@ -376,7 +365,7 @@ mod tests {
         let dir = confirmed();
         let mut identity = start(&dir, of_node("n1", "boot"));
         fs::create_dir(dir.path().join(DIRECTORY).join("node.draft")).unwrap();
-        assert!(matches!(identity.write(&file(2)), Written::Failed(_)));
+        assert!(identity.write(&file(2)).is_err());
         assert!(fits(&dir));
         assert_eq!(read(dir.path()).unwrap(), Some(file(1)));
     }
@@ -390,7 +379,7 @@ mod tests {
         identity.journal.write(&file(2)).unwrap();
         assert!(identity.put_stamp().is_err() && !fits(&dir));
         fs::remove_dir(draft).unwrap();
-        assert_eq!(identity.write(&file(3)), Written::Done);
+        identity.write(&file(3)).unwrap();
         assert!(fits(&dir));
     }
 
@@ -446,8 +435,8 @@ mod tests {
         let mut identity = start(&dir, of_node("n1", "boot"));
         dir.write("copy", "an older record");
         fs::rename(dir.path().join("copy"), dir.path().join(RECORD)).unwrap();
-        let Written::Failed(why) = identity.write(&file(2)) else { panic!("it was written") };
-        assert!(why.contains("was replaced"), "{why}");
+        let error = identity.write(&file(2)).unwrap_err();
+        assert!(error.msg.contains("was replaced"), "{error}");
         drop(identity);
         assert_eq!(found(&dir, of_node("n1", "boot")), (false, true));
     }

@@ -132,16 +132,16 @@ impl Daemon {
             self.metrics.acts(&action);
             match action {
                 Action::Node(file) => {
-                    let written = self.identity.write(&file);
-                    self.wrote(written);
+                    let done = self.identity.write(&file);
+                    self.wrote(written(done));
                 }
                 Action::Marks(marks) => {
                     let written = self.files.mark(&marks);
                     self.wrote(written);
                 }
                 Action::Confirm(is_confirmed) => {
-                    let written = self.identity.confirm(is_confirmed);
-                    self.wrote(written);
+                    let done = self.identity.confirm(is_confirmed);
+                    self.wrote(written(done));
                 }
                 Action::Send(operation) => {
                     self.asked = Some(operation.clone());
@@ -247,6 +247,10 @@ impl Service for Daemon {
             }
         }
     }
+}
+
+fn written(done: Result<()>) -> Written {
+    done.map_or_else(|e| Written::Failed(e.to_string()), |()| Written::Done)
 }
 
 /// The seconds since 1970.
