@@ -123,7 +123,7 @@ pub struct Identity {
     /// The path of the confirmation.
     path: PathBuf,
     /// What the confirmation says; of the record, what it said last.
-    confirmation: Confirmation,
+    pub confirmation: Confirmation,
     /// Whether another record was confirmed in this boot.
     pub is_replaced: bool,
 }
