@@ -146,6 +146,9 @@ pub struct Claim {
     pub uid: Token,
     /// Random for each claim; of a gift, the nonce of the want.
     pub token: Token,
+    /// Random for each time that its node took it over: each such write changes the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Token>,
     /// The name that a single address is kept for: network, then name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
