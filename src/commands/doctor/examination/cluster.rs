@@ -6,7 +6,6 @@ use super::faults::NO_STORE;
 use super::finding::{Finding, Findings, Object};
 use super::node::{Network, Node};
 use crate::cni::delegate;
-use crate::plugins::ipam::cluster_local::node::{CONFIGURATION, is_of_cluster};
 
 /// The kubelet's access to its cluster: of kubeadm, cloud images, k3s, RKE2 and MicroK8s.
 const KUBELETS: [&str; 5] = [
@@ -21,19 +20,27 @@ const KUBELETS: [&str; 5] = [
 const OF_CLUSTER: [&str; 2] = ["cluster-local", "whereabouts"];
 
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
-    let kubelet = KUBELETS.iter().find(|file| Path::new(file).exists());
-    let Some(kubelet) = kubelet.filter(|_| !is_of_cluster()) else { return };
+    let Some(kubelet) = KUBELETS.iter().find(|file| Path::new(file).exists()) else { return };
     let dirs = node.request.plugin_dirs();
     // The original whereabouts asks the Kubernetes API.
     let is_own =
         |kind: &str| delegate::find(kind, &dirs).map_or(true, |it| delegate::is_this_binary(&it));
-    let ipam =
-        |network: &Network| OF_CLUSTER.into_iter().find(|kind| network.has(kind) && is_own(kind));
     for network in &node.networks {
-        let Some(ipam) = ipam(network) else { continue };
-        let evidence =
-            format!("{kubelet} makes this a node of a cluster, and {ipam} has no {CONFIGURATION}");
+        let Some(ipam) = of_machine(network).filter(|kind| is_own(kind)) else { continue };
+        let evidence = format!(
+            "{kubelet} makes this a node of a cluster, and {ipam} has \"scope\": \"machine\""
+        );
         let object = Object::Network(network.list.name.clone());
         findings.add(Finding::new(&NO_STORE, object, evidence));
     }
+}
+
+/// The network's IPAM plugin, if its addresses are unique on this machine only.
+fn of_machine(network: &Network) -> Option<&str> {
+    network.list.plugins.iter().find_map(|plugin| {
+        let ipam = plugin.value.get("ipam")?;
+        let is_of_machine = ipam.get("scope")?.as_str() == Some("machine");
+        let kind = ipam.get("type")?.as_str()?;
+        (is_of_machine && OF_CLUSTER.contains(&kind)).then_some(kind)
+    })
 }

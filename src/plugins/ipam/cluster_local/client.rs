@@ -3,12 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-#[cfg(feature = "cluster")]
-use std::time::SystemTime;
 
 use super::conf::MOST_PATIENCE;
 #[cfg(feature = "cluster")]
-use super::etcd::settings::Settings;
+use super::store::settings::Settings;
 use super::need::Lack;
 use super::node::CONFIGURATION;
 use super::wire::{Answer, DAEMON, Needed, Request, SOCKET, Standing};
@@ -22,6 +20,11 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The longest wait for a claim.
 const MOST: Duration = Duration::from_secs(MOST_PATIENCE);
 
+/// The advice for a node without a daemon.
+const WAYS_OUT: &str =
+    "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
+/// The same where nothing was configured.
+const WITHOUT: &str = "; the daemon reads /etc/cni-multi/ipam.json";
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
 /// The same for names.
@@ -39,30 +42,22 @@ pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadlin
     }
 }
 
-/// Fails unless the daemon claims, for a network without a free address.
-pub fn require_connected(deadline: Deadline) -> Result<()> {
-    status(deadline).map_err(needed_now)
-}
-
 /// What the daemon does, for a network without an address that it may use now.
 pub fn standing(deadline: Deadline) -> Result<Standing> {
     ask(&Request::Status, deadline).map_err(needed_now)
 }
 
-/// Fails unless the daemon runs and claims. If it does not run, the error includes what prevents its
-/// start in its configuration.
+/// Fails unless the daemon runs and claims.
 pub fn status(deadline: Deadline) -> Result<()> {
-    match ask(&Request::Status, deadline)? {
+    match standing(deadline)? {
         Standing::Connected => Ok(()),
-        Standing::Verifying => Err(verifying()),
+        Standing::Verifying => {
+            let msg = "the daemon compares the blocks of this node with the cluster's store";
+            Err(Error::new(Code::TRY_AGAIN, msg).with_details(
+                "it does so after its start and after each loss of contact: try again in a few seconds",
+            ))
+        }
     }
-}
-
-fn verifying() -> Error {
-    let msg = "the daemon compares the blocks of this node with the cluster's store";
-    Error::new(Code::TRY_AGAIN, msg).with_details(
-        "it does so after its start and after each loss of contact: try again in a few seconds",
-    )
 }
 
 /// The metrics of the daemon that listens at a socket.
@@ -86,27 +81,21 @@ fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) ->
 fn unreached(socket: &Path, error: &io::Error) -> Error {
     let error = DAEMON.unreached(socket, error);
     #[cfg(feature = "cluster")]
-    if let (true, Err(wrong)) = (is_not_running(&error), require_startable()) {
-        return error.with_details(wrong);
+    if is_not_running(&error) && Path::new(CONFIGURATION).exists() {
+        if let Err(wrong) = Settings::load(Path::new(CONFIGURATION)) {
+            return error.with_details(wrong);
+        }
     }
     error
 }
 
-/// Fails if a daemon of this node would not start.
-#[cfg(feature = "cluster")]
-fn require_startable() -> Result<()> {
-    let settings = Settings::load(Path::new(CONFIGURATION))?;
-    settings.store(SystemTime::now()).map(drop)
-}
-
-/// Adds to the error of a daemon that does not run why the caller needs one.
+/// Adds to the error of a daemon that does not run the ways out.
 fn needed_now(error: Error) -> Error {
     if !is_not_running(&error) {
         return error;
     }
-    error.with_details(format_args!(
-        "the network's own blocks have no address that it may use now, and by {CONFIGURATION} only the daemon may claim another"
-    ))
+    let without = if Path::new(CONFIGURATION).exists() { "" } else { WITHOUT };
+    error.with_details(format_args!("{WAYS_OUT}{without}"))
 }
 
 fn nothing_free(network: &NetworkName, lack: &Lack) -> Error {

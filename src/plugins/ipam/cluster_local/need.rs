@@ -1,29 +1,36 @@
 //! What an ADD needs, and what of it the network's own blocks do not have.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::path::Path;
 
-use super::claims::now;
+use super::block::Block;
 use super::conf::Conf;
 use super::held::{Blocks, Held};
-use super::node;
 use super::pool::{Pool, Span};
-use super::room::{candidates, within};
-use super::sticky::NOTED;
+use crate::cni::attachment::NetworkName;
+use crate::deadline::Deadline;
 use crate::steps::allocation::Owner;
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::ranges::RangeSet;
 
 /// What an ADD allocates, for whom, and where.
 pub struct Wish<'a> {
+    /// The parent of the networks' directories.
+    pub data_dir: &'a Path,
     /// The network's place.
     pub place: &'a Place,
+    /// The network.
+    pub network: &'a NetworkName,
     /// Its configuration.
     pub conf: &'a Conf,
     /// The attachment.
     pub owner: &'a Owner,
     /// Its name for each set, if it keeps its addresses.
     pub names: Vec<String>,
+    /// The operation's deadline.
+    pub deadline: Deadline,
 }
 
 /// What is lacking for a range set.
@@ -68,29 +75,42 @@ impl Wish<'_> {
             return may_have.then_some(Lack::Address(ip));
         }
         if let Some(name) = self.names.get(number) {
-            // In a cluster it is the daemon that notes the use.
-            let is_noted = |held: &Held| held.since + NOTED > now() || node::is_of_cluster();
-            let is_noted = held_for(own, name, set).is_some_and(is_noted);
-            return (!is_noted).then(|| Lack::Name(name.clone()));
+            let is_lacking = held_for(own, name, set).is_none();
+            return is_lacking.then(|| Lack::Name(name.clone()));
         }
         let pool = self.conf.terms.pools.get(number)?;
-        (!has_free(own, pool, taken)).then_some(Lack::Any)
+        free(own, pool.spans(), taken, None).is_empty().then_some(Lack::Any)
     }
 }
 
 /// The block of a name in the set.
 pub fn held_for<'b>(own: &'b Blocks, name: &str, set: &RangeSet) -> Option<&'b Held> {
-    let is_of_name = |held: &&Held| held.sticky.as_deref() == Some(name);
-    own.active().filter(is_of_name).find(|held| set.contains(held.block.first()))
+    let is_of_name = |held: &&Held| held.name.as_deref() == Some(name);
+    own.usable().filter(is_of_name).find(|held| set.contains(held.block.first()))
 }
 
-/// The addresses of these spans in the blocks for any attachment.
-pub fn spans<'s>(own: &Blocks, of: impl Iterator<Item = &'s Span>) -> Vec<Span> {
-    let free: Vec<&Held> = own.active().filter(|held| held.sticky.is_none()).collect();
-    of.flat_map(|span| free.iter().filter_map(|held| within(*span, held.block))).collect()
-}
-
-/// Whether an address of the pool is free.
-pub fn has_free(own: &Blocks, pool: &Pool, taken: &HashSet<IpAddr>) -> bool {
-    candidates(spans(own, pool.spans().iter()), None).any(|ip| !taken.contains(&ip))
+/// The free addresses of these spans that any attachment may get: those of the block with the most
+/// leases first, so that other blocks become free; of equal ones in the order of a round robin that
+/// continues after `last`.
+pub fn free(
+    own: &Blocks,
+    spans: &[Span],
+    taken: &HashSet<IpAddr>,
+    last: Option<IpAddr>,
+) -> Vec<IpAddr> {
+    let mut blocks: Vec<(Reverse<usize>, bool, Block, Vec<IpAddr>)> = vec![];
+    for held in own.usable().filter(|held| held.name.is_none()) {
+        let parts = spans.iter().filter_map(|span| span.within(held.block));
+        let all: Vec<IpAddr> = parts.flat_map(Span::addresses).collect();
+        let mut free: Vec<IpAddr> = all.iter().copied().filter(|ip| !taken.contains(ip)).collect();
+        if free.is_empty() {
+            continue;
+        }
+        let had = last.map_or(0, |last| free.partition_point(|ip| *ip <= last));
+        let is_before = had == free.len();
+        free.rotate_left(if is_before { 0 } else { had });
+        blocks.push((Reverse(all.len() - free.len()), is_before, held.block, free));
+    }
+    blocks.sort_unstable();
+    blocks.into_iter().flat_map(|(_, _, _, free)| free).collect()
 }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use super::confirmed::{self, Confirmation};
+use super::wire::SOCKET;
+use crate::steps::allocation::files::lock::boot_id;
+
 /// The configuration of the machine's part in a cluster.
 pub const CONFIGURATION: &str = "/etc/cni-multi/ipam.json";
 
-/// What a machine without a cluster says of its addresses.
-pub const ALONE: &str =
-    "cluster of one: no /etc/cni-multi/ipam.json; addresses are unique on this machine only";
-
-/// Whether the machine is configured as a part of a cluster. A name that cannot be looked at counts
-/// as one: to claim without the cluster could allocate an address twice.
-pub fn is_of_cluster() -> bool {
-    Path::new(CONFIGURATION).try_exists().unwrap_or(true)
+/// Whether the blocks in a data directory are known to be this node's own in this boot.
+pub fn is_confirmed(data_dir: &Path) -> bool {
+    let confirmed = Confirmation::read(&confirmed::path(Path::new(SOCKET)));
+    confirmed.is_some_and(|confirmed| confirmed.fits(boot_id().trim(), data_dir))
 }

@@ -14,29 +14,37 @@ use super::block::{Block, address, number, shortest, width};
 use crate::family::Family;
 use crate::steps::allocation::ranges::{Range, RangeSet};
 
-/// With automatic size, a pool has at least 2 to this power blocks, if it has as many addresses.
-const BITS_OF_POOL: u8 = 6;
-/// With automatic size, a block has at most 2 to this power addresses.
-const BITS_OF_BLOCK: u8 = 6;
+/// With automatic size, the most addresses of a set whose blocks have one: each free address can then
+/// be borrowed.
+const MOST_OF_ONE: u128 = 1 << 12;
+/// With automatic size, the most addresses of a set whose blocks have eight, which are a /14.
+const MOST_OF_EIGHT: u128 = 1 << 18;
 
-/// `blockSize` of a configuration.
+/// `blockSize` of a configuration: how many addresses a block has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockSize {
-    /// At least 64 blocks per pool, and at most 64 addresses per block.
+    /// The more addresses the set has, the more a block has.
     #[default]
     Auto,
-    /// The prefix length of blocks.
-    Length(u8),
+    /// 1.
+    One,
+    /// 8.
+    Eight,
+    /// 64.
+    Chunk,
 }
 
 impl BlockSize {
-    /// The prefix length of the blocks of a pool that a prefix of `pool` bits would hold.
-    fn length(self, family: Family, pool: u8) -> u8 {
-        let width = width(family);
-        match self {
-            BlockSize::Auto => (pool + BITS_OF_POOL).max(width - BITS_OF_BLOCK).min(width),
-            BlockSize::Length(length) => length.clamp(shortest(family), width),
-        }
+    /// The prefix length of the blocks of a set with so many addresses.
+    fn length(self, family: Family, addresses: u128) -> u8 {
+        let bits = match self {
+            BlockSize::One => 0,
+            BlockSize::Eight => 3,
+            BlockSize::Auto if family == Family::V4 && addresses <= MOST_OF_ONE => 0,
+            BlockSize::Auto if family == Family::V4 && addresses <= MOST_OF_EIGHT => 3,
+            BlockSize::Auto | BlockSize::Chunk => width(family) - shortest(family),
+        };
+        width(family) - bits
     }
 }
 
@@ -100,30 +108,37 @@ impl Span {
         (self.first..=self.last).contains(&ip)
     }
 
-    /// How many addresses of the block are in the span; the largest number for more.
-    fn shared(self, block: Block) -> u64 {
-        let first = self.start().max(block.start());
-        let last = self.end().min(block.end());
-        let is_apart = self.family() != block.family() || first > last;
-        let after_first = u64::try_from(last.saturating_sub(first)).unwrap_or(u64::MAX);
-        if is_apart { 0 } else { after_first.saturating_add(1) }
+    /// How many addresses it has; the largest number for more.
+    pub fn size(self) -> u128 {
+        (self.end() - self.start()).saturating_add(1)
     }
 
-    /// Whether any address is in both.
-    pub fn meets(self, block: Block) -> bool {
-        self.shared(block) > 0
+    /// Its addresses, in order.
+    pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let family = self.family();
+        (self.start()..=self.end()).map(move |number| address(family, number))
+    }
+
+    /// The part of the span from one number to another.
+    pub fn clipped(self, first: u128, last: u128) -> Option<Span> {
+        let (first, last) = (self.start().max(first), self.end().min(last));
+        (first <= last).then(|| Span::of_numbers(self.family(), first, last))
+    }
+
+    /// The part of the span that is in a block.
+    pub fn within(self, block: Block) -> Option<Span> {
+        let is_of_family = self.family() == block.family();
+        is_of_family.then(|| self.clipped(block.start(), block.end())).flatten()
     }
 
     /// What is left of the span without another.
     fn without(self, other: Span) -> impl Iterator<Item = Span> {
-        let (family, start, end) = (self.family(), self.start(), self.end());
-        let is_apart = family != other.family() || other.end() < start || end < other.start();
-        let before = other.start().checked_sub(1).filter(|last| start <= *last);
-        let after = other.end().checked_add(1).filter(|first| *first <= end);
-        let whole = is_apart.then_some(self);
-        let before = before.filter(|_| !is_apart).map(|last| Span::of_numbers(family, start, last));
-        let after = after.filter(|_| !is_apart).map(|first| Span::of_numbers(family, first, end));
-        whole.into_iter().chain(before).chain(after)
+        let is_of_family = self.family() == other.family();
+        let whole = (!is_of_family).then_some(self);
+        let before = other.start().checked_sub(1).and_then(|last| self.clipped(0, last));
+        let after = other.end().checked_add(1).and_then(|first| self.clipped(first, u128::MAX));
+        let parts = [before, after].into_iter().flatten().filter(move |_| is_of_family);
+        whole.into_iter().chain(parts)
     }
 }
 
@@ -199,7 +214,7 @@ impl TryFrom<Document> for Pool {
         if !is_ordered || spans.iter().any(|span| span.family() != family) {
             return Err("the spans of a pool are not in order");
         }
-        if length < shortest(family) || length > width(family) {
+        if !(shortest(family)..=width(family)).contains(&length) {
             return Err("the length of a pool's blocks is out of range");
         }
         Ok(Pool::of(spans, length))
@@ -210,8 +225,11 @@ impl Pool {
     /// The pool of a range set; None if it has no allocatable address.
     pub fn new(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<Pool> {
         let family = set.family()?;
-        let length = size.length(family, bits_of(set, family));
+        let span_of = |range: &Range| Span::new(range.start, range.end);
         let mut spans: Vec<Span> = set.ranges().iter().filter_map(span_of).collect();
+        // What is excluded does not matter: a chunk that was divided into one size keeps it.
+        let addresses = spans.iter().fold(0u128, |sum, span| sum.saturating_add(span.size()));
+        let length = size.length(family, addresses);
         let gateways =
             set.ranges().iter().filter_map(|range| Span::new(range.gateway, range.gateway));
         for gone in gateways.chain(excluded.iter().copied()) {
@@ -221,7 +239,8 @@ impl Pool {
         (!spans.is_empty()).then(|| Pool::of(spans, length))
     }
 
-    fn of(spans: Vec<Span>, length: u8) -> Pool {
+    /// The pool of spans in ascending order, at least one and of one family, with blocks of a length.
+    pub fn of(spans: Vec<Span>, length: u8) -> Pool {
         let mut pool = Pool { length, spans, numbers: vec![] };
         let shift = pool.shift();
         for span in &pool.spans {
@@ -260,14 +279,13 @@ impl Pool {
     }
 
     /// How many addresses of a block may be allocated.
-    pub fn allocatable(&self, block: Block) -> u64 {
-        let shared = self.spans.iter().map(|span| span.shared(block));
-        shared.fold(0, u64::saturating_add)
+    pub fn allocatable(&self, block: Block) -> u32 {
+        self.spans.iter().filter_map(|span| span.within(block)).map(|part| part.size() as u32).sum()
     }
 
     /// Whether any address of the block may be allocated.
     pub fn meets(&self, block: Block) -> bool {
-        self.spans.iter().any(|span| span.meets(block))
+        self.spans.iter().any(|span| span.within(block).is_some())
     }
 
     /// How many blocks there are.
@@ -303,18 +321,6 @@ impl Pool {
 /// The part of a number that a block shares.
 fn part(number: u128, shift: u8) -> u128 {
     number.checked_shr(shift.into()).unwrap_or(0)
-}
-
-fn span_of(range: &Range) -> Option<Span> {
-    Span::new(range.start, range.end)
-}
-
-/// The length of a prefix that would hold as many addresses as the set.
-fn bits_of(set: &RangeSet, family: Family) -> u8 {
-    let sizes = set.ranges().iter().filter_map(span_of).map(|span| span.end() - span.start());
-    let last =
-        sizes.fold(0u128, |sum, after_first| sum.saturating_add(after_first).saturating_add(1));
-    width(family).saturating_sub((128 - last.saturating_sub(1).leading_zeros()) as u8)
 }
 
 #[cfg(test)]
