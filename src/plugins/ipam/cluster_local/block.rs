@@ -270,7 +270,8 @@ mod tests {
             assert_eq!(block(chunk).size(), CHUNK);
         }
         let ip = "10.88.1.77".parse().unwrap();
-        for (length, size) in [(25, None), (26, Some(64)), (29, Some(8)), (32, Some(1)), (33, None)] {
+        for (length, size) in [(25, None), (26, Some(64)), (29, Some(8)), (32, Some(1)), (33, None)]
+        {
             assert_eq!(Block::around(ip, length).map(Block::size), size, "{length}");
         }
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::conf::MOST_PATIENCE;
-#[cfg(feature = "cluster")]
-use super::store::settings::Settings;
 use super::need::Lack;
 use super::node::CONFIGURATION;
+#[cfg(feature = "cluster")]
+use super::store::settings::Settings;
 use super::wire::{Answer, DAEMON, Needed, Request, SOCKET, Standing};
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;

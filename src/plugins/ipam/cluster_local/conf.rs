@@ -283,8 +283,11 @@ fn missing() -> Error {
 
 /// The pools of the sets.
 fn terms(ipam: &Ipam, sets: &[RangeSet], excluded: &[Span]) -> Result<Terms> {
-    let mut terms =
-        Terms { realm: Some(realm(&ipam.realm, "ipam.realm")?), spare: spare(ipam.spare)?, ..Terms::default() };
+    let mut terms = Terms {
+        realm: Some(realm(&ipam.realm, "ipam.realm")?),
+        spare: spare(ipam.spare)?,
+        ..Terms::default()
+    };
     let size = block_size(&ipam.block_size)?;
     let is_sticky = sticky::read(&ipam.sticky)? != Sticky::None;
     for (number, set) in sets.iter().enumerate() {
@@ -375,4 +378,45 @@ fn data_dir(config: &Config) -> Result<String> {
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_are_numbers_or_auto() {
+        for (text, size) in [
+            ("null", BlockSize::Auto),
+            ("\"\"", BlockSize::Auto),
+            ("\"auto\"", BlockSize::Auto),
+            ("1", BlockSize::One),
+            ("\"8\"", BlockSize::Eight),
+            ("64", BlockSize::Chunk),
+        ] {
+            assert_eq!(
+                block_size(&Value::parse(text.as_bytes()).unwrap()).unwrap(),
+                size,
+                "{text}"
+            );
+        }
+        for text in ["\"/26\"", "2", "-1", "1.5", "true", "[8]", "\"Auto\""] {
+            let error = block_size(&Value::parse(text.as_bytes()).unwrap()).unwrap_err();
+            let expected = format!(
+                "ipam.blockSize: {text} is not a size of blocks, expected auto, 1, 8 or 64"
+            );
+            assert_eq!((error.code.0, error.to_string()), (7, expected));
+        }
+    }
+
+    #[test]
+    fn a_realm_is_a_label() {
+        assert_eq!(realm("", "ipam.realm").unwrap().as_str(), "default");
+        assert_eq!(realm(&"a".repeat(63), "ipam.realm").unwrap().as_str().len(), 63);
+        for text in [&"a".repeat(64), "A", "a_b", "a/b", "-"] {
+            let error = realm(text, "ipam.realm").unwrap_err();
+            assert!(error.to_string().starts_with("ipam.realm: "), "{error}");
+        }
+    }
 }

@@ -59,8 +59,9 @@ impl LeaseImporter for Leases {
 fn refused(cx: &Context<'_>) -> Error {
     let network = cx.config.name.as_str();
     let msg = format!("addresses of network {network:?} are claimed in the cluster's store");
-    Error::new(Code::INVALID_CONFIG, msg)
-        .with_details("import with scope machine, then run `cni-multi ipam join` before the daemon starts")
+    Error::new(Code::INVALID_CONFIG, msg).with_details(
+        "import with scope machine, then run `cni-multi ipam join` before the daemon starts",
+    )
 }
 
 /// The configuration, as ADD has it.

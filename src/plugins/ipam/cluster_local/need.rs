@@ -114,3 +114,72 @@ pub fn free(
     blocks.sort_unstable();
     blocks.into_iter().flat_map(|(_, _, _, free)| free).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::held::State;
+    use super::super::store::Token;
+    use super::*;
+
+    fn held(block: &str, change: fn(&mut Held)) -> Held {
+        let block = block.parse().unwrap();
+        let (token, state) = (Token(1), State::Active);
+        let mut held = Held { block, token, state, since: 0, contested: false, name: None };
+        change(&mut held);
+        held
+    }
+
+    fn order(blocks: Vec<Held>, spans: &[&str], taken: &[u8], last: Option<u8>) -> Vec<u8> {
+        let ip = |last: u8| IpAddr::from([10, 1, 0, last]);
+        let own = Blocks { blocks, ..Blocks::new("default".parse().unwrap(), vec![], 1) };
+        let spans: Vec<Span> = spans.iter().map(|span| span.parse().unwrap()).collect();
+        let taken = taken.iter().map(|last| ip(*last)).collect();
+        let last_octet = |ip| match ip {
+            IpAddr::V4(ip) => u32::from(ip) as u8,
+            IpAddr::V6(_) => 0,
+        };
+        free(&own, &spans, &taken, last.map(ip)).into_iter().map(last_octet).collect()
+    }
+
+    #[test]
+    fn the_fullest_block_comes_first_and_then_the_round_robin() {
+        // 10.1.0.0/29, /29 and /29, without the first two and the last addresses.
+        let blocks = ["4-0a010000-29", "4-0a010008-29", "4-0a010010-29"];
+        let spans = ["10.1.0.5-10.1.0.10", "10.1.0.18-10.1.0.19"];
+        for (taken, last, expected) in [
+            (&[][..], None, &[5, 6, 7, 8, 9, 10, 18, 19][..]),
+            (&[9], None, &[8, 10, 5, 6, 7, 18, 19]),
+            (&[9, 18], None, &[8, 10, 19, 5, 6, 7]),
+            (&[5, 7, 9], Some(18), &[6, 8, 10, 19, 18]),
+            (&[], Some(6), &[7, 5, 6, 8, 9, 10, 18, 19]),
+            (&[], Some(9), &[10, 8, 9, 18, 19, 5, 6, 7]),
+            (&[], Some(19), &[5, 6, 7, 8, 9, 10, 18, 19]),
+            (&[5, 6, 7, 8, 9, 10], Some(10), &[18, 19]),
+        ] {
+            let blocks = blocks.map(|block| held(block, |_| ())).to_vec();
+            assert_eq!(order(blocks, &spans, taken, last), expected, "{taken:?} {last:?}");
+        }
+    }
+
+    #[test]
+    fn single_addresses_take_turns() {
+        let blocks = || ["4-0a010004-32", "4-0a010002-32", "4-0a010003-32"];
+        for (last, expected) in [(None, [2, 3, 4]), (Some(2), [3, 4, 2]), (Some(4), [2, 3, 4])] {
+            let blocks = blocks().map(|block| held(block, |_| ())).to_vec();
+            assert_eq!(order(blocks, &["10.1.0.2-10.1.0.9"], &[], last), expected, "{last:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_may_be_another_nodes_give_no_address() {
+        let blocks = vec![
+            held("4-0a010002-32", |held| held.state = State::Settling),
+            held("4-0a010003-32", |held| held.state = State::Lost),
+            held("4-0a010004-32", |held| held.contested = true),
+            held("4-0a010005-32", |held| held.name = Some("a".to_owned())),
+            held("4-0a010006-32", |_| ()),
+        ];
+        assert_eq!(order(blocks, &["10.1.0.2-10.1.0.9"], &[], None), [6]);
+    }
+}

@@ -88,8 +88,7 @@ fn refuse_disputed(place: &Place, held: &[IpAddr]) -> Result<()> {
             _ => continue,
         };
         let problem = format!("{ip} is in block {}, which {why}", block.block.prefix());
-        return Err(Error::check(problem)
-            .with_details("detach the container and attach it again"));
+        return Err(Error::check(problem).with_details("detach the container and attach it again"));
     }
     Ok(())
 }

@@ -343,27 +343,29 @@ mod tests {
     }
 
     #[test]
-    fn automatic_blocks_are_small_and_many() {
-        for (subnet, length) in [
-            ("10.0.0.0/8", 26),
-            ("10.88.0.0/16", 26),
-            ("10.88.0.0/20", 26),
-            ("10.88.0.0/21", 27),
-            ("10.88.0.0/24", 30),
-            ("10.88.0.0/28", 32),
-            ("10.88.0.0/30", 32),
-            ("fd00:88::/64", 122),
-            ("fd00:88::/120", 126),
+    fn the_size_of_blocks_is_chosen_or_follows_the_size_of_the_set() {
+        for (subnets, size, length) in [
+            (&["10.88.0.0/28"][..], BlockSize::Auto, 32),
+            (&["10.88.0.0/20"], BlockSize::Auto, 32),
+            (&["10.88.0.0/21", "10.89.0.0/21"], BlockSize::Auto, 32),
+            (&["10.88.0.0/20", "10.89.0.0/28"], BlockSize::Auto, 29),
+            (&["10.88.0.0/16"], BlockSize::Auto, 29),
+            (&["10.88.0.0/14"], BlockSize::Auto, 29),
+            (&["10.80.0.0/13"], BlockSize::Auto, 26),
+            (&["fd00:88::/120"], BlockSize::Auto, 122),
+            (&["fd00:88::/64"], BlockSize::Auto, 122),
+            (&["10.0.0.0/8"], BlockSize::One, 32),
+            (&["10.88.0.0/28"], BlockSize::Eight, 29),
+            (&["10.88.0.0/28"], BlockSize::Chunk, 26),
+            (&["fd00:88::/64"], BlockSize::One, 128),
+            (&["fd00:88::/64"], BlockSize::Eight, 125),
         ] {
-            assert_eq!(pool(&[subnet], &[]).length(), length, "{subnet}");
+            let pool = Pool::new(&set(subnets), &[], size).unwrap();
+            assert_eq!(pool.length(), length, "{subnets:?} {size:?}");
         }
-        assert_eq!(
-            pool(&["10.1.0.0/25", "10.1.1.0/25"], &[]).length(),
-            30,
-            "two of a set count together"
-        );
-        let set = set(&["10.88.0.0/16"]);
-        assert_eq!(Pool::new(&set, &[], BlockSize::Length(24)).unwrap().length(), 24);
+        let most = Span::of_prefix("10.88.128.0/17".parse().unwrap());
+        let excluded = Pool::new(&set(&["10.88.0.0/16"]), &[most], BlockSize::Auto).unwrap();
+        assert_eq!(excluded.length(), 29, "an exclusion changes no size");
     }
 
     #[test]
@@ -380,19 +382,47 @@ mod tests {
 
     #[test]
     fn blocks_without_an_allocatable_address_are_none() {
-        let pool = pool(&["10.88.0.0/24"], &["10.88.0.8/29"]);
+        let excluded = Span::of_prefix("10.88.0.8/29".parse().unwrap());
+        let pool = Pool::new(&set(&["10.88.0.0/24"]), &[excluded], BlockSize::Eight).unwrap();
         let blocks: Vec<Block> =
             (0..pool.count()).map(|place| pool.block(place).unwrap()).collect();
-        assert_eq!(blocks.len(), 62, "of 64, two are excluded");
+        assert_eq!(blocks.len(), 31, "of 32, one is excluded");
         assert_eq!(pool.block(pool.count()), None);
-        assert!(blocks.iter().all(|block| pool.meets(*block) && block.length() == 30));
+        assert!(blocks.iter().all(|block| pool.meets(*block) && block.length() == 29));
         assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]), "each once, in order");
         assert_eq!(blocks[0].first(), "10.88.0.0".parse::<IpAddr>().unwrap());
-        assert_eq!((pool.allocatable(blocks[0]), pool.allocatable(blocks[1])), (2, 4));
-        assert_eq!(blocks[2].first(), "10.88.0.16".parse::<IpAddr>().unwrap());
+        assert_eq!((pool.allocatable(blocks[0]), pool.allocatable(blocks[1])), (6, 8));
+        assert_eq!(blocks[1].first(), "10.88.0.16".parse::<IpAddr>().unwrap());
         assert_eq!(pool.block_of("10.88.0.9".parse().unwrap()), None);
-        assert_eq!(pool.block_of("10.88.0.5".parse().unwrap()), Some(blocks[1]));
+        assert_eq!(pool.block_of("10.88.0.17".parse().unwrap()), Some(blocks[1]));
         assert_eq!(pool.block_of("fd00::1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn parts_of_a_span() {
+        let span: Span = "10.88.0.2-10.88.0.20".parse().unwrap();
+        let block = |text: &str| span.within(text.parse().unwrap()).map(|part| part.to_string());
+        for (text, part) in [
+            ("4-0a580000-29", Some("10.88.0.2-10.88.0.7")),
+            ("4-0a580010-29", Some("10.88.0.16-10.88.0.20")),
+            ("4-0a580000-26", Some("10.88.0.2-10.88.0.20")),
+            ("4-0a580018-29", None),
+            ("6-0000000000000000000000000a580000-122", None),
+        ] {
+            assert_eq!(block(text).as_deref(), part, "{text}");
+        }
+        for (gone, left) in [
+            ("10.88.0.0-10.88.0.1", "10.88.0.2-10.88.0.20"),
+            ("10.88.0.0-10.88.0.5", "10.88.0.6-10.88.0.20"),
+            ("10.88.0.4-10.88.0.4", "10.88.0.2-10.88.0.3 10.88.0.5-10.88.0.20"),
+            ("10.88.0.20-10.88.0.30", "10.88.0.2-10.88.0.19"),
+            ("0.0.0.0-255.255.255.255", ""),
+            ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "10.88.0.2-10.88.0.20"),
+        ] {
+            let parts: Vec<String> =
+                span.without(gone.parse().unwrap()).map(|part| part.to_string()).collect();
+            assert_eq!(parts.join(" "), left, "{gone}");
+        }
     }
 
     #[test]
@@ -416,15 +446,16 @@ mod tests {
         let text = serde_json::to_string(&pool).unwrap();
         assert_eq!(
             text,
-            r#"{"length":30,"spans":["10.88.0.2-10.88.0.7","10.88.0.16-10.88.0.254"]}"#
+            r#"{"length":32,"spans":["10.88.0.2-10.88.0.7","10.88.0.16-10.88.0.254"]}"#
         );
         assert_eq!(serde_json::from_str::<Pool>(&text).unwrap(), pool);
         for (text, reason) in [
-            (r#"{"length":30,"spans":[]}"#, "a pool without addresses"),
+            (r#"{"length":25,"spans":["10.0.0.1-10.0.0.2"]}"#, "the length of a pool's blocks"),
+            (r#"{"length":29,"spans":[]}"#, "a pool without addresses"),
             (r#"{"length":33,"spans":["10.0.0.1-10.0.0.2"]}"#, "the length of a pool's blocks"),
-            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.6","10.0.0.1-10.0.0.2"]}"#, "not in order"),
-            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.1"]}"#, "is no range of addresses"),
-            (r#"{"length":30,"spans":["10.0.0.5-fd00::1"]}"#, "is no range of addresses"),
+            (r#"{"length":29,"spans":["10.0.0.5-10.0.0.6","10.0.0.1-10.0.0.2"]}"#, "not in order"),
+            (r#"{"length":29,"spans":["10.0.0.5-10.0.0.1"]}"#, "is no range of addresses"),
+            (r#"{"length":29,"spans":["10.0.0.5-fd00::1"]}"#, "is no range of addresses"),
         ] {
             let refused = serde_json::from_str::<Pool>(text).unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");

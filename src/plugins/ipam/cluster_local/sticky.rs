@@ -171,27 +171,35 @@ mod tests {
             let conf = RangeConf { subnet: Some(subnet.parse().unwrap()), ..RangeConf::default() };
             RangeSet::new(&[conf], "ranges[0]").unwrap()
         };
-        for (subnet, excluded, for_any, for_names) in [
-            ("10.1.0.0/24", None, "10.1.0.2-10.1.0.223", "10.1.0.224-10.1.0.254"),
-            ("10.1.0.0/29", None, "10.1.0.2-10.1.0.5", "10.1.0.6-10.1.0.6"),
-            (
-                "10.1.0.0/24",
-                Some("10.1.0.240/29"),
-                "10.1.0.2-10.1.0.216",
-                "10.1.0.217-10.1.0.239 10.1.0.248-10.1.0.254",
-            ),
+        let excluded = Some("10.1.0.240/29");
+        let rest = "10.1.0.217-10.1.0.239 10.1.0.248-10.1.0.254";
+        use BlockSize::{Auto, Chunk, Eight};
+        for (subnet, excluded, size, for_any, for_names) in [
+            ("10.1.0.0/24", None, Auto, "10.1.0.2-10.1.0.223", "10.1.0.224-10.1.0.254"),
+            ("10.1.0.0/29", None, Auto, "10.1.0.2-10.1.0.5", "10.1.0.6-10.1.0.6"),
+            ("10.1.0.0/24", excluded, Auto, "10.1.0.2-10.1.0.216", rest),
+            // Of a chunk all blocks have one size.
+            ("10.1.0.0/24", None, Eight, "10.1.0.2-10.1.0.191", "10.1.0.192-10.1.0.254"),
+            ("10.1.0.0/16", None, Auto, "10.1.0.2-10.1.223.255", "10.1.224.0-10.1.255.254"),
+            ("10.1.0.0/25", None, Chunk, "10.1.0.2-10.1.0.63", "10.1.0.64-10.1.0.126"),
+            ("fd00::/120", None, Auto, "fd00::2-fd00::bf", "fd00::c0-fd00::ff"),
         ] {
             let excluded: Vec<Span> = excluded
                 .map(|net: &str| Span::of_prefix(net.parse().unwrap()))
                 .into_iter()
                 .collect();
-            let (any, names) = parts(&set(subnet), &excluded, BlockSize::Auto).unwrap();
-            assert_eq!([spans(&any), spans(&names)], [for_any, for_names]);
-            assert_eq!(names.length(), 32);
+            let (any, names) = parts(&set(subnet), &excluded, size).unwrap();
+            assert_eq!([spans(&any), spans(&names)], [for_any, for_names], "{subnet}");
+            assert_eq!(names.length(), width(names.family()));
         }
         let all_but_one =
             [Span::of_prefix("10.1.0.4/30".parse().unwrap()), "10.1.0.3-10.1.0.3".parse().unwrap()];
-        assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, BlockSize::Auto), None);
+        assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, Auto), None);
+        assert_eq!(parts(&set("10.1.0.0/26"), &[], Eight), None, "it is one chunk");
+        let first = Span::of_prefix("10.1.0.0/27".parse().unwrap());
+        let (any, names) = parts(&set("10.1.0.0/25"), &[first], Chunk).unwrap();
+        let expected = ["10.1.0.32-10.1.0.63", "10.1.0.64-10.1.0.126"];
+        assert_eq!([spans(&any), spans(&names)], expected);
     }
 
     #[test]
