@@ -1,11 +1,14 @@
-//! D214: on a node of a Kubernetes cluster, networks that may give an address of another node again.
+//! D214 to D216: what the IPAM plugins of a cluster say of this node.
 
 use std::path::Path;
 
-use super::faults::NO_STORE;
-use super::finding::{Finding, Findings, Object};
-use super::node::{Network, Node};
+use super::faults::{BLOCK_OF_TWO, DAEMON_IDLE, NO_STORE, NOT_READY};
+use super::finding::{Finding, Findings, Object, quoted, text_of};
+use super::node::{self, Network, Node};
 use crate::cni::delegate;
+use crate::plugin::leases::Holding;
+use crate::plugins::ipam::cluster_local::held::{Blocks, State};
+use crate::plugins::ipam::cluster_local::{client, conf};
 
 /// The kubelet's access to its cluster: of kubeadm, cloud images, k3s, RKE2 and MicroK8s.
 const KUBELETS: [&str; 5] = [
@@ -32,6 +35,33 @@ pub fn examine(node: &Node<'_>, findings: &mut Findings) {
         );
         let object = Object::Network(network.list.name.clone());
         findings.add(Finding::new(&NO_STORE, object, evidence));
+    }
+}
+
+/// The node's blocks and its daemon. It runs after that of STATUS, which fails where no ADD is served.
+pub fn examine_blocks(node: &Node<'_>, findings: &mut Findings) {
+    let host = node::host(node.request);
+    let mut with_blocks = None;
+    for leases in node.leases.iter().filter(|leases| OF_CLUSTER.contains(&leases.network.ipam)) {
+        let place = conf::place(&leases.network.context(&host));
+        // A file that cannot be read fails STATUS.
+        let Ok(Some(own)) = Blocks::read(place.dir()) else { continue };
+        let network = leases.network.network.as_str();
+        with_blocks.get_or_insert(&leases.network);
+        for held in own.blocks.iter().filter(|held| held.state == State::Lost || held.contested) {
+            let is_in = |held_in: &&Holding| held.block.contains(held_in.address);
+            let count = leases.holdings.held.iter().filter(is_in).count();
+            let evidence =
+                format!("{} is another node's, too, and has {count} leases", held.block.prefix());
+            let finding =
+                Finding::new(&BLOCK_OF_TWO, Object::Network(network.to_owned()), evidence);
+            findings.add(finding.show(format!("sudo cni-multi ipam ls {}", quoted(network))));
+        }
+    }
+    let is_known = findings.0.iter().any(|finding| *finding.fault == NOT_READY);
+    let Some(network) = with_blocks.filter(|_| !is_known) else { return };
+    if let Err(error) = client::status(network.context(&host).deadline()) {
+        findings.add(Finding::new(&DAEMON_IDLE, Object::Node, text_of(&error)));
     }
 }
 

@@ -82,7 +82,7 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     let own = match store.own {
         Some(own) if is_of(&own, terms) => own,
         found => {
-            let own = announced(found, terms, store.taken.len())?;
+            let own = announced(found, terms)?;
             own.write(wish.place.dir())?;
             own
         }
@@ -91,25 +91,22 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     Ok(wish.sets().filter_map(lack).collect())
 }
 
-/// The blocks of a network, as it is configured now. One with leases stays in its realm; without any,
-/// its blocks in another realm are forgotten, and the daemon gives them back.
-fn announced(found: Option<Blocks>, terms: &Terms, leases: usize) -> Result<Blocks> {
+/// The blocks of a network, as it is configured now. One with blocks stays in its realm, where their
+/// claims are.
+fn announced(found: Option<Blocks>, terms: &Terms) -> Result<Blocks> {
     let Some(realm) = terms.realm.clone() else {
         return Err(Error::new(Code::BUG, "a configuration that was not validated"));
     };
     let blocks = match found {
-        Some(found) if found.realm == realm => found.blocks,
-        Some(found) if leases > 0 => {
-            let found = found.realm;
+        Some(found) if found.realm != realm && !found.blocks.is_empty() => {
+            let (count, of) = (found.blocks.len(), found.realm);
             let problem =
-                format_args!("{leases} leases of the network are in realm {:?}", found.as_str());
+                format_args!("{count} blocks of the network are in realm {:?}", of.as_str());
             return Err(Error::config("ipam.realm", problem)
-                .expecting("the same realm as long as there are leases")
-                .with_details(
-                    "detach the network's containers first, or give the network another name",
-                ));
+                .expecting("the same realm as long as the network has blocks")
+                .with_details("give the network another name, and detach its containers"));
         }
-        _ => vec![],
+        found => found.map(|found| found.blocks).unwrap_or_default(),
     };
     let (pools, names) = (terms.pools.clone(), terms.names.clone());
     Ok(Blocks { realm, pools, names, spare: terms.spare, blocks })
@@ -149,4 +146,34 @@ fn require_no_other_holder(wanted: &[IpAddr], wish: &Wish<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::held::{Held, State};
+    use super::super::store::Token;
+    use super::*;
+
+    #[test]
+    fn a_network_with_blocks_stays_in_its_realm() {
+        let terms = |realm: &str| Terms { realm: realm.parse().ok(), spare: 2, ..Terms::default() };
+        let new = announced(None, &terms("a")).unwrap();
+        assert_eq!(new, Blocks::new("a".parse().unwrap(), vec![], 2));
+        assert_eq!(announced(Some(new.clone()), &terms("b")).unwrap().realm.as_str(), "b");
+        let (block, token) = ("4-0a010008-29".parse().unwrap(), Token(1));
+        let state = State::Active;
+        let held = Held { block, token, state, since: 0, contested: false, name: None };
+        let found = Blocks { blocks: vec![held], ..Blocks::new("a".parse().unwrap(), vec![], 1) };
+        let same = announced(Some(found.clone()), &terms("a")).unwrap();
+        assert_eq!((same.spare, &same.blocks), (2, &found.blocks));
+        let error = announced(Some(found), &terms("b")).unwrap_err();
+        assert_eq!(
+            (error.code.0, error.msg.as_str()),
+            (
+                7,
+                "ipam.realm: 1 blocks of the network are in realm \"a\", expected the same realm as long as the network has blocks"
+            )
+        );
+    }
 }

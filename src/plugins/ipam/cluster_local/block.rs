@@ -77,7 +77,7 @@ impl Block {
     }
 
     /// How many addresses it has.
-    pub fn size(self) -> u32 {
+    pub fn size(self) -> u64 {
         1 << (width(self.family()) - self.length)
     }
 
@@ -267,7 +267,7 @@ mod tests {
             ("6-fd00008800000000000000000001007f-128", "6-fd000088000000000000000000010040-122"),
         ] {
             assert_eq!(block(inside).chunk(), block(chunk));
-            assert_eq!(block(chunk).size(), CHUNK);
+            assert_eq!(block(chunk).size(), u64::from(CHUNK));
         }
         let ip = "10.88.1.77".parse().unwrap();
         for (length, size) in [(25, None), (26, Some(64)), (29, Some(8)), (32, Some(1)), (33, None)]

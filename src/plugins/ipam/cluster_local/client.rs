@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::conf::MOST_PATIENCE;
 use super::need::Lack;
+#[cfg(feature = "cluster")]
 use super::node::CONFIGURATION;
 #[cfg(feature = "cluster")]
 use super::store::settings::Settings;
@@ -21,10 +22,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(MOST_PATIENCE);
 
 /// The advice for a node without a daemon.
-const WAYS_OUT: &str =
-    "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
-/// The same where nothing was configured.
-const WITHOUT: &str = "; the daemon reads /etc/cni-multi/ipam.json";
+const WAYS_OUT: &str = "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"; \
+    the daemon reads /etc/cni-multi/ipam.json";
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
 /// The same for names.
@@ -36,7 +35,7 @@ const NAMES_FULL: &str =
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
     let patience = deadline.limit(MOST).saturating_sub(MARGIN);
     let needed = Request::Need(Needed::new(network, set, lack, patience));
-    match ask(&needed, deadline).map_err(needed_now)? {
+    match ask(&needed, deadline)? {
         Answer::Claimed => Ok(()),
         Answer::None => Err(nothing_free(network, lack)),
     }
@@ -44,7 +43,7 @@ pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadlin
 
 /// What the daemon does, for a network without an address that it may use now.
 pub fn standing(deadline: Deadline) -> Result<Standing> {
-    ask(&Request::Status, deadline).map_err(needed_now)
+    ask(&Request::Status, deadline)
 }
 
 /// Fails unless the daemon runs and claims.
@@ -77,25 +76,19 @@ fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) ->
     answered.map_err(|e| e.with_code(Code::TRY_AGAIN))?
 }
 
-/// The error of a daemon that cannot be reached, with the fault in its configuration, if there is one.
+/// The error of a daemon that cannot be reached. If it does not run: with the fault in its
+/// configuration, if there is one, and the ways out.
 fn unreached(socket: &Path, error: &io::Error) -> Error {
     let error = DAEMON.unreached(socket, error);
-    #[cfg(feature = "cluster")]
-    if is_not_running(&error) && Path::new(CONFIGURATION).exists() {
-        if let Err(wrong) = Settings::load(Path::new(CONFIGURATION)) {
-            return error.with_details(wrong);
-        }
-    }
-    error
-}
-
-/// Adds to the error of a daemon that does not run the ways out.
-fn needed_now(error: Error) -> Error {
     if !is_not_running(&error) {
         return error;
     }
-    let without = if Path::new(CONFIGURATION).exists() { "" } else { WITHOUT };
-    error.with_details(format_args!("{WAYS_OUT}{without}"))
+    #[cfg(feature = "cluster")]
+    let error = match Settings::load(Path::new(CONFIGURATION)) {
+        Err(wrong) if Path::new(CONFIGURATION).exists() => error.with_details(wrong),
+        _ => error,
+    };
+    error.with_details(WAYS_OUT)
 }
 
 fn nothing_free(network: &NetworkName, lack: &Lack) -> Error {

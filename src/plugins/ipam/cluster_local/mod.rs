@@ -7,7 +7,7 @@
 
 mod add;
 pub mod block;
-mod client;
+pub mod client;
 pub mod conf;
 pub mod confirmed;
 #[cfg(feature = "cluster")]

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::block::Block;
 use super::conf::Conf;
 use super::held::{Blocks, Held};
-use super::pool::{Pool, Span};
+use super::pool::{Pool, Span, candidates};
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
 use crate::steps::allocation::Owner;
@@ -98,21 +97,18 @@ pub fn free(
     taken: &HashSet<IpAddr>,
     last: Option<IpAddr>,
 ) -> Vec<IpAddr> {
-    let mut blocks: Vec<(Reverse<usize>, bool, Block, Vec<IpAddr>)> = vec![];
+    let mut blocks: Vec<(Reverse<u128>, bool, Vec<IpAddr>)> = vec![];
     for held in own.usable().filter(|held| held.name.is_none()) {
-        let parts = spans.iter().filter_map(|span| span.within(held.block));
-        let all: Vec<IpAddr> = parts.flat_map(Span::addresses).collect();
-        let mut free: Vec<IpAddr> = all.iter().copied().filter(|ip| !taken.contains(ip)).collect();
-        if free.is_empty() {
-            continue;
+        let parts: Vec<Span> = spans.iter().filter_map(|span| span.within(held.block)).collect();
+        let all: u128 = parts.iter().map(|part| part.size()).sum();
+        let free: Vec<IpAddr> = candidates(&parts, last).filter(|ip| !taken.contains(ip)).collect();
+        if let Some(first) = free.first() {
+            let is_before = last.is_some_and(|last| *first <= last);
+            blocks.push((Reverse(all - free.len() as u128), is_before, free));
         }
-        let had = last.map_or(0, |last| free.partition_point(|ip| *ip <= last));
-        let is_before = had == free.len();
-        free.rotate_left(if is_before { 0 } else { had });
-        blocks.push((Reverse(all.len() - free.len()), is_before, held.block, free));
     }
     blocks.sort_unstable();
-    blocks.into_iter().flat_map(|(_, _, _, free)| free).collect()
+    blocks.into_iter().flat_map(|(_, _, free)| free).collect()
 }
 
 #[cfg(test)]

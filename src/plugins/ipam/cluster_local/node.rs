@@ -1,16 +1,45 @@
-//! What this machine is to its cluster.
+//! Whether the blocks on this machine's disk are this node's.
 
 use std::path::Path;
 
 use super::confirmed::{self, Confirmation};
+#[cfg(feature = "cluster")]
+use super::daemon::identity;
+#[cfg(feature = "cluster")]
+use super::store::settings::Settings;
 use super::wire::SOCKET;
 use crate::steps::allocation::files::lock::boot_id;
 
 /// The configuration of the machine's part in a cluster.
 pub const CONFIGURATION: &str = "/etc/cni-multi/ipam.json";
 
-/// Whether the blocks in a data directory are known to be this node's own in this boot.
+/// Whether plugins may allocate from the blocks in a data directory: the daemon has confirmed them in
+/// this boot, or the machine may do without.
 pub fn is_confirmed(data_dir: &Path) -> bool {
-    let confirmed = Confirmation::read(&confirmed::path(Path::new(SOCKET)));
-    confirmed.is_some_and(|confirmed| confirmed.fits(boot_id().trim(), data_dir))
+    let line = boot_id();
+    let boot = line.trim();
+    match Confirmation::read(&confirmed::path(Path::new(SOCKET))) {
+        Some(confirmed) => confirmed.fits(boot, data_dir),
+        None => trusts_reboot(data_dir, boot),
+    }
+}
+
+/// Whether `trustReboot` is set, and the node's record is of this name and machine, and was not
+/// withdrawn in this boot.
+#[cfg(feature = "cluster")]
+fn trusts_reboot(data_dir: &Path, boot: &str) -> bool {
+    let settings = Settings::load(Path::new(CONFIGURATION));
+    let Some(settings) = settings.ok().filter(|settings| settings.trusts_reboot) else {
+        return false;
+    };
+    let Ok(Some(file)) = identity::read(data_dir) else { return false };
+    let is_own =
+        file.node == settings.node && identity::of_this_machine().ok() == Some(file.machine);
+    is_own && file.withdrawn.as_deref() != Some(boot)
+}
+
+/// No daemon was built that could have claimed the blocks.
+#[cfg(not(feature = "cluster"))]
+fn trusts_reboot(_: &Path, _: &str) -> bool {
+    false
 }

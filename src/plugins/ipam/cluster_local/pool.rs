@@ -279,8 +279,9 @@ impl Pool {
     }
 
     /// How many addresses of a block may be allocated.
-    pub fn allocatable(&self, block: Block) -> u32 {
-        self.spans.iter().filter_map(|span| span.within(block)).map(|part| part.size() as u32).sum()
+    pub fn allocatable(&self, block: Block) -> u64 {
+        let parts = self.spans.iter().filter_map(|span| span.within(block));
+        parts.map(|part| part.size() as u64).sum()
     }
 
     /// Whether any address of the block may be allocated.
@@ -316,6 +317,16 @@ impl Pool {
         let block = Block::around(ip, self.length).filter(|block| block.family() == self.family());
         block.filter(|block| self.meets(*block))
     }
+}
+
+/// The addresses of these spans, in the order of a round robin that continues after `last`.
+pub fn candidates(spans: &[Span], last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + use<> {
+    let next = last.and_then(|last| number(last).checked_add(1)).unwrap_or(0);
+    let after = spans.iter().filter_map(|span| span.clipped(next, u128::MAX));
+    let end = next.checked_sub(1);
+    let before = spans.iter().filter_map(|span| span.clipped(0, end?));
+    let turned: Vec<Span> = after.chain(before).collect();
+    turned.into_iter().flat_map(Span::addresses)
 }
 
 /// The part of a number that a block shares.
@@ -396,6 +407,22 @@ mod tests {
         assert_eq!(pool.block_of("10.88.0.9".parse().unwrap()), None);
         assert_eq!(pool.block_of("10.88.0.17".parse().unwrap()), Some(blocks[1]));
         assert_eq!(pool.block_of("fd00::1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn the_round_robin_continues_after_the_last_address() {
+        let spans = ["10.1.0.2-10.1.0.4", "10.1.0.8-10.1.0.9"].map(|text| text.parse().unwrap());
+        for (last, order) in [
+            (None, [2, 3, 4, 8, 9]),
+            (Some("10.1.0.2"), [3, 4, 8, 9, 2]),
+            (Some("10.1.0.4"), [8, 9, 2, 3, 4]),
+            (Some("10.1.0.6"), [8, 9, 2, 3, 4]),
+            (Some("10.1.0.9"), [2, 3, 4, 8, 9]),
+        ] {
+            let last = last.map(|last: &str| last.parse().unwrap());
+            let found: Vec<String> = candidates(&spans, last).map(|ip| ip.to_string()).collect();
+            assert_eq!(found, order.map(|number| format!("10.1.0.{number}")), "{last:?}");
+        }
     }
 
     #[test]
