@@ -16,30 +16,27 @@ pub const CONFIGURATION: &str = "/etc/cni-multi/ipam.json";
 /// Whether plugins may allocate from the blocks in a data directory: the daemon has confirmed them in
 /// this boot, or the machine may do without.
 pub fn is_confirmed(data_dir: &Path) -> bool {
-    let line = boot_id();
-    let boot = line.trim();
     match Confirmation::read(&confirmed::path(Path::new(SOCKET))) {
-        Some(confirmed) => confirmed.fits(boot, data_dir),
-        None => trusts_reboot(data_dir, boot),
+        Some(confirmed) => confirmed.fits(boot_id().trim(), data_dir),
+        None => trusts_reboot(data_dir),
     }
 }
 
 /// Whether `trustReboot` is set, and the node's record is of this name and machine, and was not
-/// withdrawn in this boot.
+/// withdrawn.
 #[cfg(feature = "cluster")]
-fn trusts_reboot(data_dir: &Path, boot: &str) -> bool {
+fn trusts_reboot(data_dir: &Path) -> bool {
     let settings = Settings::load(Path::new(CONFIGURATION));
     let Some(settings) = settings.ok().filter(|settings| settings.trusts_reboot) else {
         return false;
     };
     let Ok(Some(file)) = identity::read(data_dir) else { return false };
-    let is_own =
-        file.node == settings.node && identity::of_this_machine().ok() == Some(file.machine);
-    is_own && file.withdrawn.as_deref() != Some(boot)
+    let is_own = file.node == settings.node && file.withdrawn.is_none();
+    is_own && identity::of_this_machine().is_ok_and(|machine| machine == file.machine)
 }
 
 /// No daemon was built that could have claimed the blocks.
 #[cfg(not(feature = "cluster"))]
-fn trusts_reboot(_: &Path, _: &str) -> bool {
+fn trusts_reboot(_: &Path) -> bool {
     false
 }

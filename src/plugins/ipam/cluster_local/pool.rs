@@ -131,6 +131,11 @@ impl Span {
         is_of_family.then(|| self.clipped(block.start(), block.end())).flatten()
     }
 
+    /// Whether any address is in both.
+    pub fn meets(self, block: Block) -> bool {
+        self.within(block).is_some()
+    }
+
     /// What is left of the span without another.
     fn without(self, other: Span) -> impl Iterator<Item = Span> {
         let is_of_family = self.family() == other.family();
@@ -286,7 +291,7 @@ impl Pool {
 
     /// Whether any address of the block may be allocated.
     pub fn meets(&self, block: Block) -> bool {
-        self.spans.iter().any(|span| span.within(block).is_some())
+        self.spans.iter().any(|span| span.meets(block))
     }
 
     /// How many blocks there are.

@@ -20,7 +20,8 @@ pub fn of(data_dir: &Path, place: &Place, conf: &Conf, deadline: Deadline) -> Re
         return Ok(());
     }
     client::status(deadline).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-    for number in full {
+    let has_blocks = own.is_some_and(|own| !own.blocks.is_empty());
+    for number in full.into_iter().filter(|_| has_blocks) {
         warn(format_args!(
             "cluster-local: this node has no free address of {}; the daemon claims more, if the cluster has any",
             conf.sets[number]
