@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::usual_path::calls_outside;
 use crate::support::attachment::{Attachment, for_ours, ips};
 use crate::support::call::Outcome;
 use crate::support::netns::{Container, Lab};
@@ -116,6 +117,19 @@ fn confirmed_blocks_give_addresses_and_the_fullest_first() {
         let blocks = held.lab.host.sh(&format!("cat {DATA}/pods/blocks.json"));
         assert!(blocks.contains("4-0a010010-29"), "the daemon gives it back: {blocks}");
         assert_eq!(held.add("h"), "10.1.0.9");
+    });
+}
+
+#[test]
+fn held_blocks_need_no_socket_no_program_and_no_sync() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({}))]);
+        held.confirm();
+        for (command, id) in [("ADD", "a"), ("ADD", "b"), ("DEL", "a"), ("ADD", "c"), ("GC", "c")] {
+            let call = held.attachment(id).call(command, None);
+            assert_eq!(calls_outside(&call), [""; 0], "{command} {id}");
+        }
     });
 }
 
