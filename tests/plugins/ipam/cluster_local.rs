@@ -254,8 +254,8 @@ fn mistakes_are_refused_and_named() {
             "ipam.realm: \"a/b\" is not a valid name",
         ),
         (
-            json!({"subnet": "10.1.0.0/24", "blockSize": "26"}),
-            "ipam.blockSize: \"26\" is not a size of blocks, expected auto, or a prefix length from /8 to /32",
+            json!({"subnet": "10.1.0.0/24", "blockSize": "/26"}),
+            "ipam.blockSize: \"/26\" is not a size of blocks, expected auto, 1, 8 or 64",
         ),
         (
             json!({"subnet": "10.1.0.0/24", "spare": 65}),

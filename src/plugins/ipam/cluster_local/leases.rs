@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use super::conf::{self, Conf, DEFAULT_DATA_DIR};
-use super::import;
 use crate::cni::attachment::NetworkName;
-use crate::error::Result;
-use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
+use crate::error::{Code, Error, Result};
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
 use crate::plugin::{Context, PluginConf as _};
-use crate::steps::allocation::Lease;
-use crate::steps::allocation::files::operator::{self, Target};
+use crate::steps::allocation::files::operator;
 
 /// The leases of the file store.
 pub struct Leases {
@@ -42,31 +40,28 @@ impl LeaseStore for Leases {
     }
 }
 
+/// Leases of the cluster have claims in its store: the daemon makes them.
 impl LeaseImporter for Leases {
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview> {
-        let conf = (self.conf)(cx)?;
-        let missing = operator::preview(&conf::place(cx), &conf.sets, leases)?;
-        Ok(Preview { missing, notes: import::preview(cx, &conf, leases)? })
-    }
-
-    fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()> {
-        let conf = (self.conf)(cx)?;
-        operator::preview(&conf::place(cx), &conf.sets, incoming.leases)?; // fails before the first claim
-        import::claim(cx, &conf, incoming)
+    fn preview(&self, cx: &Context<'_>, _: &[Holding]) -> Result<usize> {
+        Err(refused(cx))
     }
 
     fn import(
         &self,
         cx: &Context<'_>,
-        incoming: &Incoming<'_>,
-        then: &mut dyn FnMut() -> Result<()>,
+        _: &Incoming<'_>,
+        _: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
-        let conf = (self.conf)(cx)?;
-        let place = conf::place(cx);
-        let require = |leases: &[Lease]| import::require_held(&place, leases);
-        let target = Target { place: &place, sets: &conf.sets, require: &require };
-        operator::import(&target, incoming, then)
+        Err(refused(cx))
     }
+}
+
+fn refused(cx: &Context<'_>) -> Error {
+    let network = cx.config.name.as_str();
+    let msg = format!("addresses of network {network:?} are claimed in the cluster's store");
+    Error::new(Code::INVALID_CONFIG, msg).with_details(
+        "import with scope machine, then run `cni-multi ipam join` before the daemon starts",
+    )
 }
 
 /// The configuration, as ADD has it.

@@ -15,7 +15,7 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns};
 use crate::error::{Code, Result, warn};
-use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf as _};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
@@ -155,14 +155,8 @@ impl LeaseStore for Leases {
 }
 
 impl LeaseImporter for Leases {
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview> {
-        let missing = operator::preview(&conf::place(cx), &sets(cx)?, leases)?;
-        Ok(Preview { missing, notes: vec![] })
-    }
-
-    /// Does nothing: host-local has no claims.
-    fn prepare(&self, _: &Context<'_>, _: &Incoming<'_>) -> Result<()> {
-        Ok(())
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
+        operator::preview(&conf::place(cx), &sets(cx)?, leases)
     }
 
     fn import(

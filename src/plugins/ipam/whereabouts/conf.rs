@@ -14,10 +14,9 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
-    self as shared, DEFAULT_PATIENCE, DEFAULT_REALM, DEFAULT_SPARE, Terms,
+    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Terms,
 };
-use crate::plugins::ipam::cluster_local::engine::Name;
-use crate::plugins::ipam::cluster_local::node;
+use crate::plugins::ipam::cluster_local::name::Name;
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
 use crate::steps::allocation::ranges::Sets;
 use crate::steps::allocation::ranges::{Range, RangeSet};
@@ -75,7 +74,6 @@ pub fn translated(cx: &Context<'_>) -> Result<shared::Conf> {
 fn read(merged: &Merged, args: &str) -> Result<Conf> {
     merged.config.decode::<Rest>()?;
     let ipam = merged.config.decode::<Document>()?.ipam.ok_or_else(missing)?;
-    refuse_etcd(&ipam)?;
     let gateway = range::address(&ipam.gateway, "ipam.gateway")?;
     let mut assigned = assigned::configured(&ipam.addresses)?;
     assigned::add_cni_args(&mut assigned, args, &ARGS)?;
@@ -104,22 +102,6 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
 
 fn missing() -> Error {
     Error::missing("ipam", "an object with range").saying("IPAM config missing 'ipam' key")
-}
-
-/// Without the machine's own configuration the addresses would be unique on this machine alone, and
-/// the configuration of a network, which may be another person's, decides neither whom the daemon
-/// connects to nor which key files it reads.
-fn refuse_etcd(ipam: &Ipam) -> Result<()> {
-    if ipam.etcd_host.is_empty() || node::is_of_cluster() {
-        return Ok(());
-    }
-    let problem = format_args!("{:?}: a plugin does not connect to etcd", ipam.etcd_host);
-    Err(Error::config("ipam.etcd_host", problem)
-        .expecting(format_args!("the endpoints in {}", node::CONFIGURATION))
-        .with_details(
-            "move endpoints, password and key files there, for the IPAM daemon; \
-             without the etcd_ keys, addresses are unique on this machine only",
-        ))
 }
 
 /// The ranges of a configuration: each is a set, since each gives an address.
@@ -169,8 +151,8 @@ fn nothing_left(at: &str, set: &RangeSet) -> Error {
     Error::config(format_args!("{at}.exclude"), problem).expecting("at least one address")
 }
 
-/// The size of the blocks of a set: the slice of a node of the original, which may be written with
-/// or without the slash.
+/// The size of the blocks of a set: the largest that is not larger than the slice of a node of the
+/// original, which may be written with or without the slash.
 fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
     let Some(subnet) = set.ranges().first().map(|range| range.subnet) else {
         return Ok(BlockSize::Auto);
@@ -181,16 +163,24 @@ fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
     let (shortest, longest) = (subnet.prefix_len(), subnet.max_prefix_len());
     let length: Option<u8> = slice.strip_prefix('/').unwrap_or(slice).parse().ok();
     let length = length.filter(|length| (shortest..=longest).contains(length));
-    length.map(BlockSize::Length).ok_or_else(|| {
+    let size = |length| match longest - length {
+        0..3 => BlockSize::One,
+        3..6 => BlockSize::Eight,
+        _ => BlockSize::Chunk,
+    };
+    length.map(size).ok_or_else(|| {
         Error::config("ipam.node_slice_size", format_args!("{slice:?} is no slice of {subnet}"))
             .expecting(format_args!("a prefix length from /{shortest} to /{longest}"))
     })
 }
 
-/// The realm: `network_name`, and the range if only equal ranges exclude each other's addresses.
+/// The realm: `network_name`, and the range if only equal ranges exclude each other's addresses. A
+/// realm is in lower case, and has '-' for each character that it cannot have.
 fn realm(ipam: &Ipam, ranges: &Ranges) -> Result<Name> {
-    let network = if ipam.network_name.is_empty() { DEFAULT_REALM } else { &ipam.network_name };
-    let network: Name = network.parse().map_err(|e| Error::config("ipam.network_name", e))?;
+    let path = "ipam.network_name";
+    let is_of_realm = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let network = ipam.network_name.replace(|c| !is_of_realm(c), "-").to_ascii_lowercase();
+    let network = shared::realm(&network, path)?;
     if ipam.enable_overlapping_ranges.unwrap_or(true) {
         return Ok(network);
     }
@@ -198,7 +188,7 @@ fn realm(ipam: &Ipam, ranges: &Ranges) -> Result<Name> {
         ranges.sets.iter().flat_map(RangeSet::ranges).map(|range: &Range| range.subnet).collect();
     let [subnet] = subnets[..] else { return Err(several_realms(subnets.len())) };
     let range = subnet.to_string().replace([':', '/'], "-");
-    format!("{network}.range-{range}").parse().map_err(|e| Error::config("ipam.network_name", e))
+    shared::realm(&format!("{network}.range-{range}"), path)
 }
 
 fn several_realms(count: usize) -> Error {

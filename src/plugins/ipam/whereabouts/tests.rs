@@ -151,6 +151,7 @@ fn network_name_and_ranges_make_the_realm() {
     assert_eq!(realm(""), "default");
     assert_eq!(realm(r#","enable_overlapping_ranges":true"#), "default");
     assert_eq!(realm(r#","network_name":"blue""#), "blue");
+    assert_eq!(realm(r#","network_name":"Blue Net_1/x""#), "blue-net-1-x");
     assert_eq!(realm(r#","enable_overlapping_ranges":false"#), "default.range-10.1.2.0-24");
     let both = r#","network_name":"blue","enable_overlapping_ranges":false"#;
     assert_eq!(realm(both), "blue.range-10.1.2.0-24");
@@ -169,10 +170,20 @@ fn a_slice_is_the_size_of_blocks() {
             .map(super::super::cluster_local::pool::Pool::length)
             .collect::<Vec<_>>()
     };
-    assert_eq!(length(r#""range":"10.5.0.0/20","node_slice_size":"/24""#), [24]);
-    assert_eq!(length(r#""range":"10.5.0.0/20","node_slice_size":"24""#), [24]);
-    assert_eq!(length(r#""range":"fd00::/112","node_slice_size":"/120""#), [120]);
-    assert_eq!(length(r#""range":"10.5.0.0/20""#), [26], "automatic");
+    for (range, slice, expected) in [
+        ("10.5.0.0/20", "/24", 26),
+        ("10.5.0.0/20", "26", 26),
+        ("10.5.0.0/20", "/27", 29),
+        ("10.5.0.0/20", "/29", 29),
+        ("10.5.0.0/20", "/30", 32),
+        ("10.5.0.0/20", "/32", 32),
+        ("fd00::/112", "/120", 122),
+        ("fd00::/112", "/124", 125),
+        ("10.5.0.0/16", "", 29),
+    ] {
+        let members = format!(r#""range":"{range}","node_slice_size":"{slice}""#);
+        assert_eq!(length(&members), [expected], "{members}");
+    }
 }
 
 #[test]
@@ -221,7 +232,7 @@ fn each_mistake_names_path_value_and_expectation() {
             r#""range":"10.1.0.0/16","gateway":"router""#,
             r#"ipam.gateway: "router" is not an IP address"#,
         ),
-        (r#""range":"10.1.0.0/16","network_name":"a b""#, "ipam.network_name: "),
+        (r#""range":"10.1.0.0/16","network_name":"_""#, "ipam.network_name: "),
         (
             r#""range":"10.1.0.0/16","node_slice_size":"/15""#,
             r#"ipam.node_slice_size: "/15" is no slice of 10.1.0.0/16, expected a prefix length from /16 to /32"#,
@@ -251,18 +262,6 @@ fn each_mistake_names_path_value_and_expectation() {
     }
     let args = with_args(r#""range":"10.1.0.0/16""#, "IP=10.1.0.1").unwrap_err();
     assert!(args.msg.contains("CIDR notation, got: '10.1.0.1'"), "{args:?}");
-}
-
-/// The unit tests run on a machine that is no part of a cluster.
-#[test]
-fn an_etcd_of_the_network_is_refused_with_the_place_for_it() {
-    let error = of(r#""range":"10.1.0.0/16","etcd_host":"etcd:2379""#).unwrap_err();
-    assert_eq!(
-        error.msg,
-        r#"ipam.etcd_host: "etcd:2379": a plugin does not connect to etcd, expected the endpoints in /etc/cni-multi/ipam.json"#
-    );
-    assert!(error.details().contains("move endpoints"), "{error:?}");
-    assert!(of(r#""range":"10.1.0.0/16","etcd_password":"secret""#).is_ok());
 }
 
 #[test]

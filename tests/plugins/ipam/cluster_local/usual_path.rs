@@ -23,7 +23,8 @@ const OUTSIDE: [i64; 9] = [
     libc::SYS_fdatasync,
 ];
 
-fn calls_outside(call: &Call) -> Vec<String> {
+/// What a call does outside of its own files.
+pub fn calls_outside(call: &Call) -> Vec<String> {
     let mut found = vec![];
     let traced = trace(call, |stop| {
         if stop.result.is_none() && OUTSIDE.contains(&stop.call) {
