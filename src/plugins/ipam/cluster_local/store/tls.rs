@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore,
     SupportedProtocolVersion,
@@ -45,11 +43,10 @@ pub struct Tls {
 
 impl Tls {
     /// Reads and checks the files.
-    pub fn load(files: &Files, now: SystemTime) -> Result<Tls> {
-        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+    pub fn load(files: &Files) -> Result<Tls> {
         let config = match files.ca.as_os_str().is_empty() {
             true => None,
-            false => Some(Arc::new(configure(files, now)?)),
+            false => Some(Arc::new(configure(files)?)),
         };
         Ok(Tls { files: Arc::new(files.clone()), config })
     }
@@ -140,21 +137,15 @@ fn date(time: UnixTime) -> String {
     timestamp(UNIX_EPOCH + Duration::from_secs(time.as_secs()))
 }
 
-fn configure(files: &Files, now: UnixTime) -> Result<ClientConfig> {
-    let roots = Arc::new(read_roots(&files.ca)?);
-    let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .build()
-        .map_err(|e| of_file("ca", &files.ca, &e))?;
-    let builder = ClientConfig::builder_with_provider(provider.clone())
+fn configure(files: &Files) -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&VERSIONS)
         .map_err(|e| of_file("ca", &files.ca, &e))?
-        .with_webpki_verifier(verifier);
+        .with_root_certificates(read_roots(&files.ca)?);
     if files.cert.as_os_str().is_empty() {
         return Ok(builder.with_no_client_auth());
     }
     let chain = read_certificates("cert", &files.cert)?;
-    require_current(&files.cert, &chain, Verified { roots, provider, now })?;
     let key = read_key(&files.key)?;
     builder.with_client_auth_cert(chain, key).map_err(|e| mismatch(files, &e))
 }
@@ -168,45 +159,6 @@ fn mismatch(files: &Files, error: &rustls::Error) -> Error {
         ),
         other => of_file("cert", &files.cert, other),
     }
-}
-
-/// What a client certificate is checked against.
-struct Verified {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-    now: UnixTime,
-}
-
-/// Refuses a client certificate that no member will accept because of its dates. Its CA may be
-/// another than that of the members, so an unknown one is accepted here.
-fn require_current(path: &Path, chain: &[CertificateDer<'_>], with: Verified) -> Result<()> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(with.roots, with.provider).build();
-    let (Ok(verifier), Some((own, further))) = (verifier, chain.split_first()) else {
-        return Ok(());
-    };
-    let verified = verifier.verify_client_cert(own, further, with.now);
-    let problem = match verified.err() {
-        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
-            not_after,
-            ..
-        })) => {
-            format!("the certificate expired on {}", date(not_after))
-        }
-        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
-            not_before,
-            ..
-        })) => {
-            format!("the certificate is valid from {}", date(not_before))
-        }
-        Some(rustls::Error::InvalidCertificate(CertificateError::InvalidPurposeContext {
-            ..
-        })) => "the certificate is not for client authentication".to_owned(),
-        Some(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) => {
-            "not an X.509 certificate".to_owned()
-        }
-        _ => return Ok(()),
-    };
-    Err(of_file("cert", path, &problem).expecting("a current client certificate"))
 }
 
 fn read_roots(path: &Path) -> Result<RootCertStore> {

@@ -325,6 +325,3 @@ fn decimal(digits: &[u8]) -> Option<usize> {
     let digits = str::from_utf8(digits).ok()?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
-
-#[cfg(test)]
-mod tests;
