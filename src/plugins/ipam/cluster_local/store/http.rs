@@ -1,327 +1,343 @@
-//! Reads one HTTP/1.1 response, piece by piece as the bytes arrive, within fixed limits: a broken
-//! or hostile server costs no more than [`Limits`] allows.
+//! Blocking HTTP/1.1, one request at a time, over TCP or TLS, with timeouts. A connection is kept for
+//! the next request. A request goes on to the next endpoint as long as no byte of it was sent, and a
+//! read always: a write of which a byte was sent is never repeated.
 
-use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-/// The most headers of a response or of its trailer.
-const MOST_HEADERS: usize = 64;
-/// The longest line of a chunk's size, with its extensions.
-const LONGEST_SIZE_LINE: usize = 256;
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::{ClientConnection, StreamOwned};
 
-/// The limits in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Of status line and headers, and of the trailer.
-    pub head: usize,
-    /// Of the part of the body that is kept at one time.
-    pub body: usize,
+use super::endpoint::Endpoint;
+use super::incoming::{Head, Incoming};
+use super::tls::{self, Tls};
+use crate::error::{Code, Error, Result};
+
+/// How long a connection may take, and its handshake.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long a server may take from the request to the end of its reply.
+const REPLY: Duration = Duration::from_secs(5);
+/// The limit in bytes of a reply.
+const LARGEST_REPLY: usize = 32 << 20;
+/// The idle seconds after which the kernel probes a connection, each further second until one is
+/// answered, and how many probes are not until the connection is dead.
+const PROBES: [u32; 3] = [20, 5, 3];
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: &'static str,
+    /// The path, with its query.
+    pub path: String,
+    /// Headers beyond host and length. No value has a line break.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: String,
+    /// Whether a second execution changes nothing.
+    pub is_read: bool,
 }
 
-/// Why a response cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// It is not HTTP/1.1.
-    NotHttp,
-    /// Status line and headers, or the trailer, exceed the limit.
-    LongHead,
-    /// The body exceeds the limit.
-    LongBody,
-    /// A chunk is malformed.
-    Chunk,
-    /// The length of the body is missing or ambiguous.
-    Length,
-    /// The connection ended before the response did.
-    Short,
+/// A reply that has arrived as a whole.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Its status and what else is known from its headers.
+    pub head: Head,
+    /// Its body.
+    pub body: Vec<u8>,
 }
 
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Flaw::NotHttp => "the response is not HTTP/1.1",
-            Flaw::LongHead => "the headers of the response are too long",
-            Flaw::LongBody => "the response is too long",
-            Flaw::Chunk => "a chunk of the response is malformed",
-            Flaw::Length => "the length of the response is missing or ambiguous",
-            Flaw::Short => "the connection ended before the response",
-        })
-    }
+/// Why there is no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whether a byte of the request was sent, so that it may have been executed.
+    pub is_sent: bool,
+    /// The reason, for people.
+    pub reason: String,
 }
 
-/// What is known of a response once its headers have arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    status: u16,
-    framing: Framing,
-    /// Whether the server keeps the connection open.
-    persists: bool,
+/// The endpoints of one service, all of which have the same data.
+pub struct Http {
+    endpoints: Vec<Endpoint>,
+    tls: Tls,
+    /// The endpoint that is used, as an index.
+    current: usize,
+    /// Counts connections, so that each address of a name has its turn.
+    opened: usize,
+    /// The connection of the last request.
+    kept: Option<Line>,
 }
 
-/// How the end of the body is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Length(usize),
-    Chunked,
-    /// The body ends with the connection.
-    Close,
-}
-
-/// What the next bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expected {
-    Head,
-    /// So many bytes of a body with a known length.
-    Body(usize),
-    ChunkSize,
-    Chunk(usize),
-    ChunkEnd,
-    Trailer,
-    /// Bytes until the connection ends.
-    Rest,
-    Nothing,
-}
-
-/// A response that is arriving.
-#[derive(Debug)]
-pub struct Response {
-    limits: Limits,
-    expected: Expected,
-    head: Option<Head>,
-    /// Bytes that were received and not interpreted yet.
-    pending: Vec<u8>,
-    body: Vec<u8>,
-}
-
-impl Response {
-    /// A response of which nothing has arrived.
-    pub fn new(limits: Limits) -> Response {
-        Response { limits, expected: Expected::Head, head: None, pending: vec![], body: vec![] }
+impl Http {
+    /// Endpoints, of which there has to be one. Connects when there is a request.
+    pub fn new(endpoints: Vec<Endpoint>, tls: Tls) -> Http {
+        Http { endpoints, tls, current: 0, opened: 0, kept: None }
     }
 
-    /// Interprets further bytes. After a flaw the response is of no use.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Flaw> {
-        self.pending.extend_from_slice(bytes);
-        let mut at = 0;
-        while let Some(used) = self.step(at)? {
-            at += used;
+    /// Replaces the certificates, for connections from now on.
+    pub fn set_tls(&mut self, tls: Tls) {
+        self.tls = tls;
+        self.kept = None;
+    }
+
+    /// This endpoint answers nonsense: the next request goes to another.
+    pub fn distrust(&mut self) {
+        self.kept = None;
+        self.current = (self.current + 1) % self.endpoints.len().max(1);
+    }
+
+    /// The reply to a request, of whichever status.
+    pub fn exchange(&mut self, request: &Request) -> Result<Reply, Failure> {
+        let mut left = self.endpoints.len();
+        loop {
+            let reply = self.attempt(request);
+            let (has_failed, is_sent) = match &reply {
+                Ok(reply) => (reply.head.status >= 500, true),
+                Err(failure) => (true, failure.is_sent),
+            };
+            if has_failed {
+                self.distrust();
+            }
+            left = left.saturating_sub(1);
+            if !has_failed || left == 0 || (is_sent && !request.is_read) {
+                return reply;
+            }
         }
-        self.pending.drain(..at);
+    }
+
+    fn attempt(&mut self, request: &Request) -> Result<Reply, Failure> {
+        let mut line = self.begin(request)?;
+        let reply = line.reply().map_err(|error| line.failure(&error))?;
+        self.kept = Some(line).filter(|line| reply.head.persists && line.incoming.is_at_end());
+        Ok(reply)
+    }
+
+    /// Passes each line of an endless reply to `take` until that returns false. A reply with another
+    /// status than 200 is returned.
+    pub fn stream(
+        &mut self,
+        request: &Request,
+        silence: Duration,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Reply>, Failure> {
+        let mut line = self.begin(request)?;
+        let streamed = line.stream(silence, take).map_err(|error| line.failure(&error));
+        if streamed.is_err() {
+            self.distrust();
+        }
+        streamed
+    }
+
+    /// Sends a request, on the connection that was kept if that is still alive.
+    fn begin(&mut self, request: &Request) -> Result<Line, Failure> {
+        let kept = self.kept.take().filter(|line| line.is_idle());
+        let unsent = |error: Error| Failure { is_sent: false, reason: error.to_string() };
+        let mut line = kept.map_or_else(|| self.open(), Ok).map_err(unsent)?;
+        line.send(request).map_err(|error| line.failure(&error))?;
+        Ok(line)
+    }
+
+    fn open(&mut self) -> Result<Line> {
+        let none = || Error::new(Code::INVALID_CONFIG, "there is no endpoint");
+        let endpoint = self.endpoints.get(self.current).ok_or_else(none)?;
+        let addresses = endpoint.addresses()?;
+        self.opened = self.opened.wrapping_add(1);
+        let address = addresses.get(self.opened % addresses.len().max(1)).ok_or_else(none)?;
+        Line::open(endpoint, *address, &self.tls)
+    }
+}
+
+/// A connection.
+struct Line {
+    endpoint: Endpoint,
+    tls: Tls,
+    incoming: Incoming<Box<dyn Wire>>,
+    /// Whether a byte of the request may have been sent.
+    is_sent: bool,
+    /// Whether any reply has arrived.
+    has_heard: bool,
+}
+
+impl Line {
+    fn open(endpoint: &Endpoint, address: SocketAddr, tls: &Tls) -> Result<Line> {
+        let since = Instant::now();
+        let what = || format!("connect to {endpoint}");
+        let socket =
+            TcpStream::connect_timeout(&address, CONNECT).map_err(|e| Error::io(what(), &e))?;
+        set_options(&socket).map_err(|errno| Error::kernel(what(), errno))?;
+        let timed = Timed { socket, since, patience: CONNECT };
+        let wire: Box<dyn Wire> = match endpoint.tls {
+            false => Box::new(timed),
+            true => {
+                let mut stream = StreamOwned::new(tls.session(endpoint)?, timed);
+                let shaken = stream.conn.complete_io(&mut stream.sock);
+                shaken.map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        Error::new(Code::IO, format!("{}: the connection ended", what()))
+                            .with_details(
+                                "the server ended the handshake of TLS; is its URL http://?",
+                            )
+                    }
+                    _ => tls.explain(endpoint, &error),
+                })?;
+                Box::new(stream)
+            }
+        };
+        let incoming = Incoming::new(wire);
+        let (endpoint, tls) = (endpoint.clone(), tls.clone());
+        Ok(Line { endpoint, tls, incoming, is_sent: false, has_heard: false })
+    }
+
+    /// Whether the server has neither closed the connection nor sent anything unasked.
+    fn is_idle(&self) -> bool {
+        let socket = &self.incoming.source.timed().socket;
+        let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+        socket.set_nonblocking(false).is_ok()
+            && peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn send(&mut self, request: &Request) -> io::Result<()> {
+        self.incoming.source.timed_mut().wait_for(REPLY);
+        let text = request.text(&self.endpoint);
+        self.is_sent = true;
+        self.incoming.source.write_all(text.as_bytes())?;
+        self.incoming.source.flush()
+    }
+
+    fn reply(&mut self) -> io::Result<Reply> {
+        let head = self.incoming.head()?;
+        self.has_heard = true;
+        Ok(Reply { head, body: self.incoming.body(LARGEST_REPLY)? })
+    }
+
+    fn stream(
+        &mut self,
+        silence: Duration,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> io::Result<Option<Reply>> {
+        let head = self.incoming.head()?;
+        if head.status != 200 {
+            return Ok(Some(Reply { head, body: self.incoming.body(LARGEST_REPLY)? }));
+        }
+        while let Some(line) = self.incoming.line()? {
+            if !take(&line) {
+                return Ok(None);
+            }
+            self.incoming.source.timed_mut().wait_for(silence);
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        use io::ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof};
+        let (endpoint, alert) = (&self.endpoint, tls::error(error));
+        // A server that refuses the client certificate does so before it reads a request.
+        let refuses_us = matches!(alert, Some(rustls::Error::AlertReceived(_))) && !self.has_heard;
+        let is_silent = matches!(error.kind(), ConnectionReset | UnexpectedEof) && !self.has_heard;
+        let reason = match error.kind() {
+            _ if alert.is_some() => self.tls.explain(endpoint, error),
+            TimedOut => {
+                let patience = self.incoming.source.timed().patience.as_secs();
+                Error::new(Code::IO, format!("{endpoint} did not answer within {patience} s"))
+            }
+            // TLS 1.3 refuses a client certificate after the handshake, and the refusal may be lost.
+            _ if is_silent && endpoint.tls => Error::io(endpoint, error).with_details(
+                "the server may have refused the client certificate; its log says so",
+            ),
+            _ => Error::io(endpoint, error),
+        };
+        Failure { is_sent: self.is_sent && !refuses_us, reason: reason.to_string() }
+    }
+}
+
+impl Request {
+    fn text(&self, endpoint: &Endpoint) -> String {
+        let Request { method, path, body, .. } = self;
+        let (host, length) = (endpoint.authority(), body.len());
+        let headers = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let headers: String = headers.collect();
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        )
+    }
+}
+
+fn set_options(socket: &TcpStream) -> nix::Result<()> {
+    let [after, interval, count] = PROBES;
+    setsockopt(socket, sockopt::TcpNoDelay, &true)?;
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &after)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &interval)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &count)
+}
+
+/// What bytes of HTTP pass through.
+trait Wire: Read + Write + Send {
+    fn timed(&self) -> &Timed;
+    fn timed_mut(&mut self) -> &mut Timed;
+}
+
+impl Wire for Timed {
+    fn timed(&self) -> &Timed {
+        self
+    }
+
+    fn timed_mut(&mut self) -> &mut Timed {
+        self
+    }
+}
+
+impl Wire for StreamOwned<ClientConnection, Timed> {
+    fn timed(&self) -> &Timed {
+        &self.sock
+    }
+
+    fn timed_mut(&mut self) -> &mut Timed {
+        &mut self.sock
+    }
+}
+
+/// A socket that waits until a point in time, however often it is read.
+struct Timed {
+    socket: TcpStream,
+    since: Instant,
+    patience: Duration,
+}
+
+impl Timed {
+    fn wait_for(&mut self, patience: Duration) {
+        (self.since, self.patience) = (Instant::now(), patience);
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.patience.saturating_sub(self.since.elapsed());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+/// The kernel reports the end of a wait as if there had been none.
+fn timeout(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(into).map_err(timeout)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(bytes).map_err(timeout)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-
-    /// The connection has ended.
-    pub fn end(&mut self) -> Result<(), Flaw> {
-        match self.expected {
-            Expected::Rest => self.expected = Expected::Nothing,
-            Expected::Nothing => (),
-            _ => return Err(Flaw::Short),
-        }
-        Ok(())
-    }
-
-    /// The status, once the headers have arrived.
-    pub fn status(&self) -> Option<u16> {
-        self.head.map(|head| head.status)
-    }
-
-    /// Whether the response has arrived as a whole.
-    pub fn is_complete(&self) -> bool {
-        self.expected == Expected::Nothing
-    }
-
-    /// Whether the connection may serve another request: the response is complete, the server keeps
-    /// the connection open and has sent nothing after the response.
-    pub fn leaves_connection_usable(&self) -> bool {
-        self.is_complete() && self.pending.is_empty() && self.head.is_some_and(|head| head.persists)
-    }
-
-    /// The body so far.
-    pub fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// The body, when nothing else is needed.
-    pub fn into_body(self) -> Vec<u8> {
-        self.body
-    }
-
-    /// Takes the first line out of the body, without its newline: a stream has one message a line.
-    pub fn take_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.body.iter().position(|byte| *byte == b'\n')?;
-        let mut line: Vec<u8> = self.body.drain(..=end).collect();
-        line.pop();
-        Some(line)
-    }
-
-    /// Interprets the pending bytes from `at`; returns how many, or None if more are needed.
-    fn step(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        match self.expected {
-            Expected::Head => self.read_head(at),
-            Expected::Body(length) => self.read_body(at, length),
-            Expected::ChunkSize => self.read_chunk_size(at),
-            Expected::Chunk(length) => self.read_chunk(at, length),
-            Expected::ChunkEnd => self.read_chunk_end(at),
-            Expected::Trailer => self.read_trailer(at),
-            Expected::Rest => self.read_rest(at),
-            Expected::Nothing => Ok(None),
-        }
-    }
-
-    fn read_head(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        let bytes = within(&self.pending[at..], self.limits.head);
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut parsed = httparse::Response::new(&mut headers);
-        let used = match parsed.parse(bytes) {
-            Ok(httparse::Status::Complete(used)) => used,
-            Ok(httparse::Status::Partial) if bytes.len() < self.limits.head => return Ok(None),
-            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-                return Err(Flaw::LongHead);
-            }
-            Err(_) => return Err(Flaw::NotHttp),
-        };
-        let head = Head::of(&parsed)?;
-        self.expect_body(head)?;
-        self.head = Some(head);
-        Ok(Some(used))
-    }
-
-    fn expect_body(&mut self, head: Head) -> Result<(), Flaw> {
-        self.expected = match head.framing {
-            Framing::Length(length) if length > self.limits.body => return Err(Flaw::LongBody),
-            Framing::Length(0) => Expected::Nothing,
-            Framing::Length(length) => Expected::Body(length),
-            Framing::Chunked => Expected::ChunkSize,
-            Framing::Close => Expected::Rest,
-        };
-        Ok(())
-    }
-
-    fn read_body(&mut self, at: usize, length: usize) -> Result<Option<usize>, Flaw> {
-        let Some(used) = self.keep(at, length)? else { return Ok(None) };
-        self.expected = match length - used {
-            0 => Expected::Nothing,
-            left => Expected::Body(left),
-        };
-        Ok(Some(used))
-    }
-
-    fn read_chunk_size(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        let bytes = within(&self.pending[at..], LONGEST_SIZE_LINE);
-        let Ok(size) = httparse::parse_chunk_size(bytes) else { return Err(Flaw::Chunk) };
-        let httparse::Status::Complete((used, size)) = size else {
-            return if bytes.len() < LONGEST_SIZE_LINE { Ok(None) } else { Err(Flaw::Chunk) };
-        };
-        // A chunk may arrive in parts and a stream forgets what was taken, so the sum is limited
-        // where it is kept.
-        let size = usize::try_from(size).map_err(|_| Flaw::LongBody)?;
-        self.expected = if size == 0 { Expected::Trailer } else { Expected::Chunk(size) };
-        Ok(Some(used))
-    }
-
-    fn read_chunk(&mut self, at: usize, length: usize) -> Result<Option<usize>, Flaw> {
-        let Some(used) = self.keep(at, length)? else { return Ok(None) };
-        self.expected = match length - used {
-            0 => Expected::ChunkEnd,
-            left => Expected::Chunk(left),
-        };
-        Ok(Some(used))
-    }
-
-    fn read_chunk_end(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        match &self.pending[at..] {
-            [b'\r', b'\n', ..] => {
-                self.expected = Expected::ChunkSize;
-                Ok(Some(2))
-            }
-            [] | [b'\r'] => Ok(None),
-            _ => Err(Flaw::Chunk),
-        }
-    }
-
-    fn read_trailer(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        let bytes = within(&self.pending[at..], self.limits.head);
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        match httparse::parse_headers(bytes, &mut headers) {
-            Ok(httparse::Status::Complete((used, _))) => {
-                self.expected = Expected::Nothing;
-                Ok(Some(used))
-            }
-            Ok(httparse::Status::Partial) if bytes.len() < self.limits.head => Ok(None),
-            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-                Err(Flaw::LongHead)
-            }
-            Err(_) => Err(Flaw::Chunk),
-        }
-    }
-
-    fn read_rest(&mut self, at: usize) -> Result<Option<usize>, Flaw> {
-        self.keep(at, usize::MAX)
-    }
-
-    /// Moves at most `most` pending bytes to the body; None if nothing is pending.
-    fn keep(&mut self, at: usize, most: usize) -> Result<Option<usize>, Flaw> {
-        let bytes = within(&self.pending[at..], most);
-        if self.body.len() + bytes.len() > self.limits.body {
-            return Err(Flaw::LongBody);
-        }
-        self.body.extend_from_slice(bytes);
-        Ok((!bytes.is_empty()).then_some(bytes.len()))
-    }
-}
-
-/// The first bytes, at most `most`.
-fn within(bytes: &[u8], most: usize) -> &[u8] {
-    &bytes[..bytes.len().min(most)]
-}
-
-impl Head {
-    fn of(parsed: &httparse::Response<'_, '_>) -> Result<Head, Flaw> {
-        let status = parsed.code.ok_or(Flaw::NotHttp)?;
-        // 1xx answers an Expect or Upgrade header, and requests here have neither.
-        if status < 200 {
-            return Err(Flaw::NotHttp);
-        }
-        let asks_to_close =
-            values(parsed.headers, "connection").any(|value| has_word(value, "close"));
-        let framing = Framing::of(parsed.headers, status)?;
-        let persists = parsed.version == Some(1) && !asks_to_close && framing != Framing::Close;
-        Ok(Head { status, framing, persists })
-    }
-}
-
-impl Framing {
-    /// Two lengths that disagree are the means of smuggling one response into another.
-    fn of(headers: &[httparse::Header<'_>], status: u16) -> Result<Framing, Flaw> {
-        let mut lengths = values(headers, "content-length");
-        let mut codings = values(headers, "transfer-encoding");
-        let framing = match (lengths.next(), codings.next()) {
-            (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Framing::Chunked,
-            (Some(length), None) => Framing::Length(decimal(length).ok_or(Flaw::Length)?),
-            (None, None) if matches!(status, 204 | 304) => Framing::Length(0),
-            (None, None) => Framing::Close,
-            _ => return Err(Flaw::Length),
-        };
-        if lengths.next().is_some() || codings.next().is_some() {
-            return Err(Flaw::Length);
-        }
-        Ok(framing)
-    }
-}
-
-fn values<'a>(
-    headers: &'a [httparse::Header<'a>],
-    name: &'static str,
-) -> impl Iterator<Item = &'a [u8]> {
-    let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-    named.map(|header| header.value)
-}
-
-fn has_word(value: &[u8], word: &str) -> bool {
-    value
-        .split(|byte| *byte == b',')
-        .any(|part| part.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
-}
-
-fn decimal(digits: &[u8]) -> Option<usize> {
-    let digits = str::from_utf8(digits).ok()?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

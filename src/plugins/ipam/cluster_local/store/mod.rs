@@ -14,8 +14,13 @@
 pub mod endpoint;
 #[cfg(feature = "cluster")]
 pub mod etcd;
+#[cfg(all(test, feature = "cluster"))]
+#[allow(clippy::unwrap_used)]
+mod fake;
 #[cfg(feature = "cluster")]
 pub mod http;
+#[cfg(feature = "cluster")]
+pub mod incoming;
 #[cfg(feature = "cluster")]
 pub mod settings;
 #[cfg(feature = "cluster")]

@@ -201,8 +201,9 @@ impl Access {
 
     /// The files of certificates and password.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let files = [&self.files.ca, &self.files.cert, &self.files.key];
-        files.into_iter().chain(self.user.iter().map(|(_, file)| file)).cloned().collect()
+        let Files { ca, cert, key } = &self.files;
+        let paths = [ca, cert, key].into_iter().chain(self.user.iter().map(|(_, file)| file));
+        paths.filter(|path| !path.as_os_str().is_empty()).cloned().collect()
     }
 
     /// Reads certificates and password.

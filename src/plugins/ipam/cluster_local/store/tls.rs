@@ -1,5 +1,6 @@
 //! TLS to the members: the trusted CAs, the client certificate, and failures in words.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -66,23 +67,27 @@ impl Tls {
         Ok(session)
     }
 
-    /// The files that it was read from.
-    pub fn files(&self) -> Arc<Files> {
-        self.files.clone()
+    /// What a failure of TLS means, and what the reader can do.
+    pub fn explain(&self, endpoint: &Endpoint, failure: &io::Error) -> Error {
+        let what = format!("TLS with {endpoint}");
+        let (problem, advice) = match error(failure) {
+            None => return Error::io(what, failure),
+            Some(rustls::Error::InvalidCertificate(error)) => {
+                explain_certificate(&self.files, error)
+            }
+            Some(rustls::Error::AlertReceived(alert)) => explain_alert(&self.files, *alert),
+            Some(rustls::Error::InvalidMessage(_)) => {
+                ("the member does not speak TLS".into(), "is its URL http://?".into())
+            }
+            Some(other) => (other.to_string(), String::new()),
+        };
+        Error::new(Code::IO, format!("{what}: {problem}")).with_details(advice)
     }
 }
 
-/// What a failure of TLS means, and what the reader can do.
-pub fn explain(files: &Files, error: &rustls::Error) -> Error {
-    let (problem, advice) = match error {
-        rustls::Error::InvalidCertificate(error) => explain_certificate(files, error),
-        rustls::Error::AlertReceived(alert) => explain_alert(files, *alert),
-        rustls::Error::InvalidMessage(_) => {
-            ("the member does not speak TLS".into(), "is its URL http://?".into())
-        }
-        other => (other.to_string(), String::new()),
-    };
-    Error::new(Code::IO, problem).with_details(advice)
+/// The error of TLS in an error of its stream.
+pub fn error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 fn explain_certificate(files: &Files, error: &CertificateError) -> (String, String) {
