@@ -50,27 +50,16 @@ pub struct Etcd {
     keys: Keys,
     access: Access,
     http: Http,
-    login: Option<Login>,
+    /// User and password.
+    login: Option<[String; 2]>,
+    /// What the password was exchanged for.
+    token: Option<String>,
     stamps: Stamps,
     note: Note,
     /// Whether it is known not to be the etcd of a control plane.
     is_separate: bool,
     /// The id of the cluster of the first reply; 0 before.
     cluster: u64,
-}
-
-/// A user, and the token that the password was exchanged for.
-struct Login {
-    user: [String; 2],
-    token: Option<String>,
-    /// Whether a request with the token was accepted.
-    was_accepted: bool,
-}
-
-impl Login {
-    fn new(user: [String; 2]) -> Login {
-        Login { user, token: None, was_accepted: false }
-    }
 }
 
 impl Etcd {
@@ -81,7 +70,8 @@ impl Etcd {
         Ok(Etcd {
             keys: Keys::of(cluster),
             http: Http::new(access.endpoints.clone(), credentials.tls),
-            login: credentials.login.map(Login::new),
+            login: credentials.login,
+            token: None,
             stamps,
             note,
             is_separate: access.accepts_control_plane,
@@ -99,7 +89,7 @@ impl Etcd {
         match self.access.read() {
             Ok(credentials) => {
                 self.http.set_tls(credentials.tls);
-                self.login = credentials.login.map(Login::new);
+                (self.login, self.token) = (credentials.login, None);
                 (self.note)(RENEWED.to_owned());
             }
             Err(error) => (self.note)(format!("{error}; {KEPT}")),
@@ -134,36 +124,31 @@ impl Etcd {
     fn request(&mut self, path: &str, body: &Json) -> Result<Reply, Verdict> {
         self.renew();
         loop {
+            let may_expire = self.token.is_some();
             let request = self.authorized(path, body)?;
             let reply = self.exchange(&request).and_then(|reply| self.checked(reply));
-            let Some(login) = &mut self.login else { return reply };
-            let is_refused = matches!(reply, Err(Verdict::Unauthenticated(_)));
-            login.token.take_if(|_| is_refused);
-            let was_accepted = std::mem::replace(&mut login.was_accepted, !is_refused);
-            if !is_refused || !was_accepted {
+            if !matches!(reply, Err(Verdict::Unauthenticated(_))) {
+                return reply;
+            }
+            self.token = None;
+            if !may_expire {
                 return reply;
             }
         }
     }
 
     fn authorized(&mut self, path: &str, body: &Json) -> Result<Request, Verdict> {
-        if let Some(Login { user: [name, password], token: None, .. }) = &self.login {
+        if let (Some([name, password]), None) = (&self.login, &self.token) {
             let body = json!({"name": name, "password": password});
-            let reply = self.exchange(&post(AUTHENTICATE, &body)).map_err(unsent)?;
-            // The token becomes a part of a header.
-            let is_visible = reply.token.bytes().all(|byte| byte.is_ascii_graphic());
-            if reply.token.is_empty() || !is_visible {
-                let reason = "the response has no valid token";
-                return Err(Verdict::Unreachable(reason.to_owned()));
+            let token = self.exchange(&post(AUTHENTICATE, &body)).map_err(unsent)?.token;
+            // It becomes a part of a header.
+            if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(Verdict::Unreachable("the response has no valid token".to_owned()));
             }
-            if let Some(login) = &mut self.login {
-                login.token = Some(reply.token);
-                login.was_accepted = false;
-            }
+            self.token = Some(token);
         }
         let mut request = post(path, body);
-        let token = self.login.as_ref().and_then(|login| login.token.clone());
-        request.headers.extend(token.map(|token| ("Authorization", token)));
+        request.headers.extend(self.token.clone().map(|token| ("Authorization", token)));
         Ok(request)
     }
 
@@ -195,7 +180,7 @@ impl Etcd {
     /// The records below some paths, at one revision, which is the second.
     fn pages(
         &mut self,
-        paths: &[String],
+        paths: &[&str],
         are_hints: bool,
         keep: impl Fn(&Value) -> bool,
     ) -> Result<(Vec<Stored>, u64), Verdict> {
@@ -210,7 +195,7 @@ impl Etcd {
 
     fn pages_once(
         &mut self,
-        paths: &[String],
+        paths: &[&str],
         are_hints: bool,
         keep: &impl Fn(&Value) -> bool,
     ) -> Result<(Vec<Stored>, u64), Verdict> {
@@ -225,31 +210,27 @@ impl Etcd {
                 range["revision"] = json!(revision.to_string());
                 let page = self.ask(RANGE, &range)?;
                 revision = if revision == 0 { page.header.revision.0 } else { revision };
-                let records = page.kvs.iter().filter_map(|kv| self.stored(kv));
+                let records = page.kvs.iter().filter_map(|kv| stored(&self.keys, kv));
                 found.extend(records.filter(|stored| keep(&stored.record.value)));
                 count += page.kvs.len();
                 if !page.more {
                     break;
                 }
-                let last = page.kvs.last().filter(|_| count <= MOST_KEYS);
-                let Some(last) =
-                    last.and_then(|last| decode(&last.key)).filter(|last| *last >= from)
-                else {
-                    let reason = "the response has a page without an end";
-                    return Err(Verdict::Unknown(reason.to_owned()));
-                };
-                from = [last.as_slice(), &[0]].concat();
+                let last = page.kvs.last().and_then(|last| decode(&last.key));
+                let next = last.filter(|last| *last >= from && count <= MOST_KEYS);
+                let endless = || Verdict::Unknown("the response has a page without an end".into());
+                from = next.ok_or_else(endless)?;
+                from.push(0);
             }
         }
         Ok((found, revision))
     }
 
     fn select(&mut self, selection: &Selection) -> Result<Vec<Stored>, Verdict> {
-        let of_realm = |realm: &Name| [format!("b/{realm}/")];
+        let of_realm = |realm: &Name| format!("b/{realm}/");
         let found = match selection {
             Selection::Node(node) => {
-                let paths = ["b/".to_owned(), "c/conflict/".to_owned()];
-                self.pages(&paths, false, |value| match value {
+                self.pages(&["b/", "c/conflict/"], false, |value| match value {
                     Value::Claim(claim) => claim.node == *node,
                     Value::Conflict(of) => of == node,
                     _ => false,
@@ -257,13 +238,13 @@ impl Etcd {
             }
             Selection::Confirm { realm, blocks, .. } => return self.confirm(realm, blocks),
             Selection::Named(realm, name) => self.pages(
-                &of_realm(realm),
+                &[&of_realm(realm)],
                 false,
                 |value| matches!(value, Value::Claim(claim) if claim.name.as_ref() == Some(name)),
             ),
-            Selection::Realm(realm) => self.pages(&of_realm(realm), true, |_| true),
-            Selection::Nodes => self.pages(&["n/".to_owned()], false, |_| true),
-            Selection::All => self.pages(&[String::new()], false, |_| true),
+            Selection::Realm(realm) => self.pages(&[&of_realm(realm)], true, |_| true),
+            Selection::Nodes => self.pages(&["n/"], false, |_| true),
+            Selection::All => self.pages(&[""], false, |_| true),
         };
         found.map(|(found, _)| found)
     }
@@ -276,7 +257,7 @@ impl Etcd {
         let reads: Vec<Json> = ranges.map(|range| json!({"requestRange": range})).collect();
         let reply = self.ask(TXN, &json!({"success": reads}))?;
         let kvs = reply.responses.iter().flat_map(|part| &part.response_range.kvs);
-        Ok(kvs.filter_map(|kv| self.stored(kv)).collect())
+        Ok(kvs.filter_map(|kv| stored(&self.keys, kv)).collect())
     }
 
     /// The revision of a write of one key; lost unless everything compared is true.
@@ -302,22 +283,17 @@ impl Etcd {
         ])
     }
 
-    /// The record of a key; None if the key is none of the cluster's.
-    fn stored(&self, kv: &KeyValue) -> Option<Stored> {
-        stored(&self.keys, kv)
-    }
-
     /// Lists what a watch is about, and watches from there.
     fn follow(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Result<(), Verdict> {
         loop {
-            let (found, revision) = self.pages(&["c/".to_owned()], false, |_| true)?;
+            let (found, revision) = self.pages(&["c/"], false, |_| true)?;
             if !tell(Heard::Now(found)) {
                 return Ok(());
             }
             match self.follow_from(revision + 1, tell) {
                 Err(Verdict::Compacted) => (),
                 Err(Verdict::Unauthenticated(reason)) => {
-                    self.login.iter_mut().for_each(|login| login.token = None);
+                    self.token = None;
                     return Err(Verdict::Unauthenticated(reason));
                 }
                 ended => return ended,
@@ -437,7 +413,7 @@ impl Store for Etcd {
     fn get(&mut self, key: &Key) -> Outcome<Option<Stored>> {
         let range = one(&self.keys.text(key));
         let reply = self.ask(RANGE, &range);
-        outcome(reply.map(|reply| reply.kvs.first().and_then(|kv| self.stored(kv))))
+        outcome(reply.map(|reply| reply.kvs.first().and_then(|kv| stored(&self.keys, kv))))
     }
 
     fn list(&mut self, selection: &Selection) -> Outcome<Vec<Stored>> {

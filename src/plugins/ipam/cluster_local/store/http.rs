@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConnection, Stream};
 
 use super::endpoint::Endpoint;
 use super::incoming::{Head, Incoming};
@@ -131,7 +131,7 @@ impl Http {
 
     /// Sends a request, on the connection that was kept if that is still alive.
     fn begin(&mut self, request: &Request) -> Result<Line, Failure> {
-        let kept = self.kept.take().filter(|line| line.is_idle());
+        let kept = self.kept.take().and_then(|mut line| line.is_idle().then_some(line));
         let unsent = |error: Error| Failure { is_sent: false, reason: error.to_string() };
         let mut line = kept.map_or_else(|| self.open(), Ok).map_err(unsent)?;
         line.send(request).map_err(|error| line.failure(&error))?;
@@ -151,10 +151,7 @@ impl Http {
 /// A connection.
 struct Line {
     endpoint: Endpoint,
-    tls: Tls,
-    incoming: Incoming<Box<dyn Wire>>,
-    /// Whether a byte of the request may have been sent.
-    is_sent: bool,
+    incoming: Incoming<Wire>,
     /// Whether any reply has arrived.
     has_heard: bool,
 }
@@ -162,47 +159,32 @@ struct Line {
 impl Line {
     fn open(endpoint: &Endpoint, address: SocketAddr, tls: &Tls) -> Result<Line> {
         let since = Instant::now();
-        let what = || format!("connect to {endpoint}");
-        let socket =
-            TcpStream::connect_timeout(&address, CONNECT).map_err(|e| Error::io(what(), &e))?;
-        set_options(&socket).map_err(|errno| Error::kernel(what(), errno))?;
-        let timed = Timed { socket, since, patience: CONNECT };
-        let wire: Box<dyn Wire> = match endpoint.tls {
-            false => Box::new(timed),
-            true => {
-                let mut stream = StreamOwned::new(tls.session(endpoint)?, timed);
-                let shaken = stream.conn.complete_io(&mut stream.sock);
-                shaken.map_err(|error| match error.kind() {
-                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                        Error::new(Code::IO, format!("{}: the connection ended", what()))
-                            .with_details(
-                                "the server ended the handshake of TLS; is its URL http://?",
-                            )
-                    }
-                    _ => tls.explain(endpoint, &error),
-                })?;
-                Box::new(stream)
-            }
-        };
-        let incoming = Incoming::new(wire);
-        let (endpoint, tls) = (endpoint.clone(), tls.clone());
-        Ok(Line { endpoint, tls, incoming, is_sent: false, has_heard: false })
+        let connected = TcpStream::connect_timeout(&address, CONNECT);
+        let connected = connected.and_then(|socket| set_options(&socket).map(|()| socket));
+        let failed = |e| Error::io(format_args!("connect to {endpoint}"), &e);
+        let mut timed = Timed { socket: connected.map_err(failed)?, since, patience: CONNECT };
+        let mut session = None;
+        if endpoint.tls {
+            let mut new = Box::new(tls.session(endpoint)?);
+            new.complete_io(&mut timed).map_err(|error| tls::explain(endpoint, &error))?;
+            session = Some(new);
+        }
+        let incoming = Incoming::new(Wire { timed, session });
+        Ok(Line { endpoint: endpoint.clone(), incoming, has_heard: false })
     }
 
     /// Whether the server has neither closed the connection nor sent anything unasked.
-    fn is_idle(&self) -> bool {
-        let socket = &self.incoming.source.timed().socket;
+    fn is_idle(&mut self) -> bool {
+        let socket = &self.incoming.source().timed.socket;
         let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
         socket.set_nonblocking(false).is_ok()
             && peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     fn send(&mut self, request: &Request) -> io::Result<()> {
-        self.incoming.source.timed_mut().wait_for(REPLY);
-        let text = request.text(&self.endpoint);
-        self.is_sent = true;
-        self.incoming.source.write_all(text.as_bytes())?;
-        self.incoming.source.flush()
+        let wire = self.incoming.source();
+        wire.wait_for(REPLY);
+        wire.send(request.text(&self.endpoint).as_bytes())
     }
 
     fn reply(&mut self) -> io::Result<Reply> {
@@ -224,30 +206,26 @@ impl Line {
             if !take(&line) {
                 return Ok(None);
             }
-            self.incoming.source.timed_mut().wait_for(silence);
+            self.incoming.source().wait_for(silence);
         }
-        Err(io::ErrorKind::UnexpectedEof.into())
+        Err(io::Error::other("the server has ended the stream"))
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
-        use io::ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof};
-        let (endpoint, alert) = (&self.endpoint, tls::error(error));
+    /// Why a request has no reply that was sent, or began to be.
+    fn failure(&mut self, error: &io::Error) -> Failure {
+        let endpoint = &self.endpoint;
         // A server that refuses the client certificate does so before it reads a request.
-        let refuses_us = matches!(alert, Some(rustls::Error::AlertReceived(_))) && !self.has_heard;
-        let is_silent = matches!(error.kind(), ConnectionReset | UnexpectedEof) && !self.has_heard;
+        let refuses_us =
+            !self.has_heard && matches!(tls::error(error), Some(rustls::Error::AlertReceived(_)));
         let reason = match error.kind() {
-            _ if alert.is_some() => self.tls.explain(endpoint, error),
-            TimedOut => {
-                let patience = self.incoming.source.timed().patience.as_secs();
+            io::ErrorKind::TimedOut => {
+                let patience = self.incoming.source().timed.patience.as_secs();
                 Error::new(Code::IO, format!("{endpoint} did not answer within {patience} s"))
             }
-            // TLS 1.3 refuses a client certificate after the handshake, and the refusal may be lost.
-            _ if is_silent && endpoint.tls => Error::io(endpoint, error).with_details(
-                "the server may have refused the client certificate; its log says so",
-            ),
+            _ if endpoint.tls && !self.has_heard => tls::explain(endpoint, error),
             _ => Error::io(endpoint, error),
         };
-        Failure { is_sent: self.is_sent && !refuses_us, reason: reason.to_string() }
+        Failure { is_sent: !refuses_us, reason: reason.to_string() }
     }
 }
 
@@ -263,42 +241,21 @@ impl Request {
     }
 }
 
-fn set_options(socket: &TcpStream) -> nix::Result<()> {
+fn set_options(socket: &TcpStream) -> io::Result<()> {
     let [after, interval, count] = PROBES;
     setsockopt(socket, sockopt::TcpNoDelay, &true)?;
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &after)?;
     setsockopt(socket, sockopt::TcpKeepInterval, &interval)?;
-    setsockopt(socket, sockopt::TcpKeepCount, &count)
+    Ok(setsockopt(socket, sockopt::TcpKeepCount, &count)?)
 }
 
-/// What bytes of HTTP pass through.
-trait Wire: Read + Write + Send {
-    fn timed(&self) -> &Timed;
-    fn timed_mut(&mut self) -> &mut Timed;
+/// A socket with or without TLS that waits until a point in time, however often it is read.
+struct Wire {
+    timed: Timed,
+    session: Option<Box<ClientConnection>>,
 }
 
-impl Wire for Timed {
-    fn timed(&self) -> &Timed {
-        self
-    }
-
-    fn timed_mut(&mut self) -> &mut Timed {
-        self
-    }
-}
-
-impl Wire for StreamOwned<ClientConnection, Timed> {
-    fn timed(&self) -> &Timed {
-        &self.sock
-    }
-
-    fn timed_mut(&mut self) -> &mut Timed {
-        &mut self.sock
-    }
-}
-
-/// A socket that waits until a point in time, however often it is read.
 struct Timed {
     socket: TcpStream,
     since: Instant,
@@ -306,10 +263,6 @@ struct Timed {
 }
 
 impl Timed {
-    fn wait_for(&mut self, patience: Duration) {
-        (self.since, self.patience) = (Instant::now(), patience);
-    }
-
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.patience.saturating_sub(self.since.elapsed());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -339,5 +292,27 @@ impl Write for Timed {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.session {
+            Some(session) => Stream::new(&mut **session, &mut self.timed).read(into),
+            None => self.timed.read(into),
+        }
+    }
+}
+
+impl Wire {
+    fn wait_for(&mut self, patience: Duration) {
+        (self.timed.since, self.timed.patience) = (Instant::now(), patience);
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(session) = &mut self.session else { return self.timed.write_all(bytes) };
+        let mut stream = Stream::new(&mut **session, &mut self.timed);
+        stream.write_all(bytes)?;
+        stream.flush()
     }
 }

@@ -1,12 +1,12 @@
 //! A reply of HTTP/1.1 that arrives, within fixed limits: a broken or hostile server costs no more
 //! than they allow.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
-use httparse::{EMPTY_HEADER, Header, Status, parse_chunk_size, parse_headers};
+use httparse::{EMPTY_HEADER, Header, Status, parse_chunk_size};
 
-/// The most headers of a reply or of its trailer.
+/// The most headers of a reply.
 const MOST_HEADERS: usize = 64;
 /// The limit in bytes of status line and headers, and of the trailer.
 const LONGEST_HEAD: usize = 16 << 10;
@@ -14,8 +14,6 @@ const LONGEST_HEAD: usize = 16 << 10;
 const LONGEST_SIZE: usize = 256;
 /// The longest line of a stream.
 const LONGEST_LINE: usize = 4 << 20;
-/// The bytes of one read.
-const PIECE: usize = 16 << 10;
 
 const NOT_HTTP: &str = "the response is not HTTP/1.1";
 const LONG_HEAD: &str = "the headers of the response are too long";
@@ -33,7 +31,6 @@ pub struct Head {
     pub persists: bool,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
-    /// What follows.
     body: Body,
 }
 
@@ -42,24 +39,19 @@ pub struct Head {
 enum Body {
     /// So many bytes.
     Length(usize),
-    /// A line with the size of a chunk.
-    Size,
-    /// So many bytes of a chunk, and its end.
-    Chunk(usize),
+    /// Chunks.
+    Chunks,
     /// What comes before the connection ends.
     Close,
 }
 
-/// A reply that arrives from a source.
+/// Replies that arrive from a source, one after the other.
 #[derive(Debug)]
 pub struct Incoming<R> {
-    /// The source.
-    pub source: R,
-    /// What was received and not interpreted yet.
-    pending: Vec<u8>,
+    source: BufReader<R>,
     body: Body,
-    /// The line of a stream that has not ended yet.
-    line: Vec<u8>,
+    /// The lines of a stream that have arrived, and the begin of the next.
+    lines: Vec<u8>,
 }
 
 fn flaw(text: &'static str) -> io::Error {
@@ -67,39 +59,48 @@ fn flaw(text: &'static str) -> io::Error {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Replies, one after the other, from a source.
+    /// Replies from a source.
     pub fn new(source: R) -> Incoming<R> {
-        Incoming { source, pending: vec![], body: Body::Length(0), line: vec![] }
+        Incoming { source: BufReader::new(source), body: Body::Length(0), lines: vec![] }
+    }
+
+    /// The source.
+    pub fn source(&mut self) -> &mut R {
+        self.source.get_mut()
+    }
+
+    /// Whether the body has ended, and nothing has come after it.
+    pub fn is_at_end(&self) -> bool {
+        self.body == Body::Length(0) && self.source.buffer().is_empty()
     }
 
     /// Reads status line and headers.
     pub fn head(&mut self) -> io::Result<Head> {
-        let head = self.parse(LONGEST_HEAD, LONG_HEAD, |bytes| {
-            let mut headers = [EMPTY_HEADER; MOST_HEADERS];
-            let mut parsed = httparse::Response::new(&mut headers);
-            Ok(match parsed.parse(bytes).map_err(|error| of_headers(error, NOT_HTTP))? {
-                Status::Complete(used) => Status::Complete((used, Head::of(&parsed)?)),
-                Status::Partial => Status::Partial,
-            })
-        })?;
+        let mut text = self.text_line(LONGEST_HEAD, LONG_HEAD)?;
+        if !text.starts_with(b"HTTP/1.") {
+            return Err(flaw(NOT_HTTP)); // there may be no empty line to wait for
+        }
+        self.section(&mut text)?;
+        let mut headers = [EMPTY_HEADER; MOST_HEADERS];
+        let mut parsed = httparse::Response::new(&mut headers);
+        match parsed.parse(&text) {
+            Ok(Status::Complete(_)) => (),
+            Err(httparse::Error::TooManyHeaders) => return Err(flaw(LONG_HEAD)),
+            _ => return Err(flaw(NOT_HTTP)),
+        }
+        let head = Head::of(&parsed)?;
         self.body = head.body;
-        self.line.clear();
+        self.lines.clear();
         Ok(head)
     }
 
     /// Reads the whole body, of at most so many bytes.
     pub fn body(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut body = vec![];
-        if matches!(self.body, Body::Length(length) if length > most) {
-            return Err(flaw(LONG_BODY));
-        }
         loop {
-            let piece = self.piece()?;
+            let piece = self.piece(most - body.len())?;
             if piece.is_empty() {
                 return Ok(body);
-            }
-            if body.len() + piece.len() > most {
-                return Err(flaw(LONG_BODY));
             }
             body.extend(piece);
         }
@@ -108,129 +109,77 @@ impl<R: Read> Incoming<R> {
     /// Reads the next line of a stream, without its newline; None at the end.
     pub fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
-            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
-                let rest = self.line.split_off(end + 1);
-                self.line.pop();
-                return Ok(Some(std::mem::replace(&mut self.line, rest)));
+            if let Some(end) = self.lines.iter().position(|byte| *byte == b'\n') {
+                let rest = self.lines.split_off(end + 1);
+                self.lines.pop();
+                return Ok(Some(std::mem::replace(&mut self.lines, rest)));
             }
-            let piece = self.piece()?;
+            let piece = self.piece(LONGEST_LINE - self.lines.len())?;
             if piece.is_empty() {
                 return Ok(None);
             }
-            if self.line.len() + piece.len() > LONGEST_LINE {
-                return Err(flaw(LONG_BODY));
-            }
-            self.line.extend(piece);
+            self.lines.extend(piece);
         }
     }
 
-    /// Whether the body has ended, and nothing has come after it.
-    pub fn is_at_end(&self) -> bool {
-        self.body == Body::Length(0) && self.pending.is_empty()
-    }
-
-    /// The next bytes of the body; none at its end.
-    fn piece(&mut self) -> io::Result<Vec<u8>> {
-        loop {
-            match self.body {
-                Body::Length(0) => return Ok(vec![]),
-                Body::Length(left) => {
-                    let piece = self.take(left)?.ok_or_else(short)?;
-                    self.body = Body::Length(left - piece.len());
-                    return Ok(piece);
-                }
-                Body::Size => {
-                    let size = self.parse(LONGEST_SIZE, CHUNK, |bytes| {
-                        parse_chunk_size(bytes).map_err(|_| flaw(CHUNK))
-                    })?;
-                    self.body = Body::Chunk(usize::try_from(size).map_err(|_| flaw(LONG_BODY))?);
-                    if size == 0 {
-                        self.parse(LONGEST_HEAD, LONG_HEAD, trailer)?;
-                        self.body = Body::Length(0);
-                    }
-                }
-                Body::Chunk(0) => {
-                    self.parse(2, CHUNK, |bytes| match bytes {
-                        b"\r\n" => Ok(Status::Complete((2, ()))),
-                        b"\r" | b"" => Ok(Status::Partial),
-                        _ => Err(flaw(CHUNK)),
-                    })?;
-                    self.body = Body::Size;
-                }
-                Body::Chunk(left) => {
-                    let piece = self.take(left)?.ok_or_else(short)?;
-                    self.body = Body::Chunk(left - piece.len());
-                    return Ok(piece);
-                }
-                Body::Close => match self.take(usize::MAX)? {
-                    Some(piece) => return Ok(piece),
-                    None => self.body = Body::Length(0),
-                },
-            }
-        }
-    }
-
-    /// At most so many bytes; None at the end of the connection.
-    fn take(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
-        if self.pending.is_empty() && !self.receive()? {
-            return Ok(None);
-        }
-        let count = most.min(self.pending.len());
-        Ok(Some(self.pending.drain(..count).collect()))
-    }
-
-    /// What is found in the next bytes, as soon as there are enough of them.
-    fn parse<T>(
-        &mut self,
-        most: usize,
-        too_long: &'static str,
-        find: impl Fn(&[u8]) -> io::Result<Status<(usize, T)>>,
-    ) -> io::Result<T> {
-        loop {
-            let bytes = &self.pending[..self.pending.len().min(most)];
-            if let Status::Complete((used, found)) = find(bytes)? {
-                self.pending.drain(..used);
-                return Ok(found);
-            }
-            if bytes.len() == most {
-                return Err(flaw(too_long));
-            }
-            if !self.receive()? {
-                return Err(short());
-            }
-        }
-    }
-
-    /// Waits for more bytes; false at the end of the connection.
-    fn receive(&mut self) -> io::Result<bool> {
-        let before = self.pending.len();
-        self.pending.resize(before + PIECE, 0);
-        let received = loop {
-            match self.source.read(&mut self.pending[before..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                received => break received,
-            }
+    /// The next chunk, or all of a body without chunks; nothing at its end.
+    fn piece(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let length = match self.body {
+            Body::Length(length) => length,
+            Body::Chunks => self.chunk_size()?,
+            Body::Close => usize::MAX,
         };
-        self.pending.truncate(before + received.as_ref().map_or(0, |count| *count));
-        received.map(|count| count > 0)
+        let is_known = self.body != Body::Close;
+        if is_known && length > most {
+            return Err(flaw(LONG_BODY));
+        }
+        let mut piece = vec![];
+        let limit = length.min(most.saturating_add(1));
+        self.source.by_ref().take(limit as u64).read_to_end(&mut piece)?;
+        match (self.body, length) {
+            _ if piece.len() > most => return Err(flaw(LONG_BODY)),
+            _ if is_known && piece.len() < length => return Err(short()),
+            (Body::Chunks, 1..) if self.text_line(2, CHUNK)? == b"\r\n" => return Ok(piece),
+            (Body::Chunks, 1..) => return Err(flaw(CHUNK)),
+            (Body::Chunks, 0) => self.section(&mut vec![])?, // the trailer
+            _ => (),
+        }
+        self.body = Body::Length(0);
+        Ok(piece)
+    }
+
+    fn chunk_size(&mut self) -> io::Result<usize> {
+        match parse_chunk_size(&self.text_line(LONGEST_SIZE, CHUNK)?) {
+            Ok(Status::Complete((_, size))) => usize::try_from(size).map_err(|_| flaw(LONG_BODY)),
+            _ => Err(flaw(CHUNK)),
+        }
+    }
+
+    /// Adds lines, up to an empty one.
+    fn section(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let line = self.text_line(LONGEST_HEAD - text.len(), LONG_HEAD)?;
+            text.extend_from_slice(&line);
+            if line == b"\r\n" || line == b"\n" {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A line with its end.
+    fn text_line(&mut self, most: usize, too_long: &'static str) -> io::Result<Vec<u8>> {
+        let mut line = vec![];
+        self.source.by_ref().take(most as u64).read_until(b'\n', &mut line)?;
+        match line.last() {
+            Some(b'\n') => Ok(line),
+            _ if line.len() == most => Err(flaw(too_long)),
+            _ => Err(short()),
+        }
     }
 }
 
 fn short() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, SHORT)
-}
-
-fn of_headers(error: httparse::Error, otherwise: &'static str) -> io::Error {
-    flaw(if error == httparse::Error::TooManyHeaders { LONG_HEAD } else { otherwise })
-}
-
-fn trailer(bytes: &[u8]) -> io::Result<Status<(usize, ())>> {
-    let mut headers = [EMPTY_HEADER; MOST_HEADERS];
-    let parsed = parse_headers(bytes, &mut headers).map_err(|error| of_headers(error, CHUNK))?;
-    Ok(match parsed {
-        Status::Complete((used, _)) => Status::Complete((used, ())),
-        Status::Partial => Status::Partial,
-    })
 }
 
 impl Head {
@@ -260,7 +209,7 @@ impl Body {
         let mut lengths = values(headers, "content-length");
         let mut codings = values(headers, "transfer-encoding");
         let body = match (lengths.next(), codings.next()) {
-            (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Body::Size,
+            (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Body::Chunks,
             (Some(length), None) => Body::Length(decimal(length).ok_or_else(|| flaw(LENGTH))?),
             (None, None) if matches!(status, 204 | 304) => Body::Length(0),
             (None, None) => Body::Close,
@@ -373,7 +322,7 @@ mod tests {
     fn malformed_responses_are_refused() {
         let cases = [
             ("garbage\r\n\r\n", NOT_HTTP),
-            ("\x16\x03\x01\x02\x00\x01\x00\x01", NOT_HTTP),
+            ("\x16\x03\x01\x02\x00\x01\x00\x01\n\n", NOT_HTTP),
             ("HTTP/2 200\r\n\r\n", NOT_HTTP),
             ("HTTP/1.1 100 Continue\r\n\r\n", NOT_HTTP),
             ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", LENGTH),
@@ -384,7 +333,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", LENGTH),
             ("HTTP/1.1 200 OK\r\nContent-Length: 4097\r\n\r\n", LONG_BODY),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", CHUNK),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab", CHUNK),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", CHUNK),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", CHUNK),
         ];
         for (text, expected) in cases {
@@ -410,7 +359,6 @@ mod tests {
             let mut incoming = Incoming::new(text.as_bytes());
             let read = incoming.head().and_then(|_| incoming.body(MOST));
             assert_eq!(read.unwrap_err().to_string(), expected, "{start:?}");
-            assert!(incoming.pending.capacity() < 4 * (LONGEST_HEAD + PIECE), "{start:?}");
         }
         let endless =
             [b"HTTP/1.1 200 OK\r\n\r\n", vec![b'a'; LONGEST_LINE + 1].as_slice()].concat();

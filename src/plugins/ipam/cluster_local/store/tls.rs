@@ -3,20 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore,
-    SupportedProtocolVersion,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 
 use super::endpoint::{Endpoint, Host};
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
-use crate::service::log::timestamp;
 
 /// The limit in bytes of a file of certificates.
 const LARGEST_FILE: usize = 1 << 20;
@@ -37,7 +32,6 @@ pub struct Files {
 /// A configuration of TLS, ready for use.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    files: Arc<Files>,
     /// None without a CA: then https is refused.
     config: Option<Arc<ClientConfig>>,
 }
@@ -45,11 +39,9 @@ pub struct Tls {
 impl Tls {
     /// Reads and checks the files.
     pub fn load(files: &Files) -> Result<Tls> {
-        let config = match files.ca.as_os_str().is_empty() {
-            true => None,
-            false => Some(Arc::new(configure(files)?)),
-        };
-        Ok(Tls { files: Arc::new(files.clone()), config })
+        let has_ca = !files.ca.as_os_str().is_empty();
+        let config = has_ca.then(|| configure(files)).transpose()?;
+        Ok(Tls { config: config.map(Arc::new) })
     }
 
     /// A new session with a member.
@@ -62,26 +54,7 @@ impl Tls {
             Host::Address(address) => ServerName::from(*address),
             Host::Name(name) => ServerName::try_from(name.clone()).map_err(|e| refused(&e))?,
         };
-        let mut session = ClientConnection::new(config, name).map_err(|e| refused(&e))?;
-        session.set_buffer_limit(None); // of the bytes that are handed over: one request
-        Ok(session)
-    }
-
-    /// What a failure of TLS means, and what the reader can do.
-    pub fn explain(&self, endpoint: &Endpoint, failure: &io::Error) -> Error {
-        let what = format!("TLS with {endpoint}");
-        let (problem, advice) = match error(failure) {
-            None => return Error::io(what, failure),
-            Some(rustls::Error::InvalidCertificate(error)) => {
-                explain_certificate(&self.files, error)
-            }
-            Some(rustls::Error::AlertReceived(alert)) => explain_alert(&self.files, *alert),
-            Some(rustls::Error::InvalidMessage(_)) => {
-                ("the member does not speak TLS".into(), "is its URL http://?".into())
-            }
-            Some(other) => (other.to_string(), String::new()),
-        };
-        Error::new(Code::IO, format!("{what}: {problem}")).with_details(advice)
+        ClientConnection::new(config, name).map_err(|e| refused(&e))
     }
 }
 
@@ -90,56 +63,33 @@ pub fn error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn explain_certificate(files: &Files, error: &CertificateError) -> (String, String) {
-    use CertificateError as E;
-    let ca = files.ca.display();
-    match error {
-        E::UnknownIssuer | E::BadSignature => (
-            format!("the member's certificate is not signed by a CA in {ca}"),
-            "etcd.ca must have the CA of the members' certificates".into(),
-        ),
-        E::ExpiredContext { not_after, .. } => (
-            format!("the member's certificate expired on {}", date(*not_after)),
-            "renew it on that member".into(),
-        ),
-        E::NotValidYetContext { not_before, .. } => (
-            format!("the member's certificate is valid from {}", date(*not_before)),
-            "is the clock of this node right?".into(),
-        ),
-        E::NotValidForNameContext { expected, presented } => (
-            format!(
-                "the member's certificate is for {}, not for {}",
-                presented.join(", "),
-                expected.to_str()
-            ),
-            "add the name or address to the certificate, or use one of its names in etcd.endpoints"
-                .into(),
-        ),
-        other => (format!("the member's certificate is refused: {other}"), String::new()),
-    }
-}
-
-fn explain_alert(files: &Files, alert: AlertDescription) -> (String, String) {
-    use AlertDescription as A;
-    let cert = files.cert.display();
-    match alert {
-        A::CertificateRequired | A::HandshakeFailure if files.cert.as_os_str().is_empty() => (
-            "the member asks for a client certificate, and etcd.cert is missing".into(),
-            "set etcd.cert and etcd.key".into(),
-        ),
-        A::BadCertificate | A::UnknownCA | A::CertificateUnknown | A::AccessDenied | A::DecryptError => (
-            format!("the member refuses the client certificate {cert} ({alert:?})"),
-            "it must be signed by the CA of the member's --trusted-ca-file and be for client authentication".into(),
-        ),
-        A::CertificateExpired => {
-            (format!("the member says that the client certificate {cert} has expired"), "renew it".into())
+/// A failure of TLS, with what the reader can do.
+pub fn explain(endpoint: &Endpoint, failure: &io::Error) -> Error {
+    use rustls::{AlertDescription as Alert, CertificateError as Invalid, Error as Failed};
+    let advice = match error(failure) {
+        Some(Failed::InvalidCertificate(Invalid::UnknownIssuer | Invalid::BadSignature)) => {
+            "etcd.ca must have the CA of the members' certificates"
         }
-        other => (format!("the member ended TLS with {other:?}"), String::new()),
-    }
-}
-
-fn date(time: UnixTime) -> String {
-    timestamp(UNIX_EPOCH + Duration::from_secs(time.as_secs()))
+        Some(Failed::InvalidCertificate(Invalid::ExpiredContext { .. })) => {
+            "renew the certificate of that member"
+        }
+        Some(Failed::InvalidCertificate(Invalid::NotValidYetContext { .. })) => {
+            "is the clock of this node right?"
+        }
+        Some(Failed::InvalidCertificate(Invalid::NotValidForNameContext { .. })) => {
+            "add the name or address to the certificate, or use one of its names in etcd.endpoints"
+        }
+        Some(Failed::AlertReceived(Alert::CertificateExpired)) => "renew the client certificate",
+        Some(Failed::AlertReceived(_)) => {
+            "etcd.cert must be signed by the CA of the member's --trusted-ca-file and be for client \
+             authentication"
+        }
+        Some(Failed::InvalidMessage(_)) => "is its URL http://?",
+        Some(_) => "",
+        // TLS 1.3 refuses a client certificate after the handshake, and the refusal may be lost.
+        None => "its log may say more: does it speak TLS, and accept the client certificate?",
+    };
+    Error::io(format_args!("TLS with {endpoint}"), failure).with_details(advice)
 }
 
 fn configure(files: &Files) -> Result<ClientConfig> {
@@ -152,25 +102,19 @@ fn configure(files: &Files) -> Result<ClientConfig> {
     }
     let chain = read_certificates("cert", &files.cert)?;
     let key = read_key(&files.key)?;
-    builder.with_client_auth_cert(chain, key).map_err(|e| mismatch(files, &e))
-}
-
-fn mismatch(files: &Files, error: &rustls::Error) -> Error {
-    match error {
-        rustls::Error::InconsistentKeys(_) => of_file(
-            "key",
-            &files.key,
-            &format_args!("not the key of the certificate in {}", files.cert.display()),
-        ),
-        other => of_file("cert", &files.cert, other),
-    }
+    builder.with_client_auth_cert(chain, key).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let cert = files.cert.display();
+            of_file("key", &files.key, &format_args!("not the key of the certificate in {cert}"))
+        }
+        other => of_file("cert", &files.cert, &other),
+    })
 }
 
 fn read_roots(path: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for certificate in read_certificates("ca", path)? {
-        roots.add(certificate).map_err(|e| of_file("ca", path, &e))?;
-    }
+    let mut certificates = read_certificates("ca", path)?.into_iter();
+    certificates.try_for_each(|one| roots.add(one)).map_err(|e| of_file("ca", path, &e))?;
     Ok(roots)
 }
 

@@ -1,35 +1,26 @@
 //! What etcd's JSON gateway answers, and what that means for the request. Absent members are zero,
 //! false or empty.
 
-use std::fmt;
+use std::num::ParseIntError;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
 
 use super::super::Outcome;
 
-/// The codes of gRPC that etcd answers with.
-mod code {
-    pub const INVALID_ARGUMENT: u32 = 3;
-    pub const NOT_FOUND: u32 = 5;
-    pub const ALREADY_EXISTS: u32 = 6;
-    pub const PERMISSION_DENIED: u32 = 7;
-    pub const RESOURCE_EXHAUSTED: u32 = 8;
-    pub const FAILED_PRECONDITION: u32 = 9;
-    pub const OUT_OF_RANGE: u32 = 11;
-    pub const UNIMPLEMENTED: u32 = 12;
-    pub const UNAUTHENTICATED: u32 = 16;
-}
+/// The codes of gRPC for a refusal before anything is executed: invalid argument, not found, already
+/// exists, permission denied, resource exhausted, failed precondition, out of range, unimplemented.
+const REFUSALS: [u32; 8] = [3, 5, 6, 7, 8, 9, 11, 12];
+const UNAUTHENTICATED: u32 = 16;
 
 /// How long to wait after a member had too many requests.
 const BUSY: Duration = Duration::from_millis(500);
 const GATEWAY_IS_OFF: &str =
     "the member has no JSON gateway; start etcd without --enable-grpc-gateway=false";
 
-/// A reply to a range, a transaction or a password; also a part of one.
+/// A reply, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Reply {
@@ -45,6 +36,14 @@ pub struct Reply {
     pub responses: Vec<Part>,
     /// What a password was exchanged for.
     pub token: String,
+    /// The changes that a watch has seen.
+    pub events: Vec<Event>,
+    /// Whether the member has ended the watch.
+    pub canceled: bool,
+    /// Why it has.
+    pub cancel_reason: String,
+    /// The oldest revision that there is, if the watch asked for an older one.
+    pub compact_revision: Number,
 }
 
 /// The reply to one operation of a transaction.
@@ -82,25 +81,9 @@ pub struct KeyValue {
 #[serde(default)]
 pub struct Message {
     /// The message.
-    pub result: Changes,
+    pub result: Reply,
     /// The end of the stream.
     pub error: Option<Problem>,
-}
-
-/// A message about changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Changes {
-    /// The header.
-    pub header: Header,
-    /// Whether the member has ended the watch.
-    pub canceled: bool,
-    /// The oldest revision that there is, if an older one was asked for.
-    pub compact_revision: Number,
-    /// Why the watch was ended.
-    pub cancel_reason: String,
-    /// The changes.
-    pub events: Vec<Event>,
 }
 
 /// One change.
@@ -127,31 +110,15 @@ pub struct Problem {
 }
 
 /// An integer of 64 bits, which the gateway writes as a string.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Number(pub u64);
 
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
-        deserializer.deserialize_any(NumberVisitor)
-    }
-}
+impl TryFrom<String> for Number {
+    type Error = ParseIntError;
 
-struct NumberVisitor;
-
-impl Visitor<'_> for NumberVisitor {
-    type Value = Number;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an integer of 64 bits, as a string")
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
-        Ok(Number(number))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
-        let invalid = |_| de::Error::invalid_value(de::Unexpected::Str(text), &self);
-        text.parse().map(Number).map_err(invalid)
+    fn try_from(text: String) -> Result<Number, ParseIntError> {
+        text.parse().map(Number)
     }
 }
 
@@ -207,24 +174,17 @@ impl Verdict {
         }
         match *code {
             // Compacted, or of a member that is behind the one before.
-            code::OUT_OF_RANGE if reason.contains("required revision") => Verdict::Compacted,
-            code::RESOURCE_EXHAUSTED if reason.contains("too many requests") => Verdict::Busy,
-            code::INVALID_ARGUMENT
-            | code::NOT_FOUND
-            | code::ALREADY_EXISTS
-            | code::PERMISSION_DENIED
-            | code::RESOURCE_EXHAUSTED
-            | code::FAILED_PRECONDITION
-            | code::OUT_OF_RANGE
-            | code::UNIMPLEMENTED => Verdict::Refused(explained(reason)),
+            11 if reason.contains("required revision") => Verdict::Compacted,
+            8 if reason.contains("too many requests") => Verdict::Busy,
+            code if REFUSALS.contains(&code) => Verdict::Refused(explained(reason)),
             code => Verdict::Unknown(format!("{reason} (code {code})")),
         }
     }
 
     /// Why the member has ended a watch.
-    pub fn of_canceled(changes: &Changes) -> Verdict {
-        match changes.cancel_reason.as_str() {
-            _ if changes.compact_revision.0 > 0 => Verdict::Compacted,
+    pub fn of_canceled(reply: &Reply) -> Verdict {
+        match reply.cancel_reason.as_str() {
+            _ if reply.compact_revision.0 > 0 => Verdict::Compacted,
             reason if reason.contains("auth token") => Verdict::Unauthenticated(explained(reason)),
             reason if reason.contains("permission denied") => Verdict::Refused(explained(reason)),
             reason => Verdict::Unknown(format!("the watch was canceled: {reason}")),
@@ -255,7 +215,7 @@ fn is_about_credentials(code: u32, reason: &str) -> bool {
         "CommonName of client",
     ];
     let named = of_argument.iter().any(|text| reason.contains(text));
-    code == code::UNAUTHENTICATED || (code == code::INVALID_ARGUMENT && named)
+    code == UNAUTHENTICATED || (code == 3 && named)
 }
 
 /// The reason with what the reader can do.
@@ -409,7 +369,8 @@ mod tests {
         }
         let unknown = format!("{{\"x\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         let _ = serde_json::from_str::<Reply>(&unknown); // an ignored member; it must not overflow the stack
-        let numbers = ["\"\"", "\"1x\"", "1.5", "\"99999999999999999999\"", "true", "null", "[]"];
+        let numbers =
+            ["7", "\"\"", "\"1x\"", "1.5", "\"99999999999999999999\"", "true", "null", "[]"];
         for text in numbers {
             assert!(serde_json::from_str::<Number>(text).is_err(), "{text}");
         }
