@@ -10,6 +10,27 @@
 //!
 //! An engine repeats no write of which a byte was sent, and never guesses an outcome.
 
+#[cfg(feature = "cluster")]
+pub mod endpoint;
+#[cfg(feature = "cluster")]
+pub mod etcd;
+#[cfg(all(test, feature = "cluster"))]
+#[allow(clippy::unwrap_used)]
+mod fake;
+#[cfg(feature = "cluster")]
+pub mod http;
+#[cfg(feature = "cluster")]
+pub mod incoming;
+#[cfg(feature = "cluster")]
+pub mod settings;
+#[cfg(feature = "cluster")]
+mod stamps;
+#[cfg(feature = "cluster")]
+pub mod tls;
+mod value;
+#[cfg(feature = "cluster")]
+pub mod worker;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
