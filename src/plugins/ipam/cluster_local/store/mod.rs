@@ -10,6 +10,9 @@
 //!
 //! An engine repeats no write of which a byte was sent, and never guesses an outcome.
 
+#[cfg(test)]
+pub mod memory;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
