@@ -1,7 +1,5 @@
 //! `ipam import` on a node of a cluster: each lease is in a block that the node has claimed.
 
-mod stalled;
-
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
