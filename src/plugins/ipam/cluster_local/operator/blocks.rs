@@ -1,31 +1,51 @@
-//! `ipam blocks`: the blocks that this node has, and why its daemon cannot claim more.
+//! `ipam blocks`: the blocks that this node has, and why its daemon cannot claim more; with `--all`
+//! those of the cluster.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 
+use super::super::block::Block;
 use super::super::client;
-use super::super::held::{Blocks, Held};
-use super::super::node::is_of_cluster;
-use super::arguments::{data_dir, is_json, output, value};
+use super::super::held::{Blocks, Held, State};
+use super::super::name::Name;
+use super::super::node::CONFIGURATION;
+use super::super::store::{Claim, Key, NodeRecord, Selection, Stored, Value as Content};
+use super::{config, data_dir, is_json, open, output, read, value};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::steps::allocation::files::{Place, operator};
+use crate::terminal::Streams;
+use crate::terminal::arguments::{flag, has_flag};
 use crate::terminal::manual::Terms;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// For the manual.
-pub const EXAMPLES: Terms =
-    &[("cni-multi ipam blocks", "List the blocks that this node has borrowed.")];
+pub const EXAMPLES: Terms = &[
+    ("cni-multi ipam blocks", "List the blocks that this node has borrowed."),
+    ("cni-multi ipam blocks --all", "List those of all nodes, and which two nodes have."),
+];
 
-/// The columns of the table.
+/// The columns of the node's table.
 const COLUMNS: [(&str, &str); 6] = [
     ("NETWORK", "network"),
     ("BLOCK", "block"),
     ("STATE", "state"),
     ("HELD", "held"),
     ("REALM", "realm"),
+    ("NAME", "name"),
+];
+
+/// The columns of the cluster's table.
+const OF_ALL: [(&str, &str); 7] = [
+    ("REALM", "realm"),
+    ("BLOCK", "block"),
+    ("ADDRESSES", "addresses"),
+    ("NODE", "node"),
+    ("OWNER", "owner"),
+    ("CONFLICT", "conflict"),
     ("NAME", "name"),
 ];
 
@@ -36,53 +56,127 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn command(blocks: Command) -> Command {
     blocks
         .about("List the blocks of addresses that this node has borrowed")
-        .arg(data_dir())
-        .arg(output())
+        .args([flag("all", "Those of all nodes, as the cluster's store has them")])
+        .args([data_dir(), config(), output()])
 }
 
 /// The list.
-pub fn run(matches: &ArgMatches) -> Result<String> {
+pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+    if has_flag(matches, "all") {
+        let (_, mut store) = open(&value(matches, "config"))?;
+        return Ok(cluster(&read(store.list(&Selection::All))?, is_json(matches)));
+    }
     let data_dir = value(matches, "data-dir");
     let mut rows = vec![];
     for network in operator::networks(&data_dir) {
         let place = Place::new(&data_dir, &network, Deadline::default()).of_this_boot();
         let Some(blocks) = Blocks::read(place.dir())? else { continue };
-        rows.extend(rows_of(network.as_str(), &blocks, &place)?);
-        rows.extend(difference(network.as_str(), &blocks));
+        let taken = place.taken()?;
+        rows.extend(blocks.blocks.iter().map(|held| {
+            let leases = taken.iter().filter(|ip| held.block.contains(**ip)).count();
+            local(network.as_str(), &blocks.realm, held, leases)
+        }));
     }
-    rows.extend(trouble().map(|problem| table::row_of_problem(&problem)));
+    // The daemon's reason, as STATUS has it.
+    let is_of_cluster = std::path::Path::new(CONFIGURATION).exists();
+    let status = is_of_cluster.then(|| client::status(Deadline::after(PATIENCE)));
+    let problem = status.and_then(Result::err);
+    rows.extend(problem.map(|problem| table::row_of_problem(&problem.to_string())));
     Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
 }
 
-fn rows_of(network: &str, blocks: &Blocks, place: &Place) -> Result<Vec<Value>> {
-    let taken = place.taken()?;
-    let held = |block: &Held| taken.iter().filter(|ip| block.block.contains(**ip)).count();
-    let row = |block: &Held| {
-        let mut row = Members::new();
-        put_text(&mut row, "network", network);
-        put_text(&mut row, "block", &block.block.prefix().to_string());
-        put_text(&mut row, "state", &block.state.to_string());
-        put(&mut row, "held", Value::number(held(block) as u64));
-        put_text(&mut row, "realm", blocks.realm.as_str());
-        put(&mut row, "name", Value::text(block.sticky.clone().unwrap_or_default()));
-        Value::Object(row)
-    };
-    Ok(blocks.blocks.iter().map(row).collect())
-}
-
-/// The row of a network that another node has otherwise.
-fn difference(network: &str, blocks: &Blocks) -> Option<Value> {
-    let node = blocks.differs.as_ref()?;
+fn local(network: &str, realm: &Name, held: &Held, leases: usize) -> Value {
+    let is_contested = held.contested && held.state != State::Lost;
+    let state = if is_contested { "contested".to_owned() } else { held.state.to_string() };
     let mut row = Members::new();
     put_text(&mut row, "network", network);
-    put_text(&mut row, "realm", blocks.realm.as_str());
-    let problem = format!("node {:?} has other ranges or another block size", node.as_str());
-    put_text(&mut row, PROBLEM, &problem);
-    Some(Value::Object(row))
+    put_text(&mut row, "block", &held.block.prefix().to_string());
+    put_text(&mut row, "state", &state);
+    put(&mut row, "held", Value::number(leases as u64));
+    put_text(&mut row, "realm", realm.as_str());
+    put_text(&mut row, "name", held.name.as_deref().unwrap_or_default());
+    Value::Object(row)
 }
 
-/// Why the daemon of a node of a cluster cannot claim now: the error that STATUS has.
-fn trouble() -> Option<String> {
-    let status = is_of_cluster().then(|| client::status(Deadline::after(PATIENCE)))?;
-    status.err().map(|error| error.to_string())
+/// The records of the store: claims with the state of their owners, nodes with leases in blocks of
+/// others, and how many chunks of 64 addresses are divided.
+fn cluster(records: &[Stored], as_json: bool) -> String {
+    let (mut nodes, mut notes) = (HashMap::new(), BTreeMap::new());
+    for Stored { record, .. } in records {
+        match (&record.key, &record.value) {
+            (Key::Node(name), Content::Node(node)) => {
+                nodes.insert(name, node);
+            }
+            (Key::Conflict(realm, block), Content::Conflict(node)) => {
+                notes.insert((realm, *block), node);
+            }
+            _ => (),
+        }
+    }
+    let mut divided: BTreeMap<&Name, u64> = BTreeMap::new();
+    let mut contested = BTreeSet::new();
+    let mut rows = vec![];
+    for Stored { record, .. } in records {
+        let Key::Block(realm, block) = &record.key else { continue };
+        match &record.value {
+            Content::Claim(claim) => {
+                let of_block = |at: &(&Name, Block)| at.0 == realm && at.1.overlaps(*block);
+                let note = notes.iter().find(|(at, _)| of_block(at));
+                contested.extend(note.map(|(at, _)| *at));
+                let owner = owner(claim, nodes.get(&claim.node).copied());
+                rows.push(row((realm, *block), Some((claim, owner)), note.map(|(_, node)| *node)));
+            }
+            Content::Divided(_) => *divided.entry(realm).or_default() += 1,
+            _ => rows.push(unreadable(realm, *block)),
+        }
+    }
+    let unclaimed = notes.iter().filter(|(at, _)| !contested.contains(*at));
+    rows.extend(unclaimed.map(|(at, node)| row(*at, None, Some(*node))));
+    let counted = |(realm, count): (&&Name, &u64)| {
+        let members =
+            [("realm", Value::text(realm.as_str())), ("dividedChunks", Value::number(*count))];
+        Value::object(members)
+    };
+    if as_json {
+        rows.extend(divided.iter().map(counted));
+        return table::of_rows(rows, &OF_ALL, true);
+    }
+    let lines = divided.iter().map(|(realm, count)| {
+        format!("realm {:?}: {count} chunks of 64 addresses are divided\n", realm.as_str())
+    });
+    table::of_rows(rows, &OF_ALL, false) + &lines.collect::<String>()
+}
+
+/// What the claim's owner is by its record.
+fn owner(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
+    match node {
+        None => "no record",
+        Some(node) if node.ended => "ended",
+        Some(node) if node.uid != claim.uid => "earlier uid",
+        Some(node) if node.mark.is_some() => "marked",
+        Some(_) => "live",
+    }
+}
+
+fn row(at: (&Name, Block), claim: Option<(&Claim, &str)>, other: Option<&Name>) -> Value {
+    let (realm, block) = at;
+    let mut row = Members::new();
+    put_text(&mut row, "realm", realm.as_str());
+    put_text(&mut row, "block", &block.prefix().to_string());
+    put(&mut row, "addresses", Value::number(u64::from(block.size())));
+    if let Some((claim, owner)) = claim {
+        put_text(&mut row, "node", claim.node.as_str());
+        put_text(&mut row, "owner", owner);
+        put_text(&mut row, "name", claim.name.as_deref().unwrap_or_default());
+    }
+    put_text(&mut row, "conflict", other.map_or("", Name::as_str));
+    Value::Object(row)
+}
+
+fn unreadable(realm: &Name, block: Block) -> Value {
+    let mut row = Members::new();
+    put_text(&mut row, "realm", realm.as_str());
+    put_text(&mut row, "block", &block.prefix().to_string());
+    put_text(&mut row, PROBLEM, "its record cannot be read: was it edited by hand?");
+    Value::Object(row)
 }

@@ -1,49 +1,52 @@
-//! `ipam join`: a machine that allocated without a cluster becomes a node of one, and keeps every
-//! address.
+//! `ipam join`: a machine that allocated with `"scope": "machine"` becomes a node of a cluster, and
+//! keeps every address.
 //!
-//! It claims in etcd the blocks that its leases need. Everything is compared before anything is
-//! changed. A claim that another node wins in between is an error, after which the claims of this
-//! command are given back. A command that was interrupted is run again.
+//! For each network the leases move out of the directories of realms into that of the network, and
+//! each address gets a claim of its own in the network's file of blocks. The daemon makes the claims
+//! when it starts: the command asks no store. The claims are on the disk before the first lease moves,
+//! and a lease is written before the old one is removed, so a command that was interrupted is run
+//! again.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use clap::{ArgMatches, Command};
 
-use super::super::claims;
-use super::super::daemon::node::{self, Journal, Own};
-use super::super::engine::{
-    Claimed, ClusterState, Ground, Identity, Member, Name, NodeRecord, Operation, Revision, Rival,
-    Seen, Standing, Token,
-};
+use super::super::block::{Block, width};
+use super::super::conf::DEFAULT_SPARE;
 use super::super::held::{Blocks, Held, State};
-use super::super::machine::NodeFile;
-use super::super::machine::names::full_name;
-use super::super::node::{CONFIGURATION, is_of_cluster};
-use super::super::wire::DAEMON;
-use super::arguments::{config, data_dir, flag, is_json, output, value};
-use super::plan::{Local, Others, Piece, networks, pieces};
-use super::session::{Session, Write};
+use super::super::machine_scope::{REALMS, realms};
+use super::super::name::Name;
+use super::super::realm_names::RealmNames;
+use super::super::store::Token;
+use super::{data_dir, is_json, output, value, without_daemon};
+use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::steps::allocation::files::lock::Lock;
-use crate::sys::clock::id_of_boot;
+use crate::family::Family;
+use crate::rollback::transaction;
+use crate::steps::allocation::files::{FileStore, Place};
+use crate::steps::allocation::{Lease, Owner, Store as _};
 use crate::sys::random::Random;
+use crate::terminal::Streams;
+use crate::terminal::arguments::{flag, has_flag};
 use crate::terminal::manual::Terms;
-use crate::terminal::table::{self, Members, put, put_text};
+use crate::terminal::table::{self, Members, put_text};
 
 /// For the manual.
 pub const EXAMPLES: Terms = &[
-    ("cni-multi ipam join --dry-run", "Print which blocks this machine would claim."),
-    ("cni-multi ipam join", "Claim the blocks of the leases that this machine has."),
+    ("cni-multi ipam join --dry-run", "Print the leases whose addresses would be claimed."),
+    ("cni-multi ipam join", "Keep the addresses of this machine in a cluster."),
 ];
 
 /// The columns of the table.
 const COLUMNS: [(&str, &str); 5] = [
     ("NETWORK", "network"),
-    ("BLOCK", "block"),
-    ("HELD", "held"),
+    ("ADDRESS", "address"),
+    ("CONTAINER", "containerId"),
     ("REALM", "realm"),
     ("NAME", "name"),
 ];
@@ -53,298 +56,136 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command line.
 pub fn command(join: Command) -> Command {
-    join.about("Claim in the cluster what a machine without a cluster has allocated")
-        .arg(data_dir())
-        .arg(config())
-        .arg(flag("dry-run", "Only print what would be claimed"))
-        .arg(output())
+    join.about("Keep the addresses that this machine has allocated with scope machine, in a cluster")
+        .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
 }
 
-/// Joins, and lists what was claimed.
-pub fn run(matches: &ArgMatches) -> Result<String> {
-    let mut join = Join::open(matches)?;
-    if join.own.file.epoch.is_some() {
-        let (node, cluster) = (&join.session.settings.node, &join.session.settings.cluster);
-        return Ok(format!(
-            "{node} is a node of cluster {cluster} already: nothing is to be done\n"
-        ));
-    }
-    let as_json = is_json(matches);
-    let (locals, plan) = join.plan()?; // before anything is changed
-    let is_dry = matches.get_flag("dry-run");
-    if is_dry {
-        return Ok(text(&locals, &plan, as_json));
-    }
-    let (locals, plan) = join.carry_out()?;
-    let end = if as_json { "" } else { "joined; start the daemon now: `cni-multi ipam daemon`\n" };
-    Ok(text(&locals, &plan, as_json) + end)
-}
+/// The leases of a network in a realm, each with the name that its address is kept for.
+type Leases = Vec<(Lease, Option<String>)>;
 
-/// A machine about to join.
-struct Join {
-    session: Session,
-    data_dir: PathBuf,
-    own: Own,
-    state: ClusterState,
-    /// The id of this boot.
-    boot: String,
-}
-
-/// The blocks for each network.
-type Plan = Vec<Vec<Piece>>;
-
-impl Join {
-    /// Looks at the machine and at the cluster. Fails if the daemon runs, or if the name is taken.
-    fn open(matches: &ArgMatches) -> Result<Join> {
-        let boot = id_of_boot()?;
-        let mut session = Session::open(&value(matches, "config"))?;
-        require_configured()?;
-        let data_dir = value(matches, "data-dir");
-        let own = match node::left_behind(&data_dir)? {
-            Some(own) => own,
-            None => fresh(),
+/// Moves the leases, and lists them.
+pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+    let (data_dir, is_dry) = (value(matches, "data-dir"), has_flag(matches, "dry-run"));
+    let _no_daemon = if is_dry { None } else { Some(without_daemon(&data_dir)?) };
+    let mut rows = vec![];
+    for realm in realms(&data_dir)? {
+        let place = Place::realm(&data_dir.join(REALMS), realm.as_str(), Deadline::after(PATIENCE));
+        let mut files = if is_dry { None } else { FileStore::open_whole(&place)? };
+        files.as_ref().map_or(Ok(()), FileStore::require_all_read)?;
+        let names = RealmNames::read(place.dir())?;
+        let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
+        let all = match &files {
+            Some(files) => files.leases().to_vec(),
+            None => place.leases()?.unwrap_or_default(),
         };
-        let state = session.survey()?;
-        let mut join = Join { session, data_dir, own, state, boot };
-        join.take_incarnation()?;
-        Ok(join)
-    }
-
-    fn record(&self) -> Option<(Revision, NodeRecord)> {
-        let member: &Member = self.state.nodes.get(&self.session.settings.node)?;
-        member.record.as_ref().map(|record| (record.revision, record.value.clone()))
-    }
-
-    /// A name that was reclaimed goes on with the incarnation of its fence.
-    fn take_incarnation(&mut self) -> Result<()> {
-        let Some((_, record)) = self.record() else { return Ok(()) };
-        if record.standing == Standing::Live && record.uid != self.own.uid {
-            return Err(name_taken(&self.session.settings.node));
+        for Lease { ip, owner } in all {
+            let Some(network) = owner.network.clone() else { continue }; // not ours
+            let name = names.name_at(ip).map(str::to_owned);
+            let lease = Lease { ip, owner: Owner { network: None, ..owner } };
+            networks.entry(network).or_default().push((lease, name));
         }
-        self.own.file.incarnation = self.own.file.incarnation.max(record.incarnation);
-        Ok(())
-    }
-
-    fn plan(&self) -> Result<(Vec<Local>, Plan)> {
-        let locals = networks(&self.data_dir, Deadline::after(PATIENCE))?;
-        let plan = pieces(&locals, &Others::of(&self.state, self.own.uid))?;
-        Ok((locals, plan))
-    }
-
-    /// Claims and writes, under the locks of the claims and of each network: no ADD allocates
-    /// meanwhile.
-    fn carry_out(&mut self) -> Result<(Vec<Local>, Plan)> {
-        let journal = Journal::open(&DAEMON, &node::directory(&self.data_dir))?;
-        let _claims = claims::lock(&self.data_dir, Deadline::after(PATIENCE))?;
-        let _locks = self.lock_networks()?;
-        self.state = self.session.survey()?;
-        self.take_incarnation()?;
-        let (locals, plan) = self.plan()?;
-        // The uid is on the disk before it is in the store: what is claimed stays this machine's.
-        node::write(&journal, self.own.uid, self.own.file)?;
-        let ground = Ground { node_revision: self.register()?, epoch: self.state.epoch };
-        let claimed = self.claim_all((&locals, &plan), ground)?;
-        for ((local, pieces), revisions) in locals.iter().zip(&plan).zip(claimed) {
-            let blocks = self.blocks(local, pieces, &revisions);
-            blocks.write(local.place.dir())?;
-        }
-        let file = NodeFile { epoch: Some(self.state.epoch), ..self.own.file };
-        node::write(&journal, self.own.uid, file)?;
-        Ok((locals, plan))
-    }
-
-    fn lock_networks(&self) -> Result<Vec<Lock>> {
-        let locals = networks(&self.data_dir, Deadline::after(PATIENCE))?;
-        locals.iter().map(|local| local.place.lock()).collect()
-    }
-
-    /// Writes the node's record, and returns its revision.
-    fn register(&mut self) -> Result<Revision> {
-        let node = self.session.settings.node.clone();
-        let record = NodeRecord {
-            uid: self.own.uid,
-            incarnation: self.own.file.incarnation,
-            standing: Standing::Live,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            reclaim_after: None, // the daemon adds it once the files have their limits
-        };
-        let (seen, found) = self.record().unzip();
-        if let (Some(revision), true) = (seen, found.as_ref() == Some(&record)) {
-            return Ok(revision);
-        }
-        let operation = Operation::Register { node, record, seen: seen.unwrap_or_default() };
-        match self.session.write(operation)? {
-            Write::Done(revision) => Ok(revision),
-            Write::Lost(_) | Write::Unknown => Err(again("the node's record")),
-        }
-    }
-
-    /// Claims each block; returns the revisions. After a lost one nothing of this command is left.
-    fn claim_all(&mut self, of: (&[Local], &Plan), ground: Ground) -> Result<Vec<Vec<Revision>>> {
-        let (locals, plan) = of;
-        self.release_unplanned(of)?;
-        let mut done: Vec<(Name, Seen)> = vec![];
-        let mut all = vec![];
-        for (local, pieces) in locals.iter().zip(plan) {
-            let mut revisions = vec![];
-            for piece in pieces {
-                match self.claim((local, piece), ground) {
-                    Ok(seen) => {
-                        revisions.push(seen.revision);
-                        done.push((local.blocks.realm.clone(), seen));
-                    }
-                    Err(error) => return Err(self.undo(done, error)),
-                }
-            }
-            all.push(revisions);
-        }
-        Ok(all)
-    }
-
-    /// The key of a block, once it is this machine's.
-    fn claim(&mut self, of: (&Local, &Piece), ground: Ground) -> Result<Seen> {
-        let (local, piece) = of;
-        let realm = local.blocks.realm.clone();
-        let claimed = self.claimed(local, piece);
-        if let Some(revision) = key(&self.state, (&realm, piece), &claimed) {
-            return Ok(Seen { block: piece.block, claimed, revision });
-        }
-        let operation = Operation::Claim {
-            realm: realm.clone(),
-            block: piece.block,
-            claimed: claimed.clone(),
-            ground,
-        };
-        match self.session.write(operation)? {
-            Write::Done(revision) => Ok(Seen { block: piece.block, claimed, revision }),
-            Write::Lost(rival) => Err(lost(piece, &rival)),
-            Write::Unknown => {
-                let state = self.session.survey()?;
-                let revision = key(&state, (&realm, piece), &claimed);
-                let revision = revision.ok_or_else(|| again("a claim"))?;
-                Ok(Seen { block: piece.block, claimed, revision })
+        for (network, mut leases) in networks {
+            leases.sort_by_key(|(lease, _)| lease.ip);
+            rows.extend(leases.iter().map(|lease| row(&network, &realm, lease)));
+            if let Some(files) = &mut files {
+                let network = NetworkName::parse(&network)?;
+                take_over(&data_dir, &network, &realm, &leases)?;
+                leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
             }
         }
     }
+    let end = if is_dry || is_json(matches) {
+        ""
+    } else {
+        "remove \"scope\" from the networks' configurations now, and start the daemon\n"
+    };
+    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)) + end)
+}
 
-    /// The value of a block's key, as the daemon has it.
-    fn claimed(&self, local: &Local, piece: &Piece) -> Claimed {
-        let owner = Identity {
-            node: self.session.settings.node.clone(),
-            uid: self.own.uid,
-            incarnation: self.own.file.incarnation,
-        };
-        let sticky = piece.sticky.as_ref().map(|name| full_name(local.name.as_str(), name));
-        Claimed { owner, token: piece.token, sticky, vacant: false }
-    }
-
-    /// Deletes the keys that an interrupted command claimed for leases that are gone.
-    fn release_unplanned(&mut self, of: (&[Local], &Plan)) -> Result<()> {
-        let (locals, plan) = of;
-        let mut stale = vec![];
-        for (realm, state) in &self.state.realms {
-            let planned = locals.iter().zip(plan).filter(|(local, _)| local.blocks.realm == *realm);
-            let claims_of = |(local, pieces): (&Local, &Vec<Piece>)| {
-                pieces.iter().map(|piece| self.claimed(local, piece)).collect::<Vec<_>>()
-            };
-            let planned: Vec<Claimed> = planned.flat_map(claims_of).collect();
-            for found in &state.blocks {
-                let own = found.claimed.as_ref().filter(|is| is.owner.uid == self.own.uid);
-                let Some(claimed) = own.filter(|own| !planned.contains(own)) else { continue };
-                let (claimed, revision) = (claimed.clone(), found.revision);
-                stale.push((realm.clone(), Seen { block: found.block, claimed, revision }));
+/// Writes the claims and the leases of a network: all or none.
+fn take_over(
+    data_dir: &Path,
+    network: &NetworkName,
+    realm: &Name,
+    leases: &[(Lease, Option<String>)],
+) -> Result<()> {
+    let place = Place::new(data_dir, network, Deadline::after(PATIENCE)).of_this_boot();
+    let mut files = FileStore::create_whole(&place)?;
+    files.require_all_read()?;
+    let mut missing = vec![];
+    for (lease, _) in leases {
+        match files.leases().iter().find(|found| found.ip == lease.ip) {
+            Some(found) if found.owner == lease.owner => (), // the command was interrupted
+            None if !place.is_taken(lease.ip) => missing.push(lease),
+            _ => {
+                let msg = format!("{} of network {:?} has two leases", lease.ip, network.as_str());
+                return Err(Error::new(Code::CONFLICT, msg).with_details(format_args!(
+                    "one in {}, one in {}: delete that of the container that is gone; leases of \
+                     networks before this one have moved",
+                    place.dir().display(),
+                    data_dir.join(REALMS).join(realm.as_str()).display()
+                )));
             }
         }
-        for (realm, seen) in stale {
-            self.session.write(Operation::Release { realm, seen })?; // the daemon deletes what is left
+    }
+    let addresses = leases.iter().map(|(lease, name)| (lease.ip, name.clone()));
+    claim(&place, Blocks::new(realm.clone(), vec![], DEFAULT_SPARE), addresses)?;
+    let written = transaction(|rb| {
+        for lease in missing {
+            if !files.insert(lease)? {
+                let msg = format!("{} appeared in {}", lease.ip, place.dir().display());
+                return Err(Error::new(Code::CONFLICT, msg));
+            }
+            files.release_on_failure(lease.ip, rb);
         }
         Ok(())
-    }
-
-    /// Gives back what this command has claimed. What cannot be given back is found by the next run.
-    fn undo(&mut self, done: Vec<(Name, Seen)>, error: Error) -> Error {
-        for (realm, seen) in done {
-            if let Err(failed) = self.session.write(Operation::Release { realm, seen }) {
-                return error.with_details(format_args!("give back what was claimed: {failed}"));
-            }
-        }
-        error
-    }
-
-    /// The file of a network with what was claimed.
-    fn blocks(&self, local: &Local, pieces: &[Piece], revisions: &[Revision]) -> Blocks {
-        let held = |(piece, revision): (&Piece, &Revision)| Held {
-            block: piece.block,
-            token: piece.token,
-            mod_revision: *revision,
-            state: State::Active,
-            since: claims::now(),
-            incarnation: self.own.file.incarnation,
-            of: None,
-            sticky: piece.sticky.clone(),
-        };
-        let blocks = pieces.iter().zip(revisions).map(held).collect();
-        Blocks { blocks, confirmed: self.boot.clone(), ..local.blocks.clone() }
-    }
-}
-
-fn fresh() -> Own {
-    Own { uid: Token::random(&mut Random::new()), file: NodeFile::default() }
-}
-
-/// The revision of a block's key, if it has this value.
-fn key(state: &ClusterState, of: (&Name, &Piece), claimed: &Claimed) -> Option<Revision> {
-    let (realm, piece) = of;
-    let mut blocks = state.realms.get(realm)?.blocks.iter();
-    let found = blocks.find(|found| found.block == piece.block)?;
-    (found.claimed.as_ref() == Some(claimed)).then_some(found.revision)
-}
-
-/// Plugins look at one path: without the file there they would go on to claim by themselves.
-fn require_configured() -> Result<()> {
-    if is_of_cluster() {
-        return Ok(());
-    }
-    let msg = format!("{} does not exist", Path::new(CONFIGURATION).display());
-    Err(Error::new(Code::CONFLICT, msg).with_details(
-        "plugins would go on to allocate without the cluster: put the configuration there first",
-    ))
-}
-
-fn name_taken(node: &Name) -> Error {
-    let msg = format!("another machine of the cluster has the name {:?}", node.as_str());
-    Error::new(Code::CONFLICT, msg)
-        .with_details(format_args!("set another node name in {CONFIGURATION}, or reclaim the name"))
-}
-
-fn again(what: &str) -> Error {
-    let msg = format!("the write of {what} was lost, or its outcome is unknown");
-    Error::new(Code::TRY_AGAIN, msg).with_details("run the command again: it goes on from here")
-}
-
-fn lost(piece: &Piece, rival: &Rival) -> Error {
-    let found = rival.blocks.iter().find(|found| found.block.overlaps(piece.block));
-    let Some(found) = found else { return again("a claim") };
-    let claimed = found.claimed.as_ref().map_or("", |claimed| claimed.owner.node.as_str());
-    let (block, theirs) = (piece.block.prefix(), found.block.prefix());
-    let msg = format!("{block}: node {claimed:?} has just claimed {theirs}");
-    Error::new(Code::CONFLICT, msg).with_details(
-        "what this command had claimed was given back, and no file was changed; run it again for a new look",
-    )
-}
-
-fn text(locals: &[Local], plan: &Plan, as_json: bool) -> String {
-    let rows = locals.iter().zip(plan).flat_map(|(local, pieces)| {
-        let row = |piece: &Piece| {
-            let mut row = Members::new();
-            put_text(&mut row, "network", local.name.as_str());
-            put_text(&mut row, "block", &piece.block.prefix().to_string());
-            put(&mut row, "held", Value::number(piece.held as u64));
-            put_text(&mut row, "realm", local.blocks.realm.as_str());
-            put_text(&mut row, "name", piece.sticky.as_deref().unwrap_or_default());
-            Value::Object(row)
-        };
-        pieces.iter().map(row)
     });
-    table::of_rows(rows.collect(), &COLUMNS, as_json)
+    written.inspect_err(|_| files.forget_what_is_gone())
+}
+
+/// Writes claims of leased addresses into a network's file of blocks, which is `fresh` if there is none.
+/// The caller has the lock of the network's leases, and no daemon runs. A claim without a lease is
+/// forgotten by the daemon.
+pub fn claim(
+    place: &Place,
+    fresh: Blocks,
+    addresses: impl Iterator<Item = (IpAddr, Option<String>)>,
+) -> Result<()> {
+    let realm = fresh.realm.clone();
+    let mut own = Blocks::read(place.dir())?.unwrap_or(fresh);
+    if own.blocks.is_empty() {
+        own.realm = realm.clone();
+    }
+    if own.realm != realm {
+        let msg = format!("{}: it has blocks of realm {:?}", place.dir().display(), own.realm.as_str());
+        return Err(Error::new(Code::CONFLICT, msg)
+            .with_details("a network with leases stays in its realm: detach its containers first"));
+    }
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.map_or(0, |since| since.as_secs());
+    let mut random = Random::new();
+    for (ip, name) in addresses {
+        match own.blocks.iter_mut().find(|held| held.block.contains(ip)) {
+            // Without a lease it would be given back.
+            Some(held) if held.state == State::Returning => held.state = State::Claiming,
+            Some(_) => (),
+            None => {
+                let block = Block::at(Family::of(ip), super::super::block::number(ip), width(Family::of(ip)));
+                let token = Token::random(&mut random);
+                let state = State::Claiming;
+                own.blocks.push(Held { block, token, state, since, contested: false, name });
+            }
+        }
+    }
+    own.write(place.dir())
+}
+
+fn row(network: &str, realm: &Name, (lease, name): &(Lease, Option<String>)) -> Value {
+    let mut row = Members::new();
+    put_text(&mut row, "network", network);
+    put_text(&mut row, "address", &lease.ip.to_string());
+    put_text(&mut row, "containerId", &lease.owner.container_id);
+    put_text(&mut row, "realm", realm.as_str());
+    put_text(&mut row, "name", name.as_deref().unwrap_or_default());
+    Value::Object(row)
 }
