@@ -142,7 +142,7 @@ fn cluster(records: &[Stored], as_json: bool) -> String {
         return table::of_rows(rows, &OF_ALL, true);
     }
     let lines = divided.iter().map(|(realm, count)| {
-        format!("realm {:?}: {count} chunks of 64 addresses are divided\n", realm.as_str())
+        format!("realm {realm}: chunks of 64 addresses that are divided: {count}\n")
     });
     table::of_rows(rows, &OF_ALL, false) + &lines.collect::<String>()
 }
@@ -179,4 +179,85 @@ fn unreadable(realm: &Name, block: Block) -> Value {
     put_text(&mut row, "block", &block.prefix().to_string());
     put_text(&mut row, PROBLEM, "its record cannot be read: was it edited by hand?");
     Value::Object(row)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::store::memory::Memory;
+    use super::super::super::store::{Record, Store as _, Token};
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    fn node(uid: u128, mark: Option<Token>, ended: bool) -> Content {
+        Content::Node(NodeRecord {
+            uid: Token(uid),
+            machine: Token(9),
+            boot: String::new(),
+            session: Token(1),
+            number: 1,
+            nonce: Token(1),
+            version: String::new(),
+            trusts_reboot: false,
+            mark,
+            ended,
+        })
+    }
+
+    fn store() -> Memory {
+        let mut store = Memory::default();
+        let block = |text: &str| Key::Block(name("default"), text.parse().unwrap());
+        let claim = |node: &str, uid, sticky: Option<&str>| {
+            let sticky = sticky.map(str::to_owned);
+            Content::Claim(Claim {
+                node: name(node),
+                uid: Token(uid),
+                token: Token(1),
+                name: sticky,
+            })
+        };
+        let note = Key::Conflict(name("default"), "4-0a580109-32".parse().unwrap());
+        let alone = Key::Conflict(name("lab"), "4-0a580109-32".parse().unwrap());
+        for (key, value) in [
+            (Key::Node(name("n1")), node(1, None, false)),
+            (Key::Node(name("n2")), node(2, Some(Token(5)), false)),
+            (Key::Node(name("n3")), node(3, None, true)),
+            (block("4-0a580100-26"), Content::Divided(8)),
+            (block("4-0a580100-29"), claim("n1", 1, None)),
+            (block("4-0a580108-29"), claim("n2", 2, None)),
+            (block("4-0a580110-29"), claim("n3", 3, None)),
+            (block("4-0a580118-29"), claim("n4", 4, None)),
+            (block("4-0a5801f9-32"), claim("n1", 7, Some("pods shop/till"))),
+            (block("4-0a5801fa-32"), Content::Unreadable),
+            (note, Content::Conflict(name("n1"))),
+            (alone, Content::Conflict(name("n2"))),
+        ] {
+            store.create(&Record { key, value });
+        }
+        store
+    }
+
+    #[test]
+    fn claims_have_the_state_of_their_owner_and_the_node_with_leases_in_them() {
+        let records = read(store().list(&Selection::All)).unwrap();
+        assert_eq!(
+            cluster(&records, false),
+            "\
+REALM    BLOCK           ADDRESSES  NODE  OWNER        CONFLICT  NAME
+default  10.88.1.0/29    8          n1    live         -         -
+default  10.88.1.8/29    8          n2    marked       n1        -
+default  10.88.1.16/29   8          n3    ended        -         -
+default  10.88.1.24/29   8          n4    no record    -         -
+default  10.88.1.249/32  1          n1    earlier uid  -         pods shop/till
+default  10.88.1.250/32  -          -     -            -         -  its record cannot be read: was it edited by hand?
+lab      10.88.1.9/32    1          -     -            n2        -
+realm default: chunks of 64 addresses that are divided: 1
+"
+        );
+        let json = cluster(&records, true);
+        assert!(json.contains(r#"{"realm":"default","dividedChunks":1}"#), "{json}");
+    }
 }

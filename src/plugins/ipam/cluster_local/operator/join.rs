@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgMatches, Command};
 
-use super::super::block::{Block, width};
+use super::super::block::{Block, number, width};
 use super::super::conf::DEFAULT_SPARE;
 use super::super::held::{Blocks, Held, State};
 use super::super::machine_scope::{REALMS, realms};
@@ -56,8 +56,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command line.
 pub fn command(join: Command) -> Command {
-    join.about("Keep the addresses that this machine has allocated with scope machine, in a cluster")
-        .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
+    join.about(
+        "Keep the addresses that this machine has allocated with scope machine, in a cluster",
+    )
+    .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
 }
 
 /// The leases of a network in a realm, each with the name that its address is kept for.
@@ -65,41 +67,50 @@ type Leases = Vec<(Lease, Option<String>)>;
 
 /// Moves the leases, and lists them.
 pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
-    let (data_dir, is_dry) = (value(matches, "data-dir"), has_flag(matches, "dry-run"));
-    let _no_daemon = if is_dry { None } else { Some(without_daemon(&data_dir)?) };
+    let (is_dry, as_json) = (has_flag(matches, "dry-run"), is_json(matches));
+    let rows = join(&value(matches, "data-dir"), is_dry)?;
+    let end = "remove \"scope\" from the networks' configurations now, and start the daemon\n";
+    let end = if is_dry || as_json { "" } else { end };
+    Ok(table::of_rows(rows, &COLUMNS, as_json) + end)
+}
+
+/// Moves the leases of all realms unless `is_dry`; a row for each.
+fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
+    let _no_daemon = if is_dry { None } else { Some(without_daemon(data_dir)?) };
     let mut rows = vec![];
-    for realm in realms(&data_dir)? {
-        let place = Place::realm(&data_dir.join(REALMS), realm.as_str(), Deadline::after(PATIENCE));
-        let mut files = if is_dry { None } else { FileStore::open_whole(&place)? };
-        files.as_ref().map_or(Ok(()), FileStore::require_all_read)?;
-        let names = RealmNames::read(place.dir())?;
-        let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
-        let all = match &files {
-            Some(files) => files.leases().to_vec(),
-            None => place.leases()?.unwrap_or_default(),
-        };
-        for Lease { ip, owner } in all {
-            let Some(network) = owner.network.clone() else { continue }; // not ours
-            let name = names.name_at(ip).map(str::to_owned);
-            let lease = Lease { ip, owner: Owner { network: None, ..owner } };
-            networks.entry(network).or_default().push((lease, name));
+    for realm in realms(data_dir)? {
+        // All leases of the directory, whatever their networks are.
+        let name = NetworkName::parse(realm.as_str())?;
+        let place = Place::new(&data_dir.join(REALMS), &name, Deadline::after(PATIENCE));
+        let place = place.of_this_boot();
+        if is_dry {
+            let networks = of_networks(place.dir(), &place.leases()?.unwrap_or_default())?;
+            rows.extend(networks.iter().flat_map(|(network, of)| table(network, &realm, of)));
+            continue;
         }
-        for (network, mut leases) in networks {
-            leases.sort_by_key(|(lease, _)| lease.ip);
-            rows.extend(leases.iter().map(|lease| row(&network, &realm, lease)));
-            if let Some(files) = &mut files {
-                let network = NetworkName::parse(&network)?;
-                take_over(&data_dir, &network, &realm, &leases)?;
-                leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
-            }
+        let Some(mut files) = FileStore::open_whole(&place)? else { continue };
+        files.require_all_read()?;
+        for (network, leases) in of_networks(place.dir(), files.leases())? {
+            take_over(data_dir, &NetworkName::parse(&network)?, &realm, &leases)?;
+            leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
+            rows.extend(table(&network, &realm, &leases));
         }
     }
-    let end = if is_dry || is_json(matches) {
-        ""
-    } else {
-        "remove \"scope\" from the networks' configurations now, and start the daemon\n"
-    };
-    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)) + end)
+    Ok(rows)
+}
+
+/// The leases in a realm's directory by network, as the networks have them in their own directories.
+fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>> {
+    let names = RealmNames::read(dir)?;
+    let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
+    for Lease { ip, owner } in leases {
+        let Some(network) = &owner.network else { continue }; // another program's
+        let lease = Lease { ip: *ip, owner: Owner { network: None, ..owner.clone() } };
+        let name = names.name_at(*ip).map(str::to_owned);
+        networks.entry(network.clone()).or_default().push((lease, name));
+    }
+    networks.values_mut().for_each(|leases| leases.sort_by_key(|(lease, _)| lease.ip));
+    Ok(networks)
 }
 
 /// Writes the claims and the leases of a network: all or none.
@@ -157,9 +168,11 @@ pub fn claim(
         own.realm = realm.clone();
     }
     if own.realm != realm {
-        let msg = format!("{}: it has blocks of realm {:?}", place.dir().display(), own.realm.as_str());
-        return Err(Error::new(Code::CONFLICT, msg)
-            .with_details("a network with leases stays in its realm: detach its containers first"));
+        let msg =
+            format!("{}: it has blocks of realm {:?}", place.dir().display(), own.realm.as_str());
+        return Err(Error::new(Code::CONFLICT, msg).with_details(
+            "a network with leases stays in its realm: detach its containers first",
+        ));
     }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let since = since.map_or(0, |since| since.as_secs());
@@ -170,7 +183,7 @@ pub fn claim(
             Some(held) if held.state == State::Returning => held.state = State::Claiming,
             Some(_) => (),
             None => {
-                let block = Block::at(Family::of(ip), super::super::block::number(ip), width(Family::of(ip)));
+                let block = Block::at(Family::of(ip), number(ip), width(Family::of(ip)));
                 let token = Token::random(&mut random);
                 let state = State::Claiming;
                 own.blocks.push(Held { block, token, state, since, contested: false, name });
@@ -180,12 +193,161 @@ pub fn claim(
     own.write(place.dir())
 }
 
-fn row(network: &str, realm: &Name, (lease, name): &(Lease, Option<String>)) -> Value {
-    let mut row = Members::new();
-    put_text(&mut row, "network", network);
-    put_text(&mut row, "address", &lease.ip.to_string());
-    put_text(&mut row, "containerId", &lease.owner.container_id);
-    put_text(&mut row, "realm", realm.as_str());
-    put_text(&mut row, "name", name.as_deref().unwrap_or_default());
-    Value::Object(row)
+fn table(network: &str, realm: &Name, leases: &Leases) -> Vec<Value> {
+    let row = |(lease, name): &(Lease, Option<String>)| {
+        let mut row = Members::new();
+        put_text(&mut row, "network", network);
+        put_text(&mut row, "address", &lease.ip.to_string());
+        put_text(&mut row, "containerId", &lease.owner.container_id);
+        put_text(&mut row, "realm", realm.as_str());
+        put_text(&mut row, "name", name.as_deref().unwrap_or_default());
+        Value::Object(row)
+    };
+    leases.iter().map(row).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// Two networks of one realm, and one of another.
+    fn machine() -> Scratch {
+        let dir = Scratch::new();
+        for (file, text) in [
+            ("default/10.1.0.2", "a\r\neth0\r\npods"),
+            ("default/10.1.0.4", "b\r\neth0\r\npods"),
+            ("default/10.1.0.3", "a\r\neth1\r\nother"),
+            ("default/10.1.0.9", "foreign\r\neth0"),
+            ("lab/fd00::2", "a\r\neth2\r\nlab"),
+        ] {
+            dir.write(&format!("{REALMS}/{file}"), text);
+        }
+        let kept = r#"{"10.1.0.4":{"network":"pods","name":"shop/till","used":1}}"#;
+        dir.write(&format!("{REALMS}/default/names.json"), kept);
+        dir
+    }
+
+    /// The leases and claims of a network, in words.
+    fn network(dir: &Scratch, name: &str) -> (Vec<String>, Vec<String>) {
+        let place = Place::new(dir.path(), &NetworkName::parse(name).unwrap(), Deadline::default());
+        let lease = |lease: Lease| {
+            let Owner { container_id, ifname, network } = lease.owner;
+            assert_eq!(network, None);
+            format!("{} {container_id} {}", lease.ip, ifname.unwrap())
+        };
+        let mut leases: Vec<String> =
+            place.leases().unwrap().unwrap_or_default().into_iter().map(lease).collect();
+        leases.sort();
+        let claims = Blocks::read(place.dir()).unwrap();
+        let claim = |held: &Held| {
+            let name = held.name.as_deref().unwrap_or("-");
+            format!("{} {} {name}", held.block.prefix(), held.state)
+        };
+        (leases, claims.iter().flat_map(|own| own.blocks.iter().map(claim)).collect())
+    }
+
+    const PODS: [&str; 2] = ["10.1.0.2 a eth0", "10.1.0.4 b eth0"];
+    const CLAIMS: [&str; 2] = ["10.1.0.2/32 claiming -", "10.1.0.4/32 claiming shop/till"];
+
+    fn is_joined(dir: &Scratch) {
+        let (leases, claims) = network(dir, "pods");
+        assert_eq!(leases, PODS);
+        assert_eq!(claims, CLAIMS);
+        assert_eq!(network(dir, "other").1, ["10.1.0.3/32 claiming -"]);
+        assert_eq!(network(dir, "lab").1, ["fd00::2/128 claiming -"]);
+        let left = Scratch::path(dir).join(REALMS).join("default");
+        assert!(!left.join("10.1.0.2").exists() && left.join("10.1.0.9").exists());
+    }
+
+    #[test]
+    fn leases_move_into_their_networks_with_a_claim_each() {
+        let dir = machine();
+        let dry = join(dir.path(), true).unwrap();
+        assert_eq!(network(&dir, "pods"), (vec![], vec![]), "a dry run changes nothing");
+        assert!(!dir.path().join(".node").exists());
+        let rows = join(dir.path(), false).unwrap();
+        assert_eq!((rows.len(), &rows), (4, &dry));
+        is_joined(&dir);
+        assert_eq!(join(dir.path(), false).unwrap(), []);
+        is_joined(&dir);
+    }
+
+    /// Wherever the command ends, another one completes it.
+    #[test]
+    fn an_interrupted_join_is_run_again() {
+        for stop in ["claims", "one lease", "leases", "one removed"] {
+            let dir = machine();
+            let place =
+                Place::new(dir.path(), &NetworkName::parse("pods").unwrap(), Deadline::default());
+            let mut files = FileStore::create_whole(&place).unwrap();
+            let ips = ["10.1.0.2", "10.1.0.4"].map(|ip| ip.parse().unwrap());
+            let fresh = Blocks::new("default".parse().unwrap(), vec![], 1);
+            let name = |ip| (ip, Some("shop/till".to_owned()).filter(|_| ip == ips[1]));
+            claim(&place, fresh, ips.into_iter().map(name)).unwrap();
+            let leases = match stop {
+                "claims" => 0,
+                "one lease" => 1,
+                _ => 2,
+            };
+            for (ip, id) in ips.into_iter().zip(["a", "b"]).take(leases) {
+                files.insert(&Lease { ip, owner: Owner::new(id, "eth0") }).unwrap();
+            }
+            drop(files);
+            if stop == "one removed" {
+                std::fs::remove_file(dir.path().join(REALMS).join("default/10.1.0.2")).unwrap();
+            }
+            join(dir.path(), false).unwrap();
+            is_joined(&dir);
+        }
+    }
+
+    #[test]
+    fn a_network_is_joined_whole_or_not_at_all() {
+        for (file, text, reason) in [
+            ("pods/10.1.0.4", "another\r\neth0", "10.1.0.4 of network \"pods\" has two leases"),
+            ("pods/10.1.0.4", "x y z", "10.1.0.4 of network \"pods\" has two leases"),
+            (
+                "pods/blocks.json",
+                r#"{"version":2,"realm":"lab","pools":[],"spare":1,"blocks":[{"block":"4-0a010100-32",
+                "token":"000000000000000000000000000000ab","state":"active","since":1}]}"#,
+                "it has blocks of realm \"lab\"",
+            ),
+        ] {
+            let dir = machine();
+            dir.write(file, text);
+            let before = network(&dir, "pods");
+            let error = join(dir.path(), false).unwrap_err();
+            assert!(error.msg.contains(reason), "{}", error.msg);
+            assert_eq!(network(&dir, "pods"), before);
+            assert!(dir.path().join(REALMS).join("default/10.1.0.2").exists());
+        }
+    }
+
+    /// A block that is about to be given back is kept for the lease in it.
+    #[test]
+    fn a_lease_in_a_block_of_the_node_needs_no_other_claim() {
+        for (state, then) in [("returning", "claiming"), ("active", "active")] {
+            let dir = machine();
+            let blocks = format!(
+                r#"{{"version":2,"realm":"default","pools":[],"spare":1,"blocks":[{{"block":"4-0a010000-29",
+                "token":"000000000000000000000000000000ab","state":"{state}","since":1}}]}}"#
+            );
+            dir.write("pods/blocks.json", &blocks);
+            join(dir.path(), false).unwrap();
+            assert_eq!(network(&dir, "pods").1, [format!("10.1.0.0/29 {then} -")]);
+        }
+    }
+
+    #[test]
+    fn no_lease_moves_while_a_daemon_runs() {
+        let dir = machine();
+        let mut daemon = without_daemon(dir.path()).unwrap();
+        daemon.started();
+        let error = join(dir.path(), false).unwrap_err();
+        assert!(error.details().starts_with("stop the daemon first"), "{error}");
+        drop(daemon);
+        join(dir.path(), false).unwrap();
+    }
 }

@@ -119,7 +119,7 @@ fn open(configuration: &Path) -> Result<(Settings, Box<dyn Store>)> {
         false => error,
     });
     let settings = settings?;
-    let store = settings.open(Box::new(|note| warn(note)))?;
+    let store = settings.open(Box::new(warn))?;
     Ok((settings, store))
 }
 

@@ -1,6 +1,5 @@
 //! `ipam reclaim NODE`: frees the blocks of a node that is gone.
 
-use std::io::Write as _;
 use std::thread;
 use std::time::Duration;
 
@@ -42,7 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn command(reclaim: Command) -> Command {
     let destroyed = "The machine is destroyed, not only off: for a node with trustReboot";
     reclaim
-        .about("Free the blocks of a node that is off: takes 100 s, and changes nothing if it lives")
+        .about(
+            "Free the blocks of a node that is off: takes 100 s, and changes nothing if it lives",
+        )
         .arg(positional("node", "NODE", "Name of the node, as in its configuration"))
         .args([flag("destroyed", destroyed), config(), output()])
 }
@@ -80,7 +81,10 @@ fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> 
             Step::Wait(until) => {
                 let wait = until.saturating_sub(now);
                 if wait > PROGRESS && told <= now {
-                    told = tell(io, &format!("a living node would answer in the next {} s", wait.as_secs()));
+                    told = tell(
+                        io,
+                        &format!("a living node would answer in the next {} s", wait.as_secs()),
+                    );
                 }
                 thread::sleep(wait.min(PROGRESS));
             }
@@ -161,7 +165,9 @@ fn failure(node: &Name, end: End, freed: usize) -> Error {
             "it takes over what is left: there is nothing more to reclaim",
         ),
         End::NotDestroyed => (
-            format!("node {node:?} may allocate after its next boot without the store (trustReboot)"),
+            format!(
+                "node {node:?} may allocate after its next boot without the store (trustReboot)"
+            ),
             "if its machine no longer exists, add --destroyed: were it only off, it would use \
              addresses that others have by then",
         ),

@@ -22,9 +22,11 @@ pub const METRICS: Terms = &[("cni-multi ipam metrics", "Print the daemon's metr
 
 /// The command line.
 pub fn command(daemon: Command) -> Command {
-    daemon
-        .about("Run the daemon that borrows blocks of addresses from the cluster's store")
-        .args([path("socket", SOCKET, "Where the daemon listens"), data_dir(), config()])
+    daemon.about("Run the daemon that borrows blocks of addresses from the cluster's store").args([
+        path("socket", SOCKET, "Where the daemon listens"),
+        data_dir(),
+        config(),
+    ])
 }
 
 /// No runtime reads an error object from the daemon, so a panic goes to the log.
