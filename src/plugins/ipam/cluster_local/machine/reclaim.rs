@@ -16,6 +16,8 @@ use crate::sys::clock::Moment;
 
 /// How long a marked record must not move: three beats and the timeouts of a fourth.
 pub const UNMOVED: Duration = Duration::from_secs(100);
+/// The pause between two looks at it: a living daemon shows earlier.
+const LOOK: Duration = Duration::from_secs(10);
 /// The pause after an operation whose outcome is unknown, or that did not reach the store.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -102,6 +104,12 @@ impl Reclaim {
     /// The claims that were deleted.
     pub fn freed(&self) -> &[Stored] {
         &self.freed
+    }
+
+    /// Until when the record must not move, while it is watched.
+    pub fn watched_until(&self) -> Option<Moment> {
+        let is_before = matches!(self.stage, Stage::Look) && !self.is_fenced;
+        self.watched.as_ref().filter(|_| is_before).map(|(_, until)| *until)
     }
 
     /// How many records are still to be deleted; None before the fence.
@@ -210,7 +218,7 @@ impl Reclaim {
             };
         };
         if *watched == found {
-            self.not_before = *until;
+            self.not_before = now.max((now + LOOK).min(*until));
             return if now < *until { Stage::Look } else { Stage::Fence(found, record) };
         }
         match &watched.record.value {
@@ -223,8 +231,8 @@ impl Reclaim {
     }
 
     fn watch(&mut self, marked: Stored, now: Moment) -> Stage {
-        self.not_before = now + UNMOVED;
-        self.watched = Some((marked, self.not_before));
+        self.not_before = now + LOOK;
+        self.watched = Some((marked, now + UNMOVED));
         Stage::Look
     }
 

@@ -79,14 +79,11 @@ fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> 
         match reclaim.next(now) {
             Step::Done(end) => return Ok(end),
             Step::Wait(until) => {
-                let wait = until.saturating_sub(now);
-                if wait > PROGRESS && told <= now {
-                    told = tell(
-                        io,
-                        &format!("a living node would answer in the next {} s", wait.as_secs()),
-                    );
+                if let Some(end) = reclaim.watched_until().filter(|end| told <= now && *end > now) {
+                    let left = (end - now).as_secs();
+                    told = tell(io, &format!("a living node would answer in the next {left} s"));
                 }
-                thread::sleep(wait.min(PROGRESS));
+                thread::sleep(until.saturating_sub(now));
             }
             Step::Ask(operation) => {
                 let remaining = reclaim.remaining().filter(|_| told <= now);
