@@ -77,23 +77,32 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
 /// Moves the leases of all realms unless `is_dry`; a row for each.
 fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
     let _no_daemon = if is_dry { None } else { Some(without_daemon(data_dir)?) };
-    let mut rows = vec![];
-    for realm in realms(data_dir)? {
+    let mut places = vec![];
+    let mut realms = realms(data_dir)?;
+    realms.sort();
+    for realm in realms {
         // All leases of the directory, whatever their networks are.
         let name = NetworkName::parse(realm.as_str())?;
         let place = Place::new(&data_dir.join(REALMS), &name, Deadline::after(PATIENCE));
-        let place = place.of_this_boot();
-        if is_dry {
-            let networks = of_networks(place.dir(), &place.leases()?.unwrap_or_default())?;
-            rows.extend(networks.iter().flat_map(|(network, of)| table(network, &realm, of)));
-            continue;
+        places.push((realm, place.of_this_boot()));
+    }
+    let (mut rows, mut realm_of) = (vec![], BTreeMap::new());
+    for (realm, place) in &places {
+        for (network, leases) in of_networks(place.dir(), &place.leases()?.unwrap_or_default())? {
+            rows.extend(table(&network, realm, &leases));
+            if let Some(other) = realm_of.insert(network.clone(), realm) {
+                let msg = format!("network {network:?} has leases in realms {other} and {realm}");
+                return Err(Error::new(Code::CONFLICT, msg)
+                    .with_details("in a cluster it has one: detach its containers of the other"));
+            }
         }
-        let Some(mut files) = FileStore::open_whole(&place)? else { continue };
+    }
+    for (realm, place) in places.iter().filter(|_| !is_dry) {
+        let Some(mut files) = FileStore::open_whole(place)? else { continue };
         files.require_all_read()?;
         for (network, leases) in of_networks(place.dir(), files.leases())? {
-            take_over(data_dir, &NetworkName::parse(&network)?, &realm, &leases)?;
+            take_over(data_dir, &NetworkName::parse(&network)?, realm, &leases)?;
             leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
-            rows.extend(table(&network, &realm, &leases));
         }
     }
     Ok(rows)
@@ -306,6 +315,11 @@ mod tests {
     #[test]
     fn a_network_is_joined_whole_or_not_at_all() {
         for (file, text, reason) in [
+            (
+                ".machine/lab/10.1.0.8",
+                "c\r\neth0\r\npods",
+                "network \"pods\" has leases in realms default and lab",
+            ),
             ("pods/10.1.0.4", "another\r\neth0", "10.1.0.4 of network \"pods\" has two leases"),
             ("pods/10.1.0.4", "x y z", "10.1.0.4 of network \"pods\" has two leases"),
             (
