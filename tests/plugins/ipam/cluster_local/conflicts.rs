@@ -19,20 +19,21 @@ fn a_block_of_two_nodes_is_listed_until_one_of_them_is_empty() {
     assert!(all.contains(&address), "the store has lost the claim: {all:?}");
 
     one.start();
-    let row = |node: &Node| -> Value {
+    // The nodes of the block, each with its state.
+    let listed = |node: &Node| -> Vec<[Value; 2]> {
         let listed = node.ipam("blocks --all -o json").ok();
-        let mut rows = listed.as_array().unwrap().iter();
-        rows.find(|row| row["block"] == block.as_str()).cloned().unwrap()
+        let rows = listed.as_array().unwrap().iter();
+        let of_block = rows.filter(|row| row["block"] == block.as_str());
+        of_block.map(|row| [row["node"].clone(), row["state"].clone()]).collect()
     };
-    two.wait_until(|node| row(node)["conflict"] == "n1");
-    let told = row(&two);
-    assert_eq!((&told["node"], &told["owner"]), (&"n2".into(), &"live".into()), "{told}");
+    two.wait_until(|node| listed(node).len() == 2);
+    assert_eq!(listed(&two), [["n2", "live"], ["n1", "conflict"]].map(|row| row.map(Value::from)));
     let check = one.check(SMALL, "a", &address).err();
     assert_eq!(check.code, 103, "{check:?}");
     two.wait_until(|node| node.ipam("blocks").stdout.contains(" contested "));
     assert!(one.ipam("blocks").stdout.contains(" lost "), "{:?}", one.ipam("blocks"));
 
     one.del(SMALL, "a");
-    two.wait_until(|node| row(node)["conflict"].is_null());
+    two.wait_until(|node| listed(node).len() == 1);
     two.wait_until(|node| !node.ipam("blocks").stdout.contains(" contested "));
 }

@@ -71,7 +71,7 @@ fn an_address_that_another_node_has_is_lost() {
     assert_eq!(check.code, 103, "{check:?}");
     let contested = |node: &Node| {
         let rows: Value = node.ipam("blocks --all -o json").ok();
-        rows.as_array().unwrap().iter().filter(|row| row["conflict"] == "n3").count()
+        rows.as_array().unwrap().iter().filter(|row| row["state"] == "conflict").count()
     };
     two.wait_until(|node| contested(node) == 1);
     two.wait_until(|node| node.ipam("blocks").stdout.contains(" contested "));

@@ -151,48 +151,52 @@ impl Reclaim {
     /// The outcome of the operation.
     pub fn answered(&mut self, outcome: Outcome<Answer>, now: Moment) {
         let stage = std::mem::replace(&mut self.stage, Stage::Look);
-        self.stage = match (stage, outcome) {
-            (_, Outcome::Refused(reason) | Outcome::Unauthenticated(reason)) => {
+        self.stage = match outcome {
+            Outcome::Done(answer) => self.done(stage, Some(answer), now),
+            Outcome::Lost => self.done(stage, None, now),
+            Outcome::Refused(reason) | Outcome::Unauthenticated(reason) => {
                 Stage::Done(End::Refused(reason))
             }
-            (stage, Outcome::Busy(wait)) => {
+            Outcome::Busy(wait) => {
                 self.not_before = now + wait;
                 stage
             }
-            // Whether the mark or the fence was written, the record tells.
-            (stage, Outcome::Unknown(_) | Outcome::Unreachable(_)) => {
+            Outcome::Unknown(_) | Outcome::Unreachable(_) => {
                 self.not_before = now + PAUSE;
                 match stage {
+                    // Whether it was written, the record tells.
                     Stage::Mark(..) | Stage::Fence(..) => Stage::Look,
                     other => other,
                 }
             }
-            (Stage::Look, Outcome::Done(Answer::Found(found))) => self.look(found, now),
-            (Stage::Mark(..), Outcome::Done(Answer::Written(marked))) => self.watch(marked, now),
-            (Stage::Fence(..), Outcome::Done(Answer::Written(fence))) => self.free(fence),
-            (Stage::List(None), Outcome::Done(Answer::Listed(listed))) => {
+        };
+    }
+
+    /// The operation was done, or lost without an answer.
+    fn done(&mut self, stage: Stage, answer: Option<Answer>, now: Moment) -> Stage {
+        match (stage, answer) {
+            (Stage::Look, Some(Answer::Found(found))) => self.look(found, now),
+            (Stage::Mark(..), Some(Answer::Written(marked))) => self.watch(marked, now),
+            (Stage::Fence(..), Some(Answer::Written(fence))) => self.free(fence),
+            (Stage::List(None), Some(Answer::Listed(listed))) => {
                 let is_done = listed.is_empty() && self.is_fenced; // perhaps by another reclaim
                 Stage::Done(if is_done { End::Freed } else { End::NoRecord(listed.len()) })
             }
-            (Stage::List(Some(fence)), Outcome::Done(Answer::Listed(listed))) => {
-                Stage::Want(fence, listed)
-            }
-            (Stage::Want(fence, mut listed), Outcome::Done(Answer::Found(want))) => {
+            (Stage::List(Some(fence)), Some(Answer::Listed(listed))) => Stage::Want(fence, listed),
+            (Stage::Want(fence, mut listed), Some(Answer::Found(want))) => {
                 listed.extend(want);
                 Stage::Verify(fence, listed)
             }
-            (Stage::Verify(fence, mut listed), Outcome::Done(Answer::Found(found))) => {
-                if found.as_ref() == Some(&fence) {
-                    listed.insert(0, fence);
-                    Stage::Delete(listed)
-                } else {
-                    self.look(found, now)
-                }
+            (Stage::Verify(fence, mut listed), Some(Answer::Found(Some(found))))
+                if found == fence =>
+            {
+                listed.insert(0, fence);
+                Stage::Delete(listed)
             }
-            (Stage::Delete(records), outcome) => self.deleted(records, outcome),
-            // The record moved, or was read in between.
-            _ => Stage::Look,
-        };
+            (Stage::Verify(..), Some(Answer::Found(found))) => self.look(found, now),
+            (Stage::Delete(records), answer) => self.deleted(records, answer.is_some()),
+            _ => Stage::Look, // the record has moved
+        }
     }
 
     /// What is due with this record.
@@ -242,10 +246,8 @@ impl Reclaim {
     }
 
     /// A record was deleted, or is no longer as it was listed.
-    fn deleted(&mut self, mut records: Vec<Stored>, outcome: Outcome<Answer>) -> Stage {
-        let record = records.pop();
-        let is_done = outcome == Outcome::Done(Answer::Deleted);
-        match record.filter(|_| is_done) {
+    fn deleted(&mut self, mut records: Vec<Stored>, is_done: bool) -> Stage {
+        match records.pop().filter(|_| is_done) {
             Some(claim) if matches!(claim.record.value, Value::Claim(_)) => self.freed.push(claim),
             _ => (),
         }

@@ -1,17 +1,16 @@
 //! `ipam blocks`: the blocks that this node has, and why its daemon cannot claim more; with `--all`
 //! those of the cluster.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 
-use super::super::block::Block;
 use super::super::client;
 use super::super::held::{Blocks, Held, State};
 use super::super::name::Name;
 use super::super::node::CONFIGURATION;
-use super::super::store::{Claim, Key, NodeRecord, Selection, Stored, Value as Content};
+use super::super::store::{Claim, Key, NodeRecord, Record, Selection, Stored, Value as Content};
 use super::{config, data_dir, is_json, open, output, read, value};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
@@ -20,7 +19,7 @@ use crate::steps::allocation::files::{Place, operator};
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
 use crate::terminal::manual::Terms;
-use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
+use crate::terminal::table::{self, Members, put, put_text};
 
 /// For the manual.
 pub const EXAMPLES: Terms = &[
@@ -39,13 +38,12 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 /// The columns of the cluster's table.
-const OF_ALL: [(&str, &str); 7] = [
+const OF_ALL: [(&str, &str); 6] = [
     ("REALM", "realm"),
     ("BLOCK", "block"),
     ("ADDRESSES", "addresses"),
     ("NODE", "node"),
-    ("OWNER", "owner"),
-    ("CONFLICT", "conflict"),
+    ("STATE", "state"),
     ("NAME", "name"),
 ];
 
@@ -98,57 +96,60 @@ fn local(network: &str, realm: &Name, held: &Held, leases: usize) -> Value {
     Value::Object(row)
 }
 
-/// The records of the store: claims with the state of their owners, nodes with leases in blocks of
-/// others, and how many chunks of 64 addresses are divided.
+/// Claims with the state of their owners, nodes with leases in blocks of others, and how many chunks
+/// of 64 addresses are divided.
 fn cluster(records: &[Stored], as_json: bool) -> String {
-    let (mut nodes, mut notes) = (HashMap::new(), BTreeMap::new());
-    for Stored { record, .. } in records {
-        match (&record.key, &record.value) {
-            (Key::Node(name), Content::Node(node)) => {
-                nodes.insert(name, node);
-            }
-            (Key::Conflict(realm, block), Content::Conflict(node)) => {
-                notes.insert((realm, *block), node);
-            }
-            _ => (),
+    let node = |stored: &Stored| match &stored.record {
+        Record { key: Key::Node(name), value: Content::Node(node) } => {
+            Some((name.clone(), node.clone()))
         }
-    }
+        _ => None,
+    };
+    let nodes: HashMap<Name, NodeRecord> = records.iter().filter_map(node).collect();
     let mut divided: BTreeMap<&Name, u64> = BTreeMap::new();
-    let mut contested = BTreeSet::new();
     let mut rows = vec![];
     for Stored { record, .. } in records {
-        let Key::Block(realm, block) = &record.key else { continue };
-        match &record.value {
-            Content::Claim(claim) => {
-                let of_block = |at: &(&Name, Block)| at.0 == realm && at.1.overlaps(*block);
-                let note = notes.iter().find(|(at, _)| of_block(at));
-                contested.extend(note.map(|(at, _)| *at));
-                let owner = owner(claim, nodes.get(&claim.node).copied());
-                rows.push(row((realm, *block), Some((claim, owner)), note.map(|(_, node)| *node)));
+        let (Key::Block(realm, block) | Key::Conflict(realm, block)) = &record.key else {
+            continue;
+        };
+        let (node, state, name) = match &record.value {
+            Content::Divided(_) => {
+                *divided.entry(realm).or_default() += 1;
+                continue;
             }
-            Content::Divided(_) => *divided.entry(realm).or_default() += 1,
-            _ => rows.push(unreadable(realm, *block)),
-        }
+            Content::Claim(claim) => {
+                (claim.node.as_str(), state(claim, nodes.get(&claim.node)), claim.name.as_deref())
+            }
+            Content::Conflict(node) => (node.as_str(), "conflict", None),
+            _ => ("", "unreadable", None),
+        };
+        let mut row = Members::new();
+        put_text(&mut row, "realm", realm.as_str());
+        put_text(&mut row, "block", &block.prefix().to_string());
+        put(&mut row, "addresses", Value::number(u64::from(block.size())));
+        put_text(&mut row, "node", node);
+        put_text(&mut row, "state", state);
+        put_text(&mut row, "name", name.unwrap_or_default());
+        rows.push(((realm, *block), Value::Object(row)));
     }
-    let unclaimed = notes.iter().filter(|(at, _)| !contested.contains(*at));
-    rows.extend(unclaimed.map(|(at, node)| row(*at, None, Some(*node))));
-    let counted = |(realm, count): (&&Name, &u64)| {
-        let members =
+    rows.sort_by_key(|(at, _)| *at); // a conflict comes after the claim
+    report(rows.into_iter().map(|(_, row)| row).collect(), &divided, as_json)
+}
+
+fn report(mut rows: Vec<Value>, divided: &BTreeMap<&Name, u64>, as_json: bool) -> String {
+    let mut lines = String::new();
+    for (realm, count) in divided {
+        lines += &format!("realm {realm}: chunks of 64 addresses that are divided: {count}\n");
+        let row =
             [("realm", Value::text(realm.as_str())), ("dividedChunks", Value::number(*count))];
-        Value::object(members)
-    };
-    if as_json {
-        rows.extend(divided.iter().map(counted));
-        return table::of_rows(rows, &OF_ALL, true);
+        rows.extend(as_json.then(|| Value::object(row)));
     }
-    let lines = divided.iter().map(|(realm, count)| {
-        format!("realm {realm}: chunks of 64 addresses that are divided: {count}\n")
-    });
-    table::of_rows(rows, &OF_ALL, false) + &lines.collect::<String>()
+    let table = table::of_rows(rows, &OF_ALL, as_json);
+    if as_json { table } else { table + &lines }
 }
 
 /// What the claim's owner is by its record.
-fn owner(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
+fn state(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
     match node {
         None => "no record",
         Some(node) if node.ended => "ended",
@@ -158,34 +159,11 @@ fn owner(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
     }
 }
 
-fn row(at: (&Name, Block), claim: Option<(&Claim, &str)>, other: Option<&Name>) -> Value {
-    let (realm, block) = at;
-    let mut row = Members::new();
-    put_text(&mut row, "realm", realm.as_str());
-    put_text(&mut row, "block", &block.prefix().to_string());
-    put(&mut row, "addresses", Value::number(u64::from(block.size())));
-    if let Some((claim, owner)) = claim {
-        put_text(&mut row, "node", claim.node.as_str());
-        put_text(&mut row, "owner", owner);
-        put_text(&mut row, "name", claim.name.as_deref().unwrap_or_default());
-    }
-    put_text(&mut row, "conflict", other.map_or("", Name::as_str));
-    Value::Object(row)
-}
-
-fn unreadable(realm: &Name, block: Block) -> Value {
-    let mut row = Members::new();
-    put_text(&mut row, "realm", realm.as_str());
-    put_text(&mut row, "block", &block.prefix().to_string());
-    put_text(&mut row, PROBLEM, "its record cannot be read: was it edited by hand?");
-    Value::Object(row)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::super::store::memory::Memory;
-    use super::super::super::store::{Record, Store as _, Token};
+    use super::super::super::store::{Store as _, Token};
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -241,19 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn claims_have_the_state_of_their_owner_and_the_node_with_leases_in_them() {
+    fn claims_have_the_state_of_their_owner_and_conflicts_follow_them() {
         let records = read(store().list(&Selection::All)).unwrap();
         assert_eq!(
             cluster(&records, false),
             "\
-REALM    BLOCK           ADDRESSES  NODE  OWNER        CONFLICT  NAME
-default  10.88.1.0/29    8          n1    live         -         -
-default  10.88.1.8/29    8          n2    marked       n1        -
-default  10.88.1.16/29   8          n3    ended        -         -
-default  10.88.1.24/29   8          n4    no record    -         -
-default  10.88.1.249/32  1          n1    earlier uid  -         pods shop/till
-default  10.88.1.250/32  -          -     -            -         -  its record cannot be read: was it edited by hand?
-lab      10.88.1.9/32    1          -     -            n2        -
+REALM    BLOCK           ADDRESSES  NODE  STATE        NAME
+default  10.88.1.0/29    8          n1    live         -
+default  10.88.1.8/29    8          n2    marked       -
+default  10.88.1.9/32    1          n1    conflict     -
+default  10.88.1.16/29   8          n3    ended        -
+default  10.88.1.24/29   8          n4    no record    -
+default  10.88.1.249/32  1          n1    earlier uid  pods shop/till
+default  10.88.1.250/32  1          -     unreadable   -
+lab      10.88.1.9/32    1          n2    conflict     -
 realm default: chunks of 64 addresses that are divided: 1
 "
         );
