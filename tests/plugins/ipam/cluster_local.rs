@@ -1,7 +1,5 @@
 //! cluster-local allocates from blocks that the networks of one realm never share.
 
-#[cfg(feature = "cluster")]
-mod absence;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod conflicts;
@@ -21,8 +19,6 @@ mod etcd_fake;
 mod figures;
 #[cfg(feature = "cluster")]
 mod import;
-#[cfg(feature = "cluster")]
-mod isolate;
 #[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]

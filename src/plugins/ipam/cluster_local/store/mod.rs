@@ -30,6 +30,8 @@ pub mod tls;
 mod value;
 #[cfg(feature = "cluster")]
 pub mod worker;
+#[cfg(test)]
+pub mod memory;
 
 use std::fmt;
 use std::sync::Arc;
