@@ -122,7 +122,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         host_device::device(lab);
         let device = lab.attach(&lab.container(), &host_device::leased());
         let sets = json!([[{"subnet": "10.49.0.0/24"}], [{"subnet": "fd00:49::/64"}]]);
-        let ipam = json!({"type": "cluster-local", "ranges": sets});
+        let ipam = json!({"type": "cluster-local", "scope": "machine", "ranges": sets});
         let conf =
             json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": ipam});
         let shared = lab.attach(&lab.container(), &conf);
