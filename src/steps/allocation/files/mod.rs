@@ -88,9 +88,10 @@ impl Place {
         Owner { network: self.shared_by.clone(), ..Owner::of(key) }
     }
 
-    /// Whether a lease of this owner is the network's.
+    /// Whether a lease of this owner is the network's to list and to collect. In a shared directory
+    /// a lease without a network is the rest of one after a power loss: it is any network's.
     fn is_of_network(&self, owner: &Owner) -> bool {
-        owner.network == self.shared_by
+        owner.network.is_none() || owner.network == self.shared_by
     }
 
     /// Fails with code 50 if a lease could not be created here, as far as that can be determined

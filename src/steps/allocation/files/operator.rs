@@ -50,12 +50,18 @@ pub fn networks(data_dir: &Path) -> Vec<NetworkName> {
 
 /// Frees the address if it is still held so; returns whether it was.
 pub fn free(place: &Place, held: &Holding) -> Result<bool> {
-    let owner = place.owner_of(held);
-    let Some(mut store) = FileStore::open(place, &owner)? else { return Ok(false) };
-    if !store.held_by(&owner)?.contains(&held.address) {
-        return Ok(false);
+    let Some(mut store) = FileStore::open(place, &place.owner_of(held))? else { return Ok(false) };
+    match lease::read(place.dir(), held.address)? {
+        Some(Content::Owned(owner)) if place.is_of_network(&owner) && is_same(&owner, held) => {
+            store.release(held.address).map(|()| true)
+        }
+        _ => Ok(false),
     }
-    store.release(held.address).map(|()| true)
+}
+
+fn is_same(owner: &Owner, held: &Holding) -> bool {
+    let ifname = owner.ifname.as_deref().unwrap_or_default();
+    (owner.container_id.as_str(), ifname) == (held.container_id.as_str(), held.ifname.as_str())
 }
 
 /// How many of the leases are missing. Fails if one is outside of the sets, or its address has
