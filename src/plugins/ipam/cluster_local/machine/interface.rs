@@ -64,9 +64,18 @@ pub struct NodeFile {
     /// The store has had a record of this uid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
-    /// The boot in which the node was withdrawn: until it ends, nothing is allocated.
+    /// The node was withdrawn: until a reboot, nothing is allocated and no beat is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withdrawn: Option<String>,
+    pub withdrawn: Option<Withdrawn>,
+}
+
+/// A withdrawal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// The boot that it ends with.
+    pub boot: String,
+    /// Whether another copy of the machine beats; else the data directory was replaced.
+    pub is_copied: bool,
 }
 
 /// An ADD that found nothing free.
@@ -167,7 +176,7 @@ pub enum Line {
     /// The node registered, with a new uid if it had one before.
     Registered,
     /// The data directory is a copy of another node's.
-    Clone(usize),
+    Clone,
     /// The node's record or a key is missing, or older than it was: every block is verified.
     Doubt(&'static str),
     /// The store no longer had a claim of this node; it was claimed again.
@@ -206,7 +215,7 @@ impl fmt::Display for Line {
         match self {
             Line::Stands(standing) => write!(f, "{standing}"),
             Line::Registered => f.write_str("registered"),
-            Line::Clone(blocks) => write!(f, "the data directory is a copy of another node's: its {blocks} blocks are not used"),
+            Line::Clone => f.write_str("the data directory is a copy of another node's: its blocks are not used"),
             Line::Doubt(why) => write!(f, "{why}: every block is verified"),
             Line::ClaimedAgain(block) => write!(f, "block {}: the store had lost its claim; claimed again", block.prefix()),
             Line::Lost(block) => write!(f, "block {}: another node has it; nothing is allocated from it", block.prefix()),
