@@ -266,7 +266,7 @@ mod tests {
 
     fn claim(node: &str) -> Value {
         let (node, uid, token) = (node.parse().unwrap(), Token(1), Token(2));
-        Value::Claim(Claim { node, uid, token, name: None })
+        Value::Claim(Claim { node, uid, token, taken: None, name: None })
     }
 
     #[test]
