@@ -175,9 +175,7 @@ impl Machine {
                 }
             },
             Phase::Register(seen) => self.register(seen, turn),
-            Phase::List => {
-                self.list(Purpose::ListOwn, Selection::Node(self.setup.node.clone()))
-            }
+            Phase::List => self.list(Purpose::ListOwn, Selection::Node(self.setup.node.clone())),
             Phase::Run => self.run(turn),
             Phase::TakeUid(uid) => match self.file.clone() {
                 Some(file) if file.uid != uid => {
@@ -559,7 +557,9 @@ impl Machine {
         if let Some(step) = self.note_beat() {
             return step;
         }
-        if self.hints.meta.is_some() && self.hints.meta != self.file.as_ref().and_then(|it| it.store) {
+        if self.hints.meta.is_some()
+            && self.hints.meta != self.file.as_ref().and_then(|it| it.store)
+        {
             self.hints.meta = None; // it is read
             self.doubt("another store answers");
             return Step::Again;
@@ -570,9 +570,13 @@ impl Machine {
                 step => return step,
             }
         }
-        let is_first = !self.baton.is_accepted || !self.is_confirmed && self.baton.confirmed <= self.baton.listed;
+        let is_first = !self.baton.is_accepted
+            || !self.is_confirmed && self.baton.confirmed <= self.baton.listed;
         let is_for_orphans = self.orphans.iter().any(|(_, order)| *order >= self.baton.confirmed);
-        if is_first || is_for_orphans || self.needs_beat() || self.now >= self.baton.last_beat + BEAT
+        if is_first
+            || is_for_orphans
+            || self.needs_beat()
+            || self.now >= self.baton.last_beat + BEAT
         {
             return self.beat(turn);
         }
@@ -602,7 +606,8 @@ impl Machine {
             return None;
         }
         let number = self.baton.record.as_ref().map_or(0, |(_, record)| record.number);
-        let mut new = NodeFile { number: file.number.max(number), registered: true, ..file.clone() };
+        let mut new =
+            NodeFile { number: file.number.max(number), registered: true, ..file.clone() };
         if std::mem::take(&mut self.baton.drops_sessions) {
             new.sessions = self.baton.session.into_iter().collect();
         }
@@ -620,16 +625,20 @@ impl Machine {
         }
         let mut active = self.all();
         active.retain(|at| self.tracked(at).is_some_and(|it| it.held.state == State::Active));
-        if !active.iter().all(|at| self.tracked(at).is_some_and(|it| matches!(it.key, Known::Own(_)))) {
+        if !active
+            .iter()
+            .all(|at| self.tracked(at).is_some_and(|it| matches!(it.key, Known::Own(_))))
+        {
             return Step::Rest;
         }
         if self.baton.settle_until > self.now
             && let Some(first) = active.first().cloned()
         {
             active.retain(|at| at.network == first.network);
-            let settling = active.iter().filter_map(|at| self.tracked(at)).map(|it| {
-                Mark::Put(super::in_state(&it.held, State::Settling, turn.wall))
-            });
+            let settling = active
+                .iter()
+                .filter_map(|at| self.tracked(at))
+                .map(|it| Mark::Put(super::in_state(&it.held, State::Settling, turn.wall)));
             let settling = settling.collect();
             return self.mark(&first.network, settling, vec![]);
         }

@@ -368,12 +368,13 @@ impl Machine {
         let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
         let order = self.order;
         for at in asked {
-            let noted = listed.iter().any(|stored| match (&stored.record.key, &stored.record.value) {
-                (Key::Conflict(of, block), Value::Conflict(by)) => {
-                    of == realm && block.overlaps(at.block) && *by != self.setup.node
-                }
-                _ => false,
-            });
+            let noted =
+                listed.iter().any(|stored| match (&stored.record.key, &stored.record.value) {
+                    (Key::Conflict(of, block), Value::Conflict(by)) => {
+                        of == realm && block.overlaps(at.block) && *by != self.setup.node
+                    }
+                    _ => false,
+                });
             if let Some(tracked) = self.tracked_mut(at) {
                 tracked.contest = Some((noted, order));
             }
@@ -466,9 +467,9 @@ impl Machine {
         let order = self.order;
         match (&stored.record.key, &stored.record.value) {
             (Key::Conflict(realm, block), Value::Conflict(_)) => {
-                let lost = self.find(realm, *block).filter(|at| {
-                    self.tracked(at).is_some_and(|it| it.held.state == State::Lost)
-                });
+                let lost = self
+                    .find(realm, *block)
+                    .filter(|at| self.tracked(at).is_some_and(|it| it.held.state == State::Lost));
                 match lost.and_then(|at| self.tracked_mut(&at)) {
                     Some(tracked) => tracked.note = Note::Perhaps,
                     None => self.orphans.push((stored, order)),
@@ -514,11 +515,13 @@ impl Machine {
         while let Some((stored, _)) = self.orphans.pop() {
             let is_known = match (&stored.record.key, &stored.record.value) {
                 (Key::Block(realm, block), Value::Claim(claim)) => {
-                    let tracked = self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
+                    let tracked =
+                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
                     tracked.is_some_and(|it| it.held.token == claim.token)
                 }
                 (Key::Conflict(realm, block), _) => {
-                    let tracked = self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
+                    let tracked =
+                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
                     tracked.is_some_and(|it| it.held.state == State::Lost)
                 }
                 _ => true,

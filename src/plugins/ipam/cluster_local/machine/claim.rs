@@ -154,9 +154,8 @@ impl Machine {
     pub(super) fn may_claim(&self, realm: &Name, block: Block) -> bool {
         let may = self.hints.realms.get(realm).is_some_and(|hint| hint.may_claim(block));
         let size = self.divisions.get(&(realm.clone(), block.chunk())).copied().flatten();
-        let is_fitting = size.is_none_or(|size| {
-            u64::from(size) == block.size() && block != block.chunk()
-        });
+        let is_fitting =
+            size.is_none_or(|size| u64::from(size) == block.size() && block != block.chunk());
         may && is_fitting
             && self.find(realm, block).is_none()
             && !self.hints.is_contested(realm, block, &self.setup.node)
@@ -225,10 +224,12 @@ impl Machine {
         let mut seen = BTreeSet::new();
         let known = |chunk: &Block| self.divisions.contains_key(&(realm.clone(), *chunk));
         let size = pool.block(0).map_or(1, Block::size);
-        let divided = hint.divided.iter().filter(|(chunk, of)| {
-            u64::from(**of) == size && pool.meets(**chunk)
-        });
-        let (own, others): (Vec<Block>, Vec<Block>) = divided.map(|(chunk, _)| *chunk).partition(known);
+        let divided = hint
+            .divided
+            .iter()
+            .filter(|(chunk, of)| u64::from(**of) == size && pool.meets(**chunk));
+        let (own, others): (Vec<Block>, Vec<Block>) =
+            divided.map(|(chunk, _)| *chunk).partition(known);
         for chunk in shuffled(own, turn).into_iter().chain(shuffled(others, turn)) {
             seen.insert(chunk);
             found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
@@ -311,9 +312,11 @@ impl Network {
     /// The answer to an ADD whose time is over.
     pub(super) fn end_of(&self, waiting: &Waiting) -> Reply {
         let request = &waiting.request;
-        if self.blocks.values().any(|it| {
-            it.held.state == State::Settling && self.is_waited_for(&it.held)
-        }) {
+        if self
+            .blocks
+            .values()
+            .any(|it| it.held.state == State::Settling && self.is_waited_for(&it.held))
+        {
             return Reply::Settling;
         }
         match (&request.name, &waiting.named) {

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::super::block::Block;
 use super::super::held::{Held, State};
-use super::super::store::{
-    Answer, Claim, Key, Operation, Outcome, Record, Stored, Value, Want,
-};
+use super::super::store::{Answer, Claim, Key, Operation, Outcome, Record, Stored, Value, Want};
 use super::network::{Gift, Known, Network, Tracked};
 use super::{At, Machine, Mark, Purpose, Step, Turn, in_state};
 use crate::cni::attachment::NetworkName;
@@ -88,7 +86,8 @@ impl Machine {
         let spare = if is_scarce { 0 } else { network.spare as usize };
         let free: Vec<Block> = network.free_blocks().map(|it| it.held.block).collect();
         let has_pool = |block: &Block| network.meets(*block);
-        let mut excess: Vec<Block> = free.iter().filter(|block| !has_pool(block)).copied().collect();
+        let mut excess: Vec<Block> =
+            free.iter().filter(|block| !has_pool(block)).copied().collect();
         let mut beyond_spare = vec![];
         for (number, pool) in network.pools.iter().enumerate() {
             if network.requests.iter().any(|it| it.request.pool == number) {
@@ -177,9 +176,8 @@ impl Machine {
 impl Network {
     /// The blocks without a lease, with which nothing is going on.
     fn free_blocks(&self) -> impl Iterator<Item = &Tracked> {
-        let is_free = |tracked: &&Tracked| {
-            tracked.is_at_rest() && !self.is_leased(tracked.held.block)
-        };
+        let is_free =
+            |tracked: &&Tracked| tracked.is_at_rest() && !self.is_leased(tracked.held.block);
         self.blocks.values().filter(is_free).filter(|tracked| tracked.held.name.is_none())
     }
 
@@ -232,4 +230,3 @@ impl Network {
         }
     }
 }
-

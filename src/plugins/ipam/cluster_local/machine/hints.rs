@@ -54,8 +54,12 @@ impl RealmHint {
     pub fn may_claim(&self, block: Block) -> bool {
         let chunk = block.chunk();
         let size = self.divided.get(&chunk).copied().map(u64::from);
-        let is_fitting = if block == chunk { size.is_none() } else { size.is_none_or(|is| is == block.size()) };
-        is_fitting && ![block, chunk].iter().any(|one| self.claims.contains(one) || self.lost.contains(one))
+        let is_fitting =
+            if block == chunk { size.is_none() } else { size.is_none_or(|is| is == block.size()) };
+        is_fitting
+            && ![block, chunk]
+                .iter()
+                .any(|one| self.claims.contains(one) || self.lost.contains(one))
     }
 }
 
@@ -121,8 +125,8 @@ impl Hints {
 
     /// Whether a node other than this one has leases in a block that is another's.
     pub fn is_contested(&self, realm: &Name, block: Block, node: &Name) -> bool {
-        self.conflicts.iter().any(|((of, noted), by)| {
-            of == realm && by != node && noted.overlaps(block)
-        })
+        self.conflicts
+            .iter()
+            .any(|((of, noted), by)| of == realm && by != node && noted.overlaps(block))
     }
 }

@@ -199,12 +199,18 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Connected => f.write_str("the store answers"),
-            Standing::Verifying => f.write_str("the blocks of this node are compared with the store's"),
+            Standing::Verifying => {
+                f.write_str("the blocks of this node are compared with the store's")
+            }
             Standing::Away(reason) => write!(f, "the store cannot be used: {reason}"),
             Standing::NameTaken => f.write_str("another machine has the name of this node"),
-            Standing::Restored => f.write_str("the disk of this node is older than its record in the store"),
+            Standing::Restored => {
+                f.write_str("the disk of this node is older than its record in the store")
+            }
             Standing::Replaced => f.write_str("the data directory was replaced in this boot"),
-            Standing::Copied => f.write_str("another copy of this machine has the name of this node"),
+            Standing::Copied => {
+                f.write_str("another copy of this machine has the name of this node")
+            }
             Standing::OtherStore => f.write_str("the store is another than before"),
         }
     }
@@ -215,13 +221,29 @@ impl fmt::Display for Line {
         match self {
             Line::Stands(standing) => write!(f, "{standing}"),
             Line::Registered => f.write_str("registered"),
-            Line::Clone => f.write_str("the data directory is a copy of another node's: its blocks are not used"),
+            Line::Clone => f.write_str(
+                "the data directory is a copy of another node's: its blocks are not used",
+            ),
             Line::Doubt(why) => write!(f, "{why}: every block is verified"),
-            Line::ClaimedAgain(block) => write!(f, "block {}: the store had lost its claim; claimed again", block.prefix()),
-            Line::Lost(block) => write!(f, "block {}: another node has it; nothing is allocated from it", block.prefix()),
-            Line::Contested(block) => write!(f, "block {}: another node has leases in it; nothing is allocated from it", block.prefix()),
-            Line::ContestEnded(block) => write!(f, "block {}: no other node has leases in it any more", block.prefix()),
-            Line::Orphan(block) => write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix()),
+            Line::ClaimedAgain(block) => {
+                write!(f, "block {}: the store had lost its claim; claimed again", block.prefix())
+            }
+            Line::Lost(block) => write!(
+                f,
+                "block {}: another node has it; nothing is allocated from it",
+                block.prefix()
+            ),
+            Line::Contested(block) => write!(
+                f,
+                "block {}: another node has leases in it; nothing is allocated from it",
+                block.prefix()
+            ),
+            Line::ContestEnded(block) => {
+                write!(f, "block {}: no other node has leases in it any more", block.prefix())
+            }
+            Line::Orphan(block) => {
+                write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix())
+            }
             Line::WriteFailed(reason) => write!(f, "{reason}; tried again"),
             Line::Refused(reason) => write!(f, "the store refused an operation: {reason}"),
         }

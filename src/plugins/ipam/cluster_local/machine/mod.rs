@@ -341,7 +341,8 @@ impl Machine {
         {
             self.lines.push_back(Line::Refused(reason.clone()));
         }
-        let wait = if let Outcome::Busy(wait) = outcome { (*wait).max(self.pause) } else { self.pause };
+        let wait =
+            if let Outcome::Busy(wait) = outcome { (*wait).max(self.pause) } else { self.pause };
         self.retry = self.now + wait;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         let since = self.failing.as_ref().map_or(self.now, |(since, _)| *since);
@@ -391,7 +392,9 @@ impl Machine {
         let away = self.failing.as_ref().filter(|(since, _)| self.now >= *since + PATIENCE);
         match (&self.baton.phase, away) {
             (Phase::Withdrawn(standing), _) => standing.clone(),
-            _ if self.baton.refused.is_some() => self.baton.refused.clone().map_or(Standing::Verifying, |(standing, _)| standing),
+            _ if self.baton.refused.is_some() => {
+                self.baton.refused.clone().map_or(Standing::Verifying, |(standing, _)| standing)
+            }
             (_, Some((_, reason))) => Standing::Away(reason.clone()),
             (Phase::Run, None) if self.is_confirmed => Standing::Connected,
             _ => Standing::Verifying,
@@ -496,7 +499,8 @@ impl Machine {
 
     /// The block of a realm that this node tracks.
     fn find(&self, realm: &Name, block: Block) -> Option<At> {
-        let has = |network: &Network| network.realm == *realm && network.blocks.contains_key(&block);
+        let has =
+            |network: &Network| network.realm == *realm && network.blocks.contains_key(&block);
         let found = self.networks.iter().find(|(_, network)| has(network))?;
         Some(At { network: found.0.clone(), block })
     }

@@ -80,7 +80,8 @@ impl Machine {
         for (number, pool) in network.names.iter().enumerate() {
             let of_pool = |block: Block| pool.meets(block);
             let other = listed.iter().find(|stored| {
-                matches!(&stored.record.key, Key::Block(_, block) if of_pool(*block)) && is_other(stored)
+                matches!(&stored.record.key, Key::Block(_, block) if of_pool(*block))
+                    && is_other(stored)
             });
             found.push((number, other.cloned()));
         }
@@ -104,9 +105,10 @@ impl Machine {
     pub(super) fn on_name_checked(&mut self, at: &At, outcome: Outcome<Answer>) {
         let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
         let order = self.order;
-        let pool = self.networks.get(&at.network).and_then(|network| {
-            network.names.iter().find(|pool| pool.meets(at.block)).cloned()
-        });
+        let pool = self
+            .networks
+            .get(&at.network)
+            .and_then(|network| network.names.iter().find(|pool| pool.meets(at.block)).cloned());
         let is_twice = listed.iter().any(|stored| match &stored.record.key {
             Key::Block(_, block) => {
                 *block != at.block && pool.as_ref().is_some_and(|pool| pool.meets(*block))

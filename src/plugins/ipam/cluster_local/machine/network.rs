@@ -195,8 +195,10 @@ impl Network {
             match mark {
                 Mark::Put(held) => {
                     let block = held.block;
-                    let tracked =
-                        self.blocks.entry(block).or_insert_with(|| Tracked::new(held.clone(), true));
+                    let tracked = self
+                        .blocks
+                        .entry(block)
+                        .or_insert_with(|| Tracked::new(held.clone(), true));
                     if tracked.held.state != held.state {
                         tracked.settles = None;
                     }

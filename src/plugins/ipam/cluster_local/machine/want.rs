@@ -8,9 +8,7 @@ use super::super::block::Block;
 use super::super::held::{Held, State};
 use super::super::name::Name;
 use super::super::pool::{Pool, Span};
-use super::super::store::{
-    Answer, Key, Operation, Outcome, Record, Stored, Token, Value, Want,
-};
+use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Token, Value, Want};
 use super::network::{Known, Network, Tracked};
 use super::{Machine, Purpose, Step, Turn};
 use crate::cni::attachment::NetworkName;
@@ -39,7 +37,6 @@ pub struct OwnWant {
     pub nonce: Token,
     /// Its record; None if it was not read since an unknown outcome.
     stored: Option<Stored>,
-    is_sent: bool,
     renewal: u64,
     renew: Moment,
     /// The blocks that owners have reserved.
@@ -98,7 +95,6 @@ impl Machine {
             lack: Some(lack),
             nonce: turn.token(),
             stored: None,
-            is_sent: true,
             renewal: 0,
             renew: self.now + RENEWAL,
             gifts: vec![],
@@ -122,7 +118,6 @@ impl Machine {
             lack: None,
             nonce: turn.token(),
             stored: None,
-            is_sent: false,
             renewal: 0,
             renew: self.now,
             gifts: vec![],
@@ -152,7 +147,9 @@ impl Machine {
                 self.want = None;
                 self.hints.wants.remove(&self.setup.node);
             }
-            (Purpose::ReadWant, Outcome::Done(Answer::Found(Some(stored)))) => want.read(stored, now),
+            (Purpose::ReadWant, Outcome::Done(Answer::Found(Some(stored)))) => {
+                want.read(stored, now)
+            }
             (Purpose::WriteWant, Outcome::Done(Answer::Written(stored))) => {
                 want.stored = Some(stored);
                 want.renewal += 1;
@@ -182,7 +179,9 @@ impl Machine {
         let Some(want) = self.want.as_mut() else { return };
         want.poll = now + POLL;
         let (nonce, lack) = (want.nonce, want.lack.clone());
-        let (Outcome::Done(Answer::Found(Some(stored))), Some(lack)) = (outcome, lack) else { return };
+        let (Outcome::Done(Answer::Found(Some(stored))), Some(lack)) = (outcome, lack) else {
+            return;
+        };
         let Value::Claim(claim) = stored.record.value.clone() else { return };
         if claim.node != self.setup.node || claim.uid != uid || claim.token != nonce {
             return;

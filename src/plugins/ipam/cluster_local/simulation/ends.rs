@@ -102,7 +102,9 @@ fn boot_withdrawn(world: &mut World) {
 
 /// Each machine that runs gets an address while one is free.
 fn require_reachable(world: &mut World) {
-    if world.faults.sizes || world.faults.names || world.restores > 0 && world.faults.outage.is_none()
+    if world.faults.sizes
+        || world.faults.names
+        || world.restores > 0 && world.faults.outage.is_none()
     {
         return;
     }

@@ -55,7 +55,9 @@ fn simulate(kind: Kind) {
     }
     assert!(served >= count, "schedules that attach nothing prove nothing: {served} of {count}");
     let seconds = began.elapsed().as_secs_f64();
-    report(format_args!("{kind:?}: {count} schedules, {steps} steps, {served} ADDs, {seconds:.1} s"));
+    report(format_args!(
+        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs, {seconds:.1} s"
+    ));
 }
 
 macro_rules! simulations {

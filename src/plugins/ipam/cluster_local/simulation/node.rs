@@ -239,7 +239,8 @@ impl Node {
             Wish::Any => held.name.is_none() && pool.meets(held.block),
             Wish::Name(name) => held.name.as_ref() == Some(name),
         };
-        let usable = self.usable().into_iter().filter(|(number, held)| *number == net && fits(held));
+        let usable =
+            self.usable().into_iter().filter(|(number, held)| *number == net && fits(held));
         // Two addresses of a block are enough to find one that is used twice.
         let mut ips = usable.flat_map(|(_, held)| addresses(held.block).take(2));
         ips.find(|ip| !network.leases.contains_key(ip))

@@ -108,7 +108,8 @@ pub fn happen(world: &mut World) {
             }
         }
         Happens::Restore => {
-            if world.is_up && world.restores < world.faults.restores
+            if world.is_up
+                && world.restores < world.faults.restores
                 && let Some(snapshot) = world.snapshot.take()
             {
                 world.restore(snapshot);

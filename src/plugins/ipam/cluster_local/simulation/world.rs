@@ -541,7 +541,8 @@ impl World {
     fn is_excluded(&self, one: usize, other: usize) -> bool {
         let is_rough = self.restores > 0 && self.faults.outage.is_none();
         let is_quiet = self.quiet_since.checked_add(ms(100_000)).is_some_and(|at| self.now >= at);
-        let is_resumed = self.faults.resumes && (self.nodes[one].is_odd || self.nodes[other].is_odd);
+        let is_resumed =
+            self.faults.resumes && (self.nodes[one].is_odd || self.nodes[other].is_odd);
         is_rough && !is_quiet || is_resumed
     }
 
@@ -690,11 +691,21 @@ impl World {
 fn short(value: &dyn std::fmt::Debug) -> String {
     let mut text = format!("{value:?}");
     let noise = [
-        ("NetworkName", ""), ("Name(\"default\")", "default"), ("Record { key: ", ""),
-        ("Stored { record: ", ""), ("is_v6: false, network: 167772", ""), (", length: ", "/"),
-        ("Block { ", "{"), ("version: \"0.1.0\", trusts_reboot: false, mark: None, ended: false", ""),
-        ("taken: None, ", ""), ("contested: false, ", ""), ("version: Version", "v"), ("name: None", ""),
-        ("NodeRecord", ""), ("value: ", ""), ("since: 1800000", ""),
+        ("NetworkName", ""),
+        ("Name(\"default\")", "default"),
+        ("Record { key: ", ""),
+        ("Stored { record: ", ""),
+        ("is_v6: false, network: 167772", ""),
+        (", length: ", "/"),
+        ("Block { ", "{"),
+        ("version: \"0.1.0\", trusts_reboot: false, mark: None, ended: false", ""),
+        ("taken: None, ", ""),
+        ("contested: false, ", ""),
+        ("version: Version", "v"),
+        ("name: None", ""),
+        ("NodeRecord", ""),
+        ("value: ", ""),
+        ("since: 1800000", ""),
     ];
     for (from, to) in noise {
         text = text.replace(from, to);

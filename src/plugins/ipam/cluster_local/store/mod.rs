@@ -21,6 +21,8 @@ mod fake;
 pub mod http;
 #[cfg(feature = "cluster")]
 pub mod incoming;
+#[cfg(test)]
+pub mod memory;
 #[cfg(feature = "cluster")]
 pub mod settings;
 #[cfg(feature = "cluster")]
@@ -30,8 +32,6 @@ pub mod tls;
 mod value;
 #[cfg(feature = "cluster")]
 pub mod worker;
-#[cfg(test)]
-pub mod memory;
 
 use std::fmt;
 use std::sync::Arc;

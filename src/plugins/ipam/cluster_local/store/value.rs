@@ -75,7 +75,8 @@ mod tests {
             mark: None,
             ended: false,
         };
-        let claim = Claim { node: name("n1"), uid: Token(1), token: Token(6), name: None };
+        let claim =
+            Claim { node: name("n1"), uid: Token(1), token: Token(6), taken: None, name: None };
         let want = Want {
             uid: Token(1),
             nonce: Token(7),

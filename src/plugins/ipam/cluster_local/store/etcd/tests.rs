@@ -50,7 +50,7 @@ fn requests(fake: &Fake) -> Vec<String> {
 }
 
 fn claim(node: &str) -> Claim {
-    Claim { node: node.parse().unwrap(), uid: Token(1), token: Token(2), name: None }
+    Claim { node: node.parse().unwrap(), uid: Token(1), token: Token(2), taken: None, name: None }
 }
 
 fn block(text: &str) -> Key {
