@@ -139,6 +139,8 @@ pub struct Machine {
     order: u64,
     /// Since when the store has failed, and why.
     failing: Option<(Moment, String)>,
+    /// The last failure was a refusal: a store that is full refuses writes, and answers reads.
+    is_refused: bool,
     /// No operation before, after one that failed.
     retry: Moment,
     pause: Duration,
@@ -174,6 +176,7 @@ impl Machine {
             stands: None,
             order: 1,
             failing: None,
+            is_refused: false,
             retry: Moment::ZERO,
             pause: PAUSE,
             now,
@@ -322,6 +325,11 @@ impl Machine {
 
     /// Waits longer after each failure. A store that has failed for long may have gone back.
     fn note_failure(&mut self, outcome: &Outcome<Answer>) {
+        let is_read = matches!(outcome, Outcome::Done(Answer::Found(_) | Answer::Listed(_)));
+        if is_read && self.is_refused {
+            return; // only a write ends a refusal
+        }
+        self.is_refused = matches!(outcome, Outcome::Refused(_));
         let reason = match outcome {
             Outcome::Done(_) | Outcome::Lost => None,
             Outcome::Busy(_) => Some("it asks to wait".to_owned()),
