@@ -35,6 +35,7 @@ impl Host {
         lab.host.sh(&format!(
             "ip addr add {address}/24 dev eth1 && ip link set eth1 up
              mount -t tmpfs lab /etc && echo 127.0.0.1 localhost >/etc/hosts
+             echo {name} | sha256sum | cut -c1-32 >/etc/machine-id
              mkdir -p /run/bin && ln -s '{}' /run/bin/cni-multi",
             binary().display()
         ));
