@@ -173,7 +173,7 @@ impl Machine {
             None => Division::Unknown,
             Some(None) => Division::Absent,
             Some(Some(size)) if u64::from(*size) == at.block.size() => Division::Fits,
-            Some(Some(_)) => Division::Other,
+            Some(Some(_)) => Division::Fits,
         }
     }
 
@@ -589,7 +589,9 @@ impl Machine {
             }
             Outcome::Done(_) if is_deleted => tracked.note = Note::None,
             Outcome::Done(_) => (tracked.note, tracked.created) = (Note::Perhaps, Some(now)),
-            Outcome::Lost | Outcome::Unknown(_) => tracked.note = Note::Perhaps,
+            // Of a create that has lost, there is one. An unknown one is tried again.
+            Outcome::Lost => tracked.note = Note::Perhaps,
+            Outcome::Unknown(_) if is_deleted => tracked.note = Note::Perhaps,
             _ => (), // it was not executed
         }
     }
