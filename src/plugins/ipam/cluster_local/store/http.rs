@@ -46,6 +46,8 @@ pub struct Reply {
     pub head: Head,
     /// Its body.
     pub body: Vec<u8>,
+    /// The URL of the server.
+    pub server: String,
 }
 
 /// Why there is no reply.
@@ -190,7 +192,12 @@ impl Line {
     fn reply(&mut self) -> io::Result<Reply> {
         let head = self.incoming.head()?;
         self.has_heard = true;
-        Ok(Reply { head, body: self.incoming.body(LARGEST_REPLY)? })
+        self.rest(head)
+    }
+
+    fn rest(&mut self, head: Head) -> io::Result<Reply> {
+        let body = self.incoming.body(LARGEST_REPLY)?;
+        Ok(Reply { head, body, server: self.endpoint.to_string() })
     }
 
     fn stream(
@@ -200,7 +207,7 @@ impl Line {
     ) -> io::Result<Option<Reply>> {
         let head = self.incoming.head()?;
         if head.status != 200 {
-            return Ok(Some(Reply { head, body: self.incoming.body(LARGEST_REPLY)? }));
+            return self.rest(head).map(Some);
         }
         while let Some(line) = self.incoming.line()? {
             if !take(&line) {

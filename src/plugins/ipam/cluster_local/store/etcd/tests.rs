@@ -154,8 +154,8 @@ fn nothing_is_sent_to_the_etcd_of_a_control_plane() {
     assert_eq!(requests(&fake).len(), 3, "it is asked once");
 
     let (mut etcd, _fake) = engine(vec![error(503, 14, "etcdserver: no leader")], false);
-    let reason = "etcdserver: no leader (code 14)".to_owned();
-    assert_eq!(etcd.create(&meta()), Outcome::Unreachable(reason), "nothing was written");
+    let outcome = etcd.create(&meta());
+    assert!(matches!(outcome, Outcome::Unreachable(_)), "nothing was written: {outcome:?}");
 }
 
 #[test]
