@@ -135,7 +135,7 @@ fn allocate(store: &mut HeldStore<'_>, wish: &Wish<'_>) -> Result<Vec<IpConfig>>
 }
 
 /// Fails if another attachment has the address of the name.
-fn require_no_other_holder(wanted: &[IpAddr], wish: &Wish<'_>) -> Result<()> {
+pub fn require_no_other_holder(wanted: &[IpAddr], wish: &Wish<'_>) -> Result<()> {
     let Some(name) = wish.names.first() else { return Ok(()) };
     for ip in wanted.iter().filter(|ip| !wish.conf.requested.contains(ip)) {
         match lease::read(wish.place.dir(), *ip)? {

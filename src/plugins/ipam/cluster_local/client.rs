@@ -27,7 +27,7 @@ const WAYS_OUT: &str = "addresses are unique per cluster: run the IPAM daemon, o
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
 /// The same for names.
-const NAMES_FULL: &str =
+pub const NAMES_FULL: &str =
     "every address that is kept for names is held by an attachment: make the range larger";
 
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if

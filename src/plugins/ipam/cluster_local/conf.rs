@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::machine_scope;
 use super::name::{LONGEST_REALM, Name};
 use super::pool::{BlockSize, Pool, Span};
 use super::sticky::{self, Sticky};
@@ -43,6 +44,9 @@ pub const MOST_PATIENCE: u64 = 60;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
+    /// Where the addresses are unique.
+    #[serde(skip)]
+    pub scope: Scope,
     /// The range sets; the attachment gets one address from each.
     #[serde(skip)]
     pub sets: Vec<RangeSet>,
@@ -70,6 +74,28 @@ pub struct Conf {
     pub resolv_conf: Option<PathBuf>,
 }
 
+/// Where the addresses of a network are unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// In the cluster: a daemon claims blocks of addresses in its store.
+    #[default]
+    Cluster,
+    /// On this machine, without a daemon.
+    Machine,
+}
+
+impl Scope {
+    /// Reads `ipam.scope`.
+    pub fn read(text: &str) -> Result<Scope> {
+        match text {
+            "" | "cluster" => Ok(Scope::Cluster),
+            "machine" => Ok(Scope::Machine),
+            _ => Err(Error::config("ipam.scope", format_args!("unknown scope {text:?}"))
+                .expecting("cluster or machine")),
+        }
+    }
+}
+
 /// What a network allocates, and from where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -93,11 +119,12 @@ impl PluginConf for Conf {
         ipam.gateway | address | as above | Of the single range.
         ipam.exclude | list of strings | as above | Of the single range.
         ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. A network with leases stays in its realm.
-        ipam.blockSize | string or number | `auto` | How many addresses a block has: 1, 8, 64, or `auto`. `auto` is 1 up to 4096 addresses, 8 up to a /14, and 64 beyond and in IPv6.
-        ipam.spare | integer | 1 | How many free blocks of each range set GC leaves to the network, 0 to 64.
+        ipam.scope | string | `cluster` | Where addresses are unique: `cluster`, or `machine`, which needs no daemon. ADD sees no leases of the other scope.
+        ipam.blockSize | string or number | `auto` | How many addresses a block has: 1, 8, 64, or `auto`. `auto` is 1 up to 4096 addresses, 8 up to a /14, and 64 beyond and in IPv6. No effect with scope `machine`.
+        ipam.spare | integer | 1 | How many free blocks of each range set GC leaves to the network, 0 to 64. No effect with scope `machine`.
         ipam.sticky | string | `none` | Which attachments get the same address again: `none`, `pod`, or `arg:` and a key of CNI_ARGS.
         ipam.takeover | string | `none` | `none` alone: a name moves when the node that has it gives it up.
-        ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5.",
+        ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5. No effect with scope `machine`.",
         Route::KEYS,
         "ipam.resolvConf | path | none | A file in the format of resolv.conf(5); its settings go into the result.
         ipam.dataDir | path | `/var/lib/cni/cluster-local` | The parent of the networks' directories. The networks of a realm need one.
@@ -113,6 +140,7 @@ impl PluginConf for Conf {
         self.sticky = sticky.transpose()?.unwrap_or_default();
         self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
         let ipam = document.ipam.ok_or_else(missing)?;
+        self.scope = Scope::read(&ipam.scope)?;
         let written = written(document.runtime_config.ip_ranges, &ipam);
         self.sets = range_sets(&written)?;
         let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
@@ -148,6 +176,7 @@ struct Ipam {
     exclude: Vec<String>,
     ranges: Vec<Vec<RangeDocument>>,
     realm: String,
+    scope: String,
     block_size: Value,
     spare: Option<u32>,
     sticky: String,
@@ -353,7 +382,25 @@ fn patience(written: Option<u64>) -> Result<Duration> {
     }
 }
 
-/// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
+impl Conf {
+    /// Where the network's leases are.
+    pub fn place(&self, cx: &Context<'_>) -> Place {
+        match (self.scope, &self.terms.realm) {
+            (Scope::Machine, Some(realm)) => machine_scope::place(cx, realm),
+            _ => place(cx), // only a configuration that was not validated has no realm
+        }
+    }
+}
+
+/// Every place where the network may have leases: the scope and the realm may have been others at
+/// ADD.
+pub fn places(cx: &Context<'_>) -> Result<Vec<Place>> {
+    let mut places = machine_scope::places(cx)?;
+    places.insert(0, place(cx));
+    Ok(places)
+}
+
+/// Returns the network's place with scope `cluster`, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
     Place::new(&directory(cx), &cx.config.name, cx.deadline()).of_this_boot()

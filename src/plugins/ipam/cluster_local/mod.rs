@@ -17,6 +17,7 @@ mod held_store;
 pub mod leases;
 #[cfg(feature = "cluster")]
 pub mod machine;
+mod machine_scope;
 pub mod name;
 mod need;
 pub mod node;
@@ -24,6 +25,7 @@ pub mod node;
 mod operator;
 mod plugin;
 pub mod pool;
+mod realm_names;
 #[cfg(all(test, feature = "cluster"))]
 #[allow(clippy::unwrap_used)]
 mod simulation;

@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
-    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Terms,
+    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Scope, Terms,
 };
 use crate::plugins::ipam::cluster_local::name::Name;
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
+use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::ranges::Sets;
-use crate::steps::allocation::ranges::{Range, RangeSet};
 use crate::steps::{assigned, ipam};
 
 /// Advice for a configuration that an old version has no room for.
@@ -33,9 +33,9 @@ const ARGS: [&str; 5] =
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// What cluster-local allocates.
+    /// What cluster-local allocates, in each realm.
     #[serde(skip)]
-    pub shared: shared::Conf,
+    pub parts: Vec<shared::Conf>,
     /// The addresses for the result beside the allocated ones.
     #[serde(skip)]
     pub assigned: Vec<IpConfig>,
@@ -64,16 +64,17 @@ impl Conf {
     }
 }
 
-/// What cluster-local allocates for this configuration.
-pub fn translated(cx: &Context<'_>) -> Result<shared::Conf> {
+/// What cluster-local allocates for this configuration, in each realm.
+pub fn translated(cx: &Context<'_>) -> Result<Vec<shared::Conf>> {
     let mut conf = Conf::default();
     conf.validate(cx)?;
-    Ok(conf.shared)
+    Ok(conf.parts)
 }
 
 fn read(merged: &Merged, args: &str) -> Result<Conf> {
     merged.config.decode::<Rest>()?;
     let ipam = merged.config.decode::<Document>()?.ipam.ok_or_else(missing)?;
+    let scope = Scope::read(&ipam.scope)?;
     let gateway = range::address(&ipam.gateway, "ipam.gateway")?;
     let mut assigned = assigned::configured(&ipam.addresses)?;
     assigned::add_cni_args(&mut assigned, args, &ARGS)?;
@@ -83,21 +84,27 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
     let families: Vec<Family> = of_sets.chain(of_assigned).collect();
     ipam::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
     let without: Vec<IpAddr> = assigned.iter().map(|ip| ip.address.addr()).collect();
-    let terms = Terms {
-        realm: Some(realm(&ipam, &ranges)?),
-        pools: ranges.pools(&without, &ipam.node_slice_size)?,
-        spare: DEFAULT_SPARE,
-        ..Terms::default()
-    };
-    let shared = shared::Conf {
-        sets: ranges.sets,
-        terms,
-        assigned: without,
+    let pools = ranges.pools(&without, &ipam.node_slice_size)?;
+    let part = |realm: Name, sets: Vec<RangeSet>, pools: Vec<Pool>| shared::Conf {
+        scope,
+        sets,
+        terms: Terms { realm: Some(realm), pools, spare: DEFAULT_SPARE, ..Terms::default() },
+        assigned: without.clone(),
         patience: Duration::from_secs(DEFAULT_PATIENCE),
-        routes: ipam.routes,
+        routes: ipam.routes.clone(),
         ..shared::Conf::default()
     };
-    Ok(Conf { shared, assigned, gateway, dns: ipam.dns })
+    let realm = network_name(&ipam)?;
+    let parts = if ipam.enable_overlapping_ranges.unwrap_or(true) {
+        vec![part(realm, ranges.sets, pools)]
+    } else {
+        refuse_several_realms(ranges.sets.len(), scope)?;
+        let of_each = ranges.sets.into_iter().zip(pools);
+        let parts =
+            of_each.map(|(set, pool)| Ok(part(of_range(&realm, &set)?, vec![set], vec![pool])));
+        parts.collect::<Result<_>>()?
+    };
+    Ok(Conf { parts, assigned, gateway, dns: ipam.dns })
 }
 
 fn missing() -> Error {
@@ -174,26 +181,28 @@ fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
     })
 }
 
-/// The realm: `network_name`, and the range if only equal ranges exclude each other's addresses. A
-/// realm is in lower case, and has '-' for each character that it cannot have.
-fn realm(ipam: &Ipam, ranges: &Ranges) -> Result<Name> {
-    let path = "ipam.network_name";
+/// The realm in which addresses exclude each other across ranges: `network_name` in lower case, with
+/// '-' for each character that a realm cannot have.
+fn network_name(ipam: &Ipam) -> Result<Name> {
     let is_of_realm = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-    let network = ipam.network_name.replace(|c| !is_of_realm(c), "-").to_ascii_lowercase();
-    let network = shared::realm(&network, path)?;
-    if ipam.enable_overlapping_ranges.unwrap_or(true) {
-        return Ok(network);
-    }
-    let subnets: Vec<IpNet> =
-        ranges.sets.iter().flat_map(RangeSet::ranges).map(|range: &Range| range.subnet).collect();
-    let [subnet] = subnets[..] else { return Err(several_realms(subnets.len())) };
-    let range = subnet.to_string().replace([':', '/'], "-");
-    shared::realm(&format!("{network}.range-{range}"), path)
+    let name = ipam.network_name.replace(|c| !is_of_realm(c), "-").to_ascii_lowercase();
+    shared::realm(&name, "ipam.network_name")
 }
 
-fn several_realms(count: usize) -> Error {
-    let problem = format_args!("false with {count} ranges: a network is in one realm");
-    Error::config("ipam.enable_overlapping_ranges", problem)
+/// The realm in which only equal ranges exclude each other's addresses.
+fn of_range(network: &Name, set: &RangeSet) -> Result<Name> {
+    let subnets: Vec<String> = set.ranges().iter().map(|range| range.subnet.to_string()).collect();
+    let range = subnets.join("-").replace([':', '/'], "-");
+    shared::realm(&format!("{network}.range-{range}"), "ipam.network_name")
+}
+
+/// The file of blocks has one realm.
+fn refuse_several_realms(count: usize, scope: Scope) -> Result<()> {
+    if count == 1 || scope == Scope::Machine {
+        return Ok(());
+    }
+    let problem = format_args!("false with {count} ranges: a network is in one realm of a cluster");
+    Err(Error::config("ipam.enable_overlapping_ranges", problem)
         .expecting("true, or one range")
-        .with_details("remove the key: addresses then exclude each other across ranges")
+        .with_details("remove the key: addresses then exclude each other across ranges"))
 }
