@@ -107,13 +107,12 @@ test_the_units_are_confined() {
 sysext/cni-multi-install.service 13
 systemd/cni-dhcp.service 47
 systemd/cni-multi-ipam.service 19
-systemd/cni-multi-ipam-isolate.service 18
 systemd/cni-multi-sync.service 34
 systemd/cni-multi-sync@.service 34
 systemd/cni-multi-sync-firewalld.service 45
 END
   # Each unit is one of the table.
-  is "$(find packaging -name '*.service' | wc -l)" 7
+  is "$(find packaging -name '*.service' | wc -l)" 6
   for unit in cni-dhcp cni-multi-sync-firewalld; do
     lacks "$(grep -v '^#' "packaging/systemd/$unit.service")" \
       '^\(Protect[SPK][^=]*\|Private[^=]*\|ProtectHome\|ProtectControlGroups\|[A-Za-z]*Paths\|MountFlags\)='

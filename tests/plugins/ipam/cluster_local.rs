@@ -1,8 +1,6 @@
 //! cluster-local on one machine: addresses that the networks of one realm never share. The rows of
 //! this file and of `realm`, `scope`, `sticky` and `operators` have the scope `machine`.
 
-#[cfg(feature = "cluster")]
-mod absence;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod conflicts;
@@ -22,8 +20,6 @@ mod etcd_fake;
 mod figures;
 #[cfg(feature = "cluster")]
 mod import;
-#[cfg(feature = "cluster")]
-mod isolate;
 #[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]

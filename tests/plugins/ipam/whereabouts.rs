@@ -227,7 +227,7 @@ fn endpoints_of_a_network_have_no_effect() {
         "etcd_key_file": "/etc/shadow", "scope": "cluster"}));
     let error = call(&data, "net", &ipam, ("ADD", "a")).run().err();
     assert_eq!(error.code, 11);
-    assert!(error.details.contains("or set \"scope\": \"machine\""), "{error:?}");
+    assert!(error.details.contains("run the IPAM daemon, or set \"scope\""), "{error:?}");
     call(&data, "net", &ipam, ("DEL", "a")).run().ok();
     assert_eq!(add(&data, "net", &with(&ipam, json!({"scope": "machine"})), "a"), "10.1.0.1");
 }

@@ -78,7 +78,7 @@ const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 24] = [
     routes::examine,
     status::examine,
     cluster::examine_blocks, // it says no more of a daemon than STATUS has
-    plugins::examine, // it adds what no other has found
+    plugins::examine,        // it adds what no other has found
     dns::examine,
     duplicates::examine,
     path::examine,

@@ -1,61 +1,39 @@
 //! Blocks that two nodes have: neither allocates from them, both list them, and detaching ends it.
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::daemon::{SMALL, add_all, etcd};
 use crate::support::node::Node;
 
-/// The block of one address whose key a node has lost to another, as by a restore.
+/// The block of one address whose claim a node has lost to another, as by a restore.
 #[test]
 fn a_block_of_two_nodes_is_listed_until_one_of_them_is_empty() {
     let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    let two = Node::join(&etcd, 2);
+    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     let address = one.add(SMALL, "a");
-    let block = format!("{}/32", address);
+    let block = format!("{address}/32");
     one.kill();
-    etcd.members[0].ctl("del --prefix /cni-multi/v1/test/r/default/b/");
+    etcd.members[0].ctl("del --prefix /cni-multi/v2/test/b/default/");
     let ids = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"];
     let all = add_all(&two, SMALL, &ids);
     assert!(all.contains(&address), "the store has lost the claim: {all:?}");
-    let empty = two.ipam("conflicts -o json").ok();
-    assert_eq!(empty, Value::Array(vec![]));
 
     one.start();
-    let row = |node: &Node| {
-        let listed = node.ipam("conflicts -o json").ok();
-        listed.as_array().unwrap().iter().find(|row| row["block"] == block.as_str()).cloned()
+    // The nodes of the block, each with its state.
+    let listed = |node: &Node| -> Vec<[Value; 2]> {
+        let listed = node.ipam("blocks --all -o json").ok();
+        let rows = listed.as_array().unwrap().iter();
+        let of_block = rows.filter(|row| row["block"] == block.as_str());
+        of_block.map(|row| [row["node"].clone(), row["state"].clone()]).collect()
     };
-    two.wait_until(|node| row(node).is_some_and(|row| row["node"] == "n1"));
-    let told = row(&two).unwrap();
-    assert_eq!(
-        (&told["realm"], &told["other"], &told["leases"]),
-        (&Value::from("default"), &Value::from("n2"), &Value::from(1)),
-        "{told}"
-    );
-    one.wait_until(|node| row(node).is_some_and(|row| row["network"] == "pods"));
-    assert!(
-        two.ipam("conflicts").stdout.starts_with("REALM    BLOCK"),
-        "{:?}",
-        two.ipam("conflicts")
-    );
+    two.wait_until(|node| listed(node).len() == 2);
+    assert_eq!(listed(&two), [["n2", "live"], ["n1", "conflict"]].map(|row| row.map(Value::from)));
     let check = one.check(SMALL, "a", &address).err();
     assert_eq!(check.code, 103, "{check:?}");
-    assert!(check.msg.contains("which another node has, too"), "{check:?}");
-
-    etcd.members[0].signal(Signal::SIGSTOP);
-    let alone = one.ipam("conflicts -o json").ok();
-    etcd.members[0].signal(Signal::SIGCONT);
-    let rows = alone.as_array().unwrap();
-    assert_eq!(rows.len(), 2, "what the node's files have, and why there is no more: {alone}");
-    assert_eq!(rows[0]["block"], block.as_str());
-    assert!(rows[1]["problem"].as_str().unwrap().contains("store cannot be used"), "{alone}");
+    two.wait_until(|node| node.ipam("blocks").stdout.contains(" contested "));
+    assert!(one.ipam("blocks").stdout.contains(" lost "), "{:?}", one.ipam("blocks"));
 
     one.del(SMALL, "a");
-    one.wait_until(|node| {
-        let _ = node.try_add(SMALL, "z"); // the daemon reads the leases before it answers
-        row(node).is_none()
-    });
-    two.wait_until(|node| !node.ipam("blocks").stdout.contains(" conflict "));
+    two.wait_until(|node| listed(node).len() == 1);
+    two.wait_until(|node| !node.ipam("blocks").stdout.contains(" contested "));
 }

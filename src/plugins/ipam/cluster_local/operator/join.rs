@@ -1,49 +1,52 @@
-//! `ipam join`: a machine that allocated without a cluster becomes a node of one, and keeps every
-//! address.
+//! `ipam join`: a machine that allocated with `"scope": "machine"` becomes a node of a cluster, and
+//! keeps every address.
 //!
-//! It claims in etcd the blocks that its leases need. Everything is compared before anything is
-//! changed. A claim that another node wins in between is an error, after which the claims of this
-//! command are given back. A command that was interrupted is run again.
+//! For each network the leases move out of the directories of realms into that of the network, and
+//! each address gets a claim of its own in the network's file of blocks. The daemon makes the claims
+//! when it starts: the command asks no store. The claims are on the disk before the first lease moves,
+//! and a lease is written before the old one is removed, so a command that was interrupted is run
+//! again.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use clap::{ArgMatches, Command};
 
-use super::super::claims;
-use super::super::daemon::node::{self, Journal, Own};
-use super::super::engine::{
-    Claimed, ClusterState, Ground, Identity, Member, Name, NodeRecord, Operation, Revision, Rival,
-    Seen, Standing, Token,
-};
+use super::super::block::{Block, number, width};
+use super::super::conf::DEFAULT_SPARE;
 use super::super::held::{Blocks, Held, State};
-use super::super::machine::NodeFile;
-use super::super::machine::names::full_name;
-use super::super::node::{CONFIGURATION, is_of_cluster};
-use super::super::wire::DAEMON;
-use super::arguments::{config, data_dir, flag, is_json, output, value};
-use super::plan::{Local, Others, Piece, networks, pieces};
-use super::session::{Session, Write};
+use super::super::machine_scope::{REALMS, realms};
+use super::super::name::Name;
+use super::super::realm_names::RealmNames;
+use super::super::store::Token;
+use super::{data_dir, is_json, output, value, without_daemon};
+use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::steps::allocation::files::lock::Lock;
-use crate::sys::clock::id_of_boot;
+use crate::family::Family;
+use crate::rollback::transaction;
+use crate::steps::allocation::files::{FileStore, Place};
+use crate::steps::allocation::{Lease, Owner, Store as _};
 use crate::sys::random::Random;
+use crate::terminal::Streams;
+use crate::terminal::arguments::{flag, has_flag};
 use crate::terminal::manual::Terms;
-use crate::terminal::table::{self, Members, put, put_text};
+use crate::terminal::table::{self, Members, put_text};
 
 /// For the manual.
 pub const EXAMPLES: Terms = &[
-    ("cni-multi ipam join --dry-run", "Print which blocks this machine would claim."),
-    ("cni-multi ipam join", "Claim the blocks of the leases that this machine has."),
+    ("cni-multi ipam join --dry-run", "Print the leases whose addresses would be claimed."),
+    ("cni-multi ipam join", "Keep the addresses of this machine in a cluster."),
 ];
 
 /// The columns of the table.
 const COLUMNS: [(&str, &str); 5] = [
     ("NETWORK", "network"),
-    ("BLOCK", "block"),
-    ("HELD", "held"),
+    ("ADDRESS", "address"),
+    ("CONTAINER", "containerId"),
     ("REALM", "realm"),
     ("NAME", "name"),
 ];
@@ -53,298 +56,312 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The command line.
 pub fn command(join: Command) -> Command {
-    join.about("Claim in the cluster what a machine without a cluster has allocated")
-        .arg(data_dir())
-        .arg(config())
-        .arg(flag("dry-run", "Only print what would be claimed"))
-        .arg(output())
+    join.about(
+        "Keep the addresses that this machine has allocated with scope machine, in a cluster",
+    )
+    .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
 }
 
-/// Joins, and lists what was claimed.
-pub fn run(matches: &ArgMatches) -> Result<String> {
-    let mut join = Join::open(matches)?;
-    if join.own.file.epoch.is_some() {
-        let (node, cluster) = (&join.session.settings.node, &join.session.settings.cluster);
-        return Ok(format!(
-            "{node} is a node of cluster {cluster} already: nothing is to be done\n"
+/// The leases of a network in a realm, each with the name that its address is kept for.
+type Leases = Vec<(Lease, Option<String>)>;
+
+/// Moves the leases, and lists them.
+pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+    let (is_dry, as_json) = (has_flag(matches, "dry-run"), is_json(matches));
+    let rows = join(&value(matches, "data-dir"), is_dry)?;
+    let end = "remove \"scope\" from the networks' configurations now, and start the daemon\n";
+    let end = if is_dry || as_json { "" } else { end };
+    Ok(table::of_rows(rows, &COLUMNS, as_json) + end)
+}
+
+/// Moves the leases of all realms unless `is_dry`; a row for each.
+fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
+    let _no_daemon = if is_dry { None } else { Some(without_daemon(data_dir)?) };
+    let mut places = vec![];
+    let mut realms = realms(data_dir)?;
+    realms.sort();
+    for realm in realms {
+        // All leases of the directory, whatever their networks are.
+        let name = NetworkName::parse(realm.as_str())?;
+        let place = Place::new(&data_dir.join(REALMS), &name, Deadline::after(PATIENCE));
+        places.push((realm, place.of_this_boot()));
+    }
+    let (mut rows, mut realm_of) = (vec![], BTreeMap::new());
+    for (realm, place) in &places {
+        for (network, leases) in of_networks(place.dir(), &place.leases()?.unwrap_or_default())? {
+            rows.extend(table(&network, realm, &leases));
+            if let Some(other) = realm_of.insert(network.clone(), realm) {
+                let msg = format!("network {network:?} has leases in realms {other} and {realm}");
+                return Err(Error::new(Code::CONFLICT, msg)
+                    .with_details("in a cluster it has one: detach its containers of the other"));
+            }
+        }
+    }
+    for (realm, place) in places.iter().filter(|_| !is_dry) {
+        let Some(mut files) = FileStore::open_whole(place)? else { continue };
+        files.require_all_read()?;
+        for (network, leases) in of_networks(place.dir(), files.leases())? {
+            take_over(data_dir, &NetworkName::parse(&network)?, realm, &leases)?;
+            leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
+        }
+    }
+    Ok(rows)
+}
+
+/// The leases in a realm's directory by network, as the networks have them in their own directories.
+fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>> {
+    let names = RealmNames::read(dir)?;
+    let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
+    for Lease { ip, owner } in leases {
+        let Some(network) = &owner.network else { continue }; // another program's
+        let lease = Lease { ip: *ip, owner: Owner { network: None, ..owner.clone() } };
+        let name = names.name_at(*ip).map(str::to_owned);
+        networks.entry(network.clone()).or_default().push((lease, name));
+    }
+    networks.values_mut().for_each(|leases| leases.sort_by_key(|(lease, _)| lease.ip));
+    Ok(networks)
+}
+
+/// Writes the claims and the leases of a network: all or none.
+fn take_over(
+    data_dir: &Path,
+    network: &NetworkName,
+    realm: &Name,
+    leases: &[(Lease, Option<String>)],
+) -> Result<()> {
+    let place = Place::new(data_dir, network, Deadline::after(PATIENCE)).of_this_boot();
+    let mut files = FileStore::create_whole(&place)?;
+    files.require_all_read()?;
+    let mut missing = vec![];
+    for (lease, _) in leases {
+        match files.leases().iter().find(|found| found.ip == lease.ip) {
+            Some(found) if found.owner == lease.owner => (), // the command was interrupted
+            None if !place.is_taken(lease.ip) => missing.push(lease),
+            _ => {
+                let msg = format!("{} of network {:?} has two leases", lease.ip, network.as_str());
+                return Err(Error::new(Code::CONFLICT, msg).with_details(format_args!(
+                    "one in {}, one in {}: delete that of the container that is gone; leases of \
+                     networks before this one have moved",
+                    place.dir().display(),
+                    data_dir.join(REALMS).join(realm.as_str()).display()
+                )));
+            }
+        }
+    }
+    let addresses = leases.iter().map(|(lease, name)| (lease.ip, name.clone()));
+    claim(&place, Blocks::new(realm.clone(), vec![], DEFAULT_SPARE), addresses)?;
+    let written = transaction(|rb| {
+        for lease in missing {
+            if !files.insert(lease)? {
+                let msg = format!("{} appeared in {}", lease.ip, place.dir().display());
+                return Err(Error::new(Code::CONFLICT, msg));
+            }
+            files.release_on_failure(lease.ip, rb);
+        }
+        Ok(())
+    });
+    written.inspect_err(|_| files.forget_what_is_gone())
+}
+
+/// Writes claims of leased addresses into a network's file of blocks, which is `fresh` if there is none.
+/// The caller has the lock of the network's leases, and no daemon runs. A claim without a lease is
+/// forgotten by the daemon.
+pub fn claim(
+    place: &Place,
+    fresh: Blocks,
+    addresses: impl Iterator<Item = (IpAddr, Option<String>)>,
+) -> Result<()> {
+    let realm = fresh.realm.clone();
+    let mut own = Blocks::read(place.dir())?.unwrap_or(fresh);
+    if own.blocks.is_empty() {
+        own.realm = realm.clone();
+    }
+    if own.realm != realm {
+        let msg =
+            format!("{}: it has blocks of realm {:?}", place.dir().display(), own.realm.as_str());
+        return Err(Error::new(Code::CONFLICT, msg).with_details(
+            "a network with leases stays in its realm: detach its containers first",
         ));
     }
-    let as_json = is_json(matches);
-    let (locals, plan) = join.plan()?; // before anything is changed
-    let is_dry = matches.get_flag("dry-run");
-    if is_dry {
-        return Ok(text(&locals, &plan, as_json));
-    }
-    let (locals, plan) = join.carry_out()?;
-    let end = if as_json { "" } else { "joined; start the daemon now: `cni-multi ipam daemon`\n" };
-    Ok(text(&locals, &plan, as_json) + end)
-}
-
-/// A machine about to join.
-struct Join {
-    session: Session,
-    data_dir: PathBuf,
-    own: Own,
-    state: ClusterState,
-    /// The id of this boot.
-    boot: String,
-}
-
-/// The blocks for each network.
-type Plan = Vec<Vec<Piece>>;
-
-impl Join {
-    /// Looks at the machine and at the cluster. Fails if the daemon runs, or if the name is taken.
-    fn open(matches: &ArgMatches) -> Result<Join> {
-        let boot = id_of_boot()?;
-        let mut session = Session::open(&value(matches, "config"))?;
-        require_configured()?;
-        let data_dir = value(matches, "data-dir");
-        let own = match node::left_behind(&data_dir)? {
-            Some(own) => own,
-            None => fresh(),
-        };
-        let state = session.survey()?;
-        let mut join = Join { session, data_dir, own, state, boot };
-        join.take_incarnation()?;
-        Ok(join)
-    }
-
-    fn record(&self) -> Option<(Revision, NodeRecord)> {
-        let member: &Member = self.state.nodes.get(&self.session.settings.node)?;
-        member.record.as_ref().map(|record| (record.revision, record.value.clone()))
-    }
-
-    /// A name that was reclaimed goes on with the incarnation of its fence.
-    fn take_incarnation(&mut self) -> Result<()> {
-        let Some((_, record)) = self.record() else { return Ok(()) };
-        if record.standing == Standing::Live && record.uid != self.own.uid {
-            return Err(name_taken(&self.session.settings.node));
-        }
-        self.own.file.incarnation = self.own.file.incarnation.max(record.incarnation);
-        Ok(())
-    }
-
-    fn plan(&self) -> Result<(Vec<Local>, Plan)> {
-        let locals = networks(&self.data_dir, Deadline::after(PATIENCE))?;
-        let plan = pieces(&locals, &Others::of(&self.state, self.own.uid))?;
-        Ok((locals, plan))
-    }
-
-    /// Claims and writes, under the locks of the claims and of each network: no ADD allocates
-    /// meanwhile.
-    fn carry_out(&mut self) -> Result<(Vec<Local>, Plan)> {
-        let journal = Journal::open(&DAEMON, &node::directory(&self.data_dir))?;
-        let _claims = claims::lock(&self.data_dir, Deadline::after(PATIENCE))?;
-        let _locks = self.lock_networks()?;
-        self.state = self.session.survey()?;
-        self.take_incarnation()?;
-        let (locals, plan) = self.plan()?;
-        // The uid is on the disk before it is in the store: what is claimed stays this machine's.
-        node::write(&journal, self.own.uid, self.own.file)?;
-        let ground = Ground { node_revision: self.register()?, epoch: self.state.epoch };
-        let claimed = self.claim_all((&locals, &plan), ground)?;
-        for ((local, pieces), revisions) in locals.iter().zip(&plan).zip(claimed) {
-            let blocks = self.blocks(local, pieces, &revisions);
-            blocks.write(local.place.dir())?;
-        }
-        let file = NodeFile { epoch: Some(self.state.epoch), ..self.own.file };
-        node::write(&journal, self.own.uid, file)?;
-        Ok((locals, plan))
-    }
-
-    fn lock_networks(&self) -> Result<Vec<Lock>> {
-        let locals = networks(&self.data_dir, Deadline::after(PATIENCE))?;
-        locals.iter().map(|local| local.place.lock()).collect()
-    }
-
-    /// Writes the node's record, and returns its revision.
-    fn register(&mut self) -> Result<Revision> {
-        let node = self.session.settings.node.clone();
-        let record = NodeRecord {
-            uid: self.own.uid,
-            incarnation: self.own.file.incarnation,
-            standing: Standing::Live,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            reclaim_after: None, // the daemon adds it once the files have their limits
-        };
-        let (seen, found) = self.record().unzip();
-        if let (Some(revision), true) = (seen, found.as_ref() == Some(&record)) {
-            return Ok(revision);
-        }
-        let operation = Operation::Register { node, record, seen: seen.unwrap_or_default() };
-        match self.session.write(operation)? {
-            Write::Done(revision) => Ok(revision),
-            Write::Lost(_) | Write::Unknown => Err(again("the node's record")),
-        }
-    }
-
-    /// Claims each block; returns the revisions. After a lost one nothing of this command is left.
-    fn claim_all(&mut self, of: (&[Local], &Plan), ground: Ground) -> Result<Vec<Vec<Revision>>> {
-        let (locals, plan) = of;
-        self.release_unplanned(of)?;
-        let mut done: Vec<(Name, Seen)> = vec![];
-        let mut all = vec![];
-        for (local, pieces) in locals.iter().zip(plan) {
-            let mut revisions = vec![];
-            for piece in pieces {
-                match self.claim((local, piece), ground) {
-                    Ok(seen) => {
-                        revisions.push(seen.revision);
-                        done.push((local.blocks.realm.clone(), seen));
-                    }
-                    Err(error) => return Err(self.undo(done, error)),
-                }
-            }
-            all.push(revisions);
-        }
-        Ok(all)
-    }
-
-    /// The key of a block, once it is this machine's.
-    fn claim(&mut self, of: (&Local, &Piece), ground: Ground) -> Result<Seen> {
-        let (local, piece) = of;
-        let realm = local.blocks.realm.clone();
-        let claimed = self.claimed(local, piece);
-        if let Some(revision) = key(&self.state, (&realm, piece), &claimed) {
-            return Ok(Seen { block: piece.block, claimed, revision });
-        }
-        let operation = Operation::Claim {
-            realm: realm.clone(),
-            block: piece.block,
-            claimed: claimed.clone(),
-            ground,
-        };
-        match self.session.write(operation)? {
-            Write::Done(revision) => Ok(Seen { block: piece.block, claimed, revision }),
-            Write::Lost(rival) => Err(lost(piece, &rival)),
-            Write::Unknown => {
-                let state = self.session.survey()?;
-                let revision = key(&state, (&realm, piece), &claimed);
-                let revision = revision.ok_or_else(|| again("a claim"))?;
-                Ok(Seen { block: piece.block, claimed, revision })
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.map_or(0, |since| since.as_secs());
+    let mut random = Random::new();
+    for (ip, name) in addresses {
+        match own.blocks.iter_mut().find(|held| held.block.contains(ip)) {
+            // Without a lease it would be given back.
+            Some(held) if held.state == State::Returning => held.state = State::Claiming,
+            Some(_) => (),
+            None => {
+                let block = Block::at(Family::of(ip), number(ip), width(Family::of(ip)));
+                let token = Token::random(&mut random);
+                let state = State::Claiming;
+                own.blocks.push(Held { block, token, state, since, contested: false, name });
             }
         }
     }
+    own.write(place.dir())
+}
 
-    /// The value of a block's key, as the daemon has it.
-    fn claimed(&self, local: &Local, piece: &Piece) -> Claimed {
-        let owner = Identity {
-            node: self.session.settings.node.clone(),
-            uid: self.own.uid,
-            incarnation: self.own.file.incarnation,
-        };
-        let sticky = piece.sticky.as_ref().map(|name| full_name(local.name.as_str(), name));
-        Claimed { owner, token: piece.token, sticky, vacant: false }
+fn table(network: &str, realm: &Name, leases: &Leases) -> Vec<Value> {
+    let row = |(lease, name): &(Lease, Option<String>)| {
+        let mut row = Members::new();
+        put_text(&mut row, "network", network);
+        put_text(&mut row, "address", &lease.ip.to_string());
+        put_text(&mut row, "containerId", &lease.owner.container_id);
+        put_text(&mut row, "realm", realm.as_str());
+        put_text(&mut row, "name", name.as_deref().unwrap_or_default());
+        Value::Object(row)
+    };
+    leases.iter().map(row).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// Two networks of one realm, and one of another.
+    fn machine() -> Scratch {
+        let dir = Scratch::new();
+        for (file, text) in [
+            ("default/10.1.0.2", "a\r\neth0\r\npods"),
+            ("default/10.1.0.4", "b\r\neth0\r\npods"),
+            ("default/10.1.0.3", "a\r\neth1\r\nother"),
+            ("default/10.1.0.9", "foreign\r\neth0"),
+            ("lab/fd00::2", "a\r\neth2\r\nlab"),
+        ] {
+            dir.write(&format!("{REALMS}/{file}"), text);
+        }
+        let kept = r#"{"10.1.0.4":{"network":"pods","name":"shop/till","used":1}}"#;
+        dir.write(&format!("{REALMS}/default/names.json"), kept);
+        dir
     }
 
-    /// Deletes the keys that an interrupted command claimed for leases that are gone.
-    fn release_unplanned(&mut self, of: (&[Local], &Plan)) -> Result<()> {
-        let (locals, plan) = of;
-        let mut stale = vec![];
-        for (realm, state) in &self.state.realms {
-            let planned = locals.iter().zip(plan).filter(|(local, _)| local.blocks.realm == *realm);
-            let claims_of = |(local, pieces): (&Local, &Vec<Piece>)| {
-                pieces.iter().map(|piece| self.claimed(local, piece)).collect::<Vec<_>>()
+    /// The leases and claims of a network, in words.
+    fn network(dir: &Scratch, name: &str) -> (Vec<String>, Vec<String>) {
+        let place = Place::new(dir.path(), &NetworkName::parse(name).unwrap(), Deadline::default());
+        let lease = |lease: Lease| {
+            let Owner { container_id, ifname, network } = lease.owner;
+            assert_eq!(network, None);
+            format!("{} {container_id} {}", lease.ip, ifname.unwrap())
+        };
+        let mut leases: Vec<String> =
+            place.leases().unwrap().unwrap_or_default().into_iter().map(lease).collect();
+        leases.sort();
+        let claims = Blocks::read(place.dir()).unwrap();
+        let claim = |held: &Held| {
+            let name = held.name.as_deref().unwrap_or("-");
+            format!("{} {} {name}", held.block.prefix(), held.state)
+        };
+        (leases, claims.iter().flat_map(|own| own.blocks.iter().map(claim)).collect())
+    }
+
+    const PODS: [&str; 2] = ["10.1.0.2 a eth0", "10.1.0.4 b eth0"];
+    const CLAIMS: [&str; 2] = ["10.1.0.2/32 claiming -", "10.1.0.4/32 claiming shop/till"];
+
+    fn is_joined(dir: &Scratch) {
+        let (leases, claims) = network(dir, "pods");
+        assert_eq!(leases, PODS);
+        assert_eq!(claims, CLAIMS);
+        assert_eq!(network(dir, "other").1, ["10.1.0.3/32 claiming -"]);
+        assert_eq!(network(dir, "lab").1, ["fd00::2/128 claiming -"]);
+        let left = Scratch::path(dir).join(REALMS).join("default");
+        assert!(!left.join("10.1.0.2").exists() && left.join("10.1.0.9").exists());
+    }
+
+    #[test]
+    fn leases_move_into_their_networks_with_a_claim_each() {
+        let dir = machine();
+        let dry = join(dir.path(), true).unwrap();
+        assert_eq!(network(&dir, "pods"), (vec![], vec![]), "a dry run changes nothing");
+        assert!(!dir.path().join(".node").exists());
+        let rows = join(dir.path(), false).unwrap();
+        assert_eq!((rows.len(), &rows), (4, &dry));
+        is_joined(&dir);
+        assert_eq!(join(dir.path(), false).unwrap(), []);
+        is_joined(&dir);
+    }
+
+    /// Wherever the command ends, another one completes it.
+    #[test]
+    fn an_interrupted_join_is_run_again() {
+        for stop in ["claims", "one lease", "leases", "one removed"] {
+            let dir = machine();
+            let place =
+                Place::new(dir.path(), &NetworkName::parse("pods").unwrap(), Deadline::default());
+            let mut files = FileStore::create_whole(&place).unwrap();
+            let ips = ["10.1.0.2", "10.1.0.4"].map(|ip| ip.parse().unwrap());
+            let fresh = Blocks::new("default".parse().unwrap(), vec![], 1);
+            let name = |ip| (ip, Some("shop/till".to_owned()).filter(|_| ip == ips[1]));
+            claim(&place, fresh, ips.into_iter().map(name)).unwrap();
+            let leases = match stop {
+                "claims" => 0,
+                "one lease" => 1,
+                _ => 2,
             };
-            let planned: Vec<Claimed> = planned.flat_map(claims_of).collect();
-            for found in &state.blocks {
-                let own = found.claimed.as_ref().filter(|is| is.owner.uid == self.own.uid);
-                let Some(claimed) = own.filter(|own| !planned.contains(own)) else { continue };
-                let (claimed, revision) = (claimed.clone(), found.revision);
-                stale.push((realm.clone(), Seen { block: found.block, claimed, revision }));
+            for (ip, id) in ips.into_iter().zip(["a", "b"]).take(leases) {
+                files.insert(&Lease { ip, owner: Owner::new(id, "eth0") }).unwrap();
             }
-        }
-        for (realm, seen) in stale {
-            self.session.write(Operation::Release { realm, seen })?; // the daemon deletes what is left
-        }
-        Ok(())
-    }
-
-    /// Gives back what this command has claimed. What cannot be given back is found by the next run.
-    fn undo(&mut self, done: Vec<(Name, Seen)>, error: Error) -> Error {
-        for (realm, seen) in done {
-            if let Err(failed) = self.session.write(Operation::Release { realm, seen }) {
-                return error.with_details(format_args!("give back what was claimed: {failed}"));
+            drop(files);
+            if stop == "one removed" {
+                std::fs::remove_file(dir.path().join(REALMS).join("default/10.1.0.2")).unwrap();
             }
+            join(dir.path(), false).unwrap();
+            is_joined(&dir);
         }
-        error
     }
 
-    /// The file of a network with what was claimed.
-    fn blocks(&self, local: &Local, pieces: &[Piece], revisions: &[Revision]) -> Blocks {
-        let held = |(piece, revision): (&Piece, &Revision)| Held {
-            block: piece.block,
-            token: piece.token,
-            mod_revision: *revision,
-            state: State::Active,
-            since: claims::now(),
-            incarnation: self.own.file.incarnation,
-            of: None,
-            sticky: piece.sticky.clone(),
-        };
-        let blocks = pieces.iter().zip(revisions).map(held).collect();
-        Blocks { blocks, confirmed: self.boot.clone(), ..local.blocks.clone() }
+    #[test]
+    fn a_network_is_joined_whole_or_not_at_all() {
+        for (file, text, reason) in [
+            (
+                ".machine/lab/10.1.0.8",
+                "c\r\neth0\r\npods",
+                "network \"pods\" has leases in realms default and lab",
+            ),
+            ("pods/10.1.0.4", "another\r\neth0", "10.1.0.4 of network \"pods\" has two leases"),
+            ("pods/10.1.0.4", "x y z", "10.1.0.4 of network \"pods\" has two leases"),
+            (
+                "pods/blocks.json",
+                r#"{"version":2,"realm":"lab","pools":[],"spare":1,"blocks":[{"block":"4-0a010100-32",
+                "token":"000000000000000000000000000000ab","state":"active","since":1}]}"#,
+                "it has blocks of realm \"lab\"",
+            ),
+        ] {
+            let dir = machine();
+            dir.write(file, text);
+            let before = network(&dir, "pods");
+            let error = join(dir.path(), false).unwrap_err();
+            assert!(error.msg.contains(reason), "{}", error.msg);
+            assert_eq!(network(&dir, "pods"), before);
+            assert!(dir.path().join(REALMS).join("default/10.1.0.2").exists());
+        }
     }
-}
 
-fn fresh() -> Own {
-    Own { uid: Token::random(&mut Random::new()), file: NodeFile::default() }
-}
-
-/// The revision of a block's key, if it has this value.
-fn key(state: &ClusterState, of: (&Name, &Piece), claimed: &Claimed) -> Option<Revision> {
-    let (realm, piece) = of;
-    let mut blocks = state.realms.get(realm)?.blocks.iter();
-    let found = blocks.find(|found| found.block == piece.block)?;
-    (found.claimed.as_ref() == Some(claimed)).then_some(found.revision)
-}
-
-/// Plugins look at one path: without the file there they would go on to claim by themselves.
-fn require_configured() -> Result<()> {
-    if is_of_cluster() {
-        return Ok(());
+    /// A block that is about to be given back is kept for the lease in it.
+    #[test]
+    fn a_lease_in_a_block_of_the_node_needs_no_other_claim() {
+        for (state, then) in [("returning", "claiming"), ("active", "active")] {
+            let dir = machine();
+            let blocks = format!(
+                r#"{{"version":2,"realm":"default","pools":[],"spare":1,"blocks":[{{"block":"4-0a010000-29",
+                "token":"000000000000000000000000000000ab","state":"{state}","since":1}}]}}"#
+            );
+            dir.write("pods/blocks.json", &blocks);
+            join(dir.path(), false).unwrap();
+            assert_eq!(network(&dir, "pods").1, [format!("10.1.0.0/29 {then} -")]);
+        }
     }
-    let msg = format!("{} does not exist", Path::new(CONFIGURATION).display());
-    Err(Error::new(Code::CONFLICT, msg).with_details(
-        "plugins would go on to allocate without the cluster: put the configuration there first",
-    ))
-}
 
-fn name_taken(node: &Name) -> Error {
-    let msg = format!("another machine of the cluster has the name {:?}", node.as_str());
-    Error::new(Code::CONFLICT, msg)
-        .with_details(format_args!("set another node name in {CONFIGURATION}, or reclaim the name"))
-}
-
-fn again(what: &str) -> Error {
-    let msg = format!("the write of {what} was lost, or its outcome is unknown");
-    Error::new(Code::TRY_AGAIN, msg).with_details("run the command again: it goes on from here")
-}
-
-fn lost(piece: &Piece, rival: &Rival) -> Error {
-    let found = rival.blocks.iter().find(|found| found.block.overlaps(piece.block));
-    let Some(found) = found else { return again("a claim") };
-    let claimed = found.claimed.as_ref().map_or("", |claimed| claimed.owner.node.as_str());
-    let (block, theirs) = (piece.block.prefix(), found.block.prefix());
-    let msg = format!("{block}: node {claimed:?} has just claimed {theirs}");
-    Error::new(Code::CONFLICT, msg).with_details(
-        "what this command had claimed was given back, and no file was changed; run it again for a new look",
-    )
-}
-
-fn text(locals: &[Local], plan: &Plan, as_json: bool) -> String {
-    let rows = locals.iter().zip(plan).flat_map(|(local, pieces)| {
-        let row = |piece: &Piece| {
-            let mut row = Members::new();
-            put_text(&mut row, "network", local.name.as_str());
-            put_text(&mut row, "block", &piece.block.prefix().to_string());
-            put(&mut row, "held", Value::number(piece.held as u64));
-            put_text(&mut row, "realm", local.blocks.realm.as_str());
-            put_text(&mut row, "name", piece.sticky.as_deref().unwrap_or_default());
-            Value::Object(row)
-        };
-        pieces.iter().map(row)
-    });
-    table::of_rows(rows.collect(), &COLUMNS, as_json)
+    #[test]
+    fn no_lease_moves_while_a_daemon_runs() {
+        let dir = machine();
+        let mut daemon = without_daemon(dir.path()).unwrap();
+        daemon.started();
+        let error = join(dir.path(), false).unwrap_err();
+        assert!(error.details().starts_with("stop the daemon first"), "{error}");
+        drop(daemon);
+        join(dir.path(), false).unwrap();
+    }
 }

@@ -1,34 +1,33 @@
 //! The subcommands of `cni-multi ipam` for a node of a cluster: the daemon, and one file for each
 //! command of an operator.
 //!
-//! The commands ask etcd themselves, with the configuration of the node: they work while no daemon
-//! does.
+//! The commands ask the store themselves, with the configuration of the node: they work while no
+//! daemon does.
 
-mod arguments;
 mod blocks;
-mod conflicts;
-mod holders;
-pub mod import;
-mod isolate;
 mod join;
-mod metrics;
-mod plan;
 mod reclaim;
 mod recover;
-mod run_daemon;
-mod session;
+mod run;
 
-use clap::{ArgMatches, Command};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgMatches, Command};
 
 use super::conf::DEFAULT_DATA_DIR;
+use super::daemon::identity::{self, Journal};
 use super::node::CONFIGURATION;
-use super::wire::SOCKET;
+use super::store::settings::Settings;
+use super::store::{Outcome, Store};
+use super::wire::{DAEMON, SOCKET};
 use crate::cni::env::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result, warn};
 use crate::plugin::{IPAM, OperatorCommand};
+use crate::terminal::arguments::{option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
-use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
+
+pub use self::join::claim;
 
 /// The subcommands of `cni-multi ipam` that this plugin adds.
 pub const COMMAND: OperatorCommand =
@@ -38,47 +37,19 @@ pub const COMMAND: OperatorCommand =
 struct Verb {
     name: &'static str,
     command: fn(Command) -> Command,
-    run: fn(&ArgMatches) -> Result<String>,
+    run: fn(&ArgMatches, &mut Streams<'_>) -> Result<String>,
     examples: Terms,
 }
 
 /// The subcommands beside the daemon.
-const VERBS: [Verb; 7] = [
+#[rustfmt::skip]
+const VERBS: [Verb; 5] = [
     Verb { name: "blocks", command: blocks::command, run: blocks::run, examples: blocks::EXAMPLES },
-    Verb {
-        name: "conflicts",
-        command: conflicts::command,
-        run: conflicts::run,
-        examples: conflicts::EXAMPLES,
-    },
-    Verb {
-        name: "reclaim",
-        command: reclaim::command,
-        run: reclaim::run,
-        examples: reclaim::EXAMPLES,
-    },
-    Verb {
-        name: "recover",
-        command: recover::command,
-        run: recover::run,
-        examples: recover::EXAMPLES,
-    },
-    Verb {
-        name: "metrics",
-        command: metrics::command,
-        run: metrics::run,
-        examples: metrics::EXAMPLES,
-    },
-    Verb {
-        name: "isolate",
-        command: isolate::command,
-        run: isolate::run,
-        examples: isolate::EXAMPLES,
-    },
+    Verb { name: "reclaim", command: reclaim::command, run: reclaim::run, examples: reclaim::EXAMPLES },
+    Verb { name: "recover", command: recover::command, run: recover::run, examples: recover::EXAMPLES },
     Verb { name: "join", command: join::command, run: join::run, examples: join::EXAMPLES },
+    Verb { name: "metrics", command: run::metrics_command, run: run::metrics, examples: run::METRICS },
 ];
-
-const DAEMON: &str = "daemon";
 
 const FILES: Terms = &[
     (CONFIGURATION, "The node's part in a cluster: mode 0600."),
@@ -87,7 +58,7 @@ const FILES: Terms = &[
 ];
 
 fn manual(verb: &str) -> Manual {
-    let examples = find(verb).map_or(run_daemon::EXAMPLES, |verb| verb.examples);
+    let examples = find(verb).map_or(run::EXAMPLES, |verb| verb.examples);
     Manual { examples, files: FILES, exit_status: SUCCESS_FAILURE_OR_USAGE, ..Manual::EMPTY }
 }
 
@@ -96,30 +67,87 @@ fn find(verb: &str) -> Option<&'static Verb> {
 }
 
 fn command() -> Command {
-    let daemon = run_daemon::command(Command::new(DAEMON));
+    let daemon = run::command(Command::new("daemon"));
     let verbs = VERBS.iter().map(|verb| (verb.command)(Command::new(verb.name)));
     Command::new(IPAM).subcommand(daemon).subcommands(verbs)
 }
 
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((name, matches)) = matches.subcommand() else { return 2 }; // clap requires one
-    match find(name) {
-        Some(verb) => report((verb.run)(matches), io),
-        None => run_daemon::run(matches, env),
-    }
-}
-
-fn report(done: Result<String>, io: &mut Streams<'_>) -> u8 {
-    let Err(error) = done.and_then(|text| terminal::print(io.stdout, &text)) else { return 0 };
-    complain(&error, io);
+    let Some(verb) = find(name) else { return run::run(matches, env) };
+    let done = (verb.run)(matches, io).and_then(|text| terminal::print(io.stdout, &text));
+    let Err(error) = done else { return 0 };
+    io.complain_in_two_lines(&error);
     1
 }
 
-/// The message on one line and what to do on the next.
-fn complain(error: &Error, io: &mut Streams<'_>) {
-    let _ = writeln!(io.stderr, "{}", visible(&error.msg)); // the status reports it too
-    let details = error.details();
-    if !details.is_empty() {
-        let _ = writeln!(io.stderr, "{}", visible(&details));
-    }
+/// `--config`.
+fn config() -> Arg {
+    path("config", CONFIGURATION, "The node's part in the cluster")
+}
+
+/// `--data-dir`.
+fn data_dir() -> Arg {
+    path("data-dir", DEFAULT_DATA_DIR, "Directory of leases and blocks")
+}
+
+/// `--output`.
+fn output() -> Arg {
+    terminal::arguments::output(["table", "json"], "Output format: table or json [table]")
+}
+
+/// The path of a file or directory.
+fn path(name: &'static str, default: &'static str, about: &'static str) -> Arg {
+    option(name, "PATH", about).default_value(default)
+}
+
+fn value(matches: &ArgMatches, name: &str) -> PathBuf {
+    PathBuf::from(text(matches, name))
+}
+
+fn is_json(matches: &ArgMatches) -> bool {
+    text(matches, "output") == "json"
+}
+
+/// The node's settings and its store.
+fn open(configuration: &Path) -> Result<(Settings, Box<dyn Store>)> {
+    let settings = Settings::load(configuration).map_err(|error| match error.is_not_found() {
+        true => error.with_details(
+            "the command needs the configuration of a node of the cluster: run it on one, or name \
+             the file with --config",
+        ),
+        false => error,
+    });
+    let settings = settings?;
+    let store = settings.open(Box::new(warn))?;
+    Ok((settings, store))
+}
+
+/// What a read returns.
+fn read<T>(outcome: Outcome<T>) -> Result<T> {
+    let reason = match outcome {
+        Outcome::Done(value) => return Ok(value),
+        Outcome::Lost => "a read compared nothing, and lost".to_owned(),
+        Outcome::Busy(_) => "it is busy".to_owned(),
+        Outcome::Refused(reason)
+        | Outcome::Unauthenticated(reason)
+        | Outcome::Unreachable(reason)
+        | Outcome::Unknown(reason) => reason,
+    };
+    Err(unusable(&reason))
+}
+
+fn unusable(reason: &str) -> Error {
+    Error::new(Code::TRY_AGAIN, format!("the cluster's store cannot be used: {reason}"))
+        .with_details("check the endpoints and the credentials in the node's configuration")
+}
+
+/// The daemon's journal: no daemon runs until it is dropped.
+fn without_daemon(data_dir: &Path) -> Result<Journal> {
+    Journal::open(&DAEMON, &identity::directory(data_dir)).map_err(|error| match error.code {
+        Code::CONFLICT => Error::new(Code::CONFLICT, error.msg.clone()).with_details(
+            "stop the daemon first: `systemctl stop cni-multi-ipam.socket cni-multi-ipam.service`",
+        ),
+        _ => error,
+    })
 }

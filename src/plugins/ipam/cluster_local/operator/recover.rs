@@ -1,62 +1,56 @@
-//! `ipam recover`: tells every node that etcd was restored from a snapshot.
+//! `ipam recover`: accepts another store than the one that this node has claimed its blocks in.
 
 use clap::{ArgMatches, Command};
 
-use super::super::daemon::node;
-use super::super::engine::{Epoch, Operation};
-use super::arguments::{config, data_dir, value};
-use super::session::{Session, Write, unreadable};
+use super::super::daemon::identity;
+use super::super::held::Blocks;
+use super::super::store::{Key, Value};
+use super::{config, data_dir, open, read, value, without_daemon};
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
+use crate::steps::allocation::files::{Place, operator};
+use crate::terminal::Streams;
 use crate::terminal::manual::Terms;
 
 /// For the manual.
 pub const EXAMPLES: Terms =
-    &[("cni-multi ipam recover", "Have every node verify its blocks, after etcd was restored.")];
-
-/// How often a race with another recovery, or a lost reply, is met with another look.
-const ROUNDS: u32 = 5;
+    &[("cni-multi ipam recover", "Claim this node's blocks again in the store that is there now.")];
 
 /// The command line.
 pub fn command(recover: Command) -> Command {
     recover
-        .about("Have every node verify its blocks, after etcd was restored from a snapshot")
-        .arg(data_dir())
-        .arg(config())
+        .about("Accept another store: this node claims its blocks there once its daemon starts")
+        .args([data_dir(), config()])
 }
 
-/// Raises the epoch.
-pub fn run(matches: &ArgMatches) -> Result<String> {
-    let mut session = Session::open(&value(matches, "config"))?;
-    let seen = node::epoch_seen(&value(matches, "data-dir"));
-    let state = session.survey()?;
-    let (before, nodes) = (state.epoch, state.nodes.len());
-    let epoch = raise(&mut session, before, seen)?;
-    let settle = session.settings.settle.as_secs();
-    Ok(format!(
-        "epoch {before} is now {epoch}: {nodes} nodes verify their blocks, each within a minute\n\
-         new blocks are used after {settle} s of settling; then see `cni-multi ipam conflicts`\n"
-    ) + &unreadable(&state))
-}
-
-/// Raises the epoch by one, and beyond the one that this node has seen: a snapshot may be of an
-/// earlier one, and only an epoch that is new makes nodes settle.
-fn raise(session: &mut Session, before: Epoch, seen: Epoch) -> Result<Epoch> {
-    let mut epoch = before;
-    let mut lost = 0;
-    while epoch <= before.max(seen) {
-        match session.write(Operation::Recover { seen: epoch })? {
-            Write::Done(_) => epoch += 1,
-            Write::Lost(_) | Write::Unknown if lost < ROUNDS => {
-                lost += 1;
-                epoch = session.survey()?.epoch;
-            }
-            Write::Lost(_) | Write::Unknown => return Err(unsettled()),
-        }
+/// Writes the store's id into the node's record. A daemon creates it where there is none.
+pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+    let data_dir = value(matches, "data-dir");
+    let journal = without_daemon(&data_dir)?;
+    let (_, mut store) = open(&value(matches, "config"))?;
+    let file = identity::read(&data_dir)?.filter(|file| file.store.is_some());
+    let Some(mut file) = file else {
+        return Ok("this node has claimed nothing in any store: nothing is to be done\n".to_owned());
+    };
+    let id = match read(store.get(&Key::Meta))?.map(|stored| stored.record.value) {
+        None => None,
+        Some(Value::Meta(id)) => Some(id),
+        Some(_) => return Err(Error::new(Code::CONFLICT, "the store's id cannot be read")),
+    };
+    if file.store == id {
+        return Ok("the store is the one that this node knows: nothing is to be done\n".to_owned());
     }
-    Ok(epoch)
-}
-
-fn unsettled() -> Error {
-    Error::new(Code::TRY_AGAIN, "raise the epoch: others change it, or replies are lost")
-        .with_details("run the command again: a second raise does no harm")
+    file.store = id;
+    journal.write(&file)?;
+    let mut blocks = 0;
+    for network in operator::networks(&data_dir) {
+        let place = Place::new(&data_dir, &network, Deadline::default());
+        blocks += Blocks::read(place.dir())?.map_or(0, |held| held.blocks.len());
+    }
+    let id = id.map_or("an empty store".to_owned(), |id| format!("store {id}"));
+    Ok(format!(
+        "{id} is accepted; once the daemon starts, this node claims its {blocks} blocks there\n\
+         a block that another node has by then is lost, and its containers run on: \
+         see `cni-multi ipam blocks`\n"
+    ))
 }
