@@ -221,14 +221,19 @@ impl Node {
         std::fs::read_to_string(lease).unwrap().lines().next().unwrap().trim().to_owned()
     }
 
-    /// The blocks of a network with their states.
+    /// The blocks of a network with their states; an active block in which another node has leases is
+    /// contested.
     pub fn blocks(&self, network: &str) -> Vec<(String, String)> {
         let path = self.lab.path(&format!("{DATA}/{network}/blocks.json"));
         let Ok(text) = std::fs::read_to_string(path) else { return vec![] };
         let file: Value = serde_json::from_str(&text).unwrap();
         let text = |held: &Value, key: &str| held[key].as_str().unwrap().to_owned();
         let blocks = file["blocks"].as_array().unwrap().iter();
-        blocks.map(|held| (text(held, "block"), text(held, "state"))).collect()
+        let state = |held: &Value| match held["contested"] == true {
+            true => "contested".to_owned(),
+            false => text(held, "state"),
+        };
+        blocks.map(|held| (text(held, "block"), state(held))).collect()
     }
 
     /// ADD of a container to a network of these ranges.

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::poll::PollFlags;
 
 use self::files::Files;
-use self::identity::{Identity, Journal};
+use self::identity::Identity;
 use self::metrics::Metrics;
 use super::confirmed::{self, Confirmation};
 use super::machine::{Action, Machine, Setup, Standing, Turn, Written};
@@ -79,28 +79,30 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         Place { socket: &options.socket, journal: Some(&directory), pidfile: Path::new("") };
     let (events, hub, journal) =
         event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)?;
-    let mut daemon = Daemon::new(options, &settings, hub, journal, confirmation)?;
+    let path = confirmed::path(&options.socket);
+    let identity = Identity::new(journal, &options.data_dir, path, confirmation)?;
+    let worker = Worker::start(|note| settings.open(note))?;
+    let mut daemon = Daemon::new(hub, identity, worker, &options.data_dir, &settings)?;
     events.serve(&mut daemon)
 }
 
 impl Daemon {
-    /// Reads what the node has on its disk, and starts the worker.
+    /// Reads what the node has on its disk.
     fn new(
-        options: &Options,
-        settings: &Settings,
         hub: Hub,
-        journal: Journal,
-        confirmation: Confirmation,
+        identity: Identity,
+        worker: Worker,
+        data_dir: &Path,
+        settings: &Settings,
     ) -> Result<Daemon> {
-        let file = identity::read(&options.data_dir)?;
-        let files = Files::new(&options.data_dir);
+        let file = identity::read(data_dir)?;
+        let files = Files::new(data_dir);
         let found = files.networks(&hub.log);
-        let path = confirmed::path(&options.socket);
-        let identity = Identity::new(journal, &options.data_dir, path, confirmation.clone())?;
+        let Confirmation { boot, node, machine, .. } = identity.confirmation.clone();
         let setup = Setup {
-            node: confirmation.node,
-            machine: confirmation.machine,
-            boot: confirmation.boot,
+            node,
+            machine,
+            boot,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settle: settings.settle,
             trusts_reboot: settings.trusts_reboot,
@@ -113,7 +115,7 @@ impl Daemon {
             hub,
             files,
             identity,
-            worker: Worker::start(|note| settings.open(note))?,
+            worker,
             machine,
             metrics: Metrics::new(wall()),
             random: Random::new(),
@@ -256,4 +258,141 @@ fn written(done: Result<()>) -> Written {
 /// The seconds since 1970.
 fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Arc, Mutex};
+
+    use nix::poll::{PollFd, PollTimeout, poll};
+    use serde_json::Value;
+
+    use super::super::held::Blocks;
+    use super::super::store::memory::Memory;
+    use super::super::store::{self, Heard, Key, Outcome, Record, Selection, Store, Stored, Token};
+    use super::*;
+    use crate::scratch::Scratch;
+    use crate::service::connection::Connections;
+    use crate::service::log::Log;
+
+    /// A store that the daemon's threads share.
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Memory>>);
+
+    impl Store for Shared {
+        fn get(&mut self, key: &Key) -> Outcome<Option<Stored>> {
+            self.0.lock().unwrap().get(key)
+        }
+
+        fn list(&mut self, selection: &Selection) -> Outcome<Vec<Stored>> {
+            self.0.lock().unwrap().list(selection)
+        }
+
+        fn create(&mut self, record: &Record) -> Outcome<Stored> {
+            self.0.lock().unwrap().create(record)
+        }
+
+        fn update(&mut self, record: &Record, seen: &Stored) -> Outcome<Stored> {
+            self.0.lock().unwrap().update(record, seen)
+        }
+
+        fn delete(&mut self, seen: &Stored) -> Outcome<()> {
+            self.0.lock().unwrap().delete(seen)
+        }
+
+        fn watch(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Outcome<()> {
+            self.0.lock().unwrap().watch(tell)
+        }
+    }
+
+    /// The daemon of a data directory, and of a network without a block.
+    fn daemon(dir: &Scratch) -> Daemon {
+        let pool = r#"{"length":32,"spans":["10.1.0.2-10.1.0.9"]}"#;
+        let pools = vec![serde_json::from_str(pool).unwrap()];
+        std::fs::create_dir(dir.path().join("pods")).unwrap();
+        let blocks = Blocks::new("default".parse().unwrap(), pools, 0);
+        blocks.write(&dir.path().join("pods")).unwrap();
+        let settings = r#"{"cluster":"c","node":"n1","etcd":{"endpoints":["http://127.0.0.1"]}}"#;
+        let journal = identity::Journal::open(&DAEMON, &identity::directory(dir.path())).unwrap();
+        let confirmation = Confirmation {
+            boot: "boot".to_owned(),
+            node: "n1".parse().unwrap(),
+            machine: Token(1),
+            record: None,
+        };
+        let path = confirmed::path(&dir.path().join("ipam.sock"));
+        let identity = Identity::new(journal, dir.path(), path, confirmation).unwrap();
+        let store = Shared::default();
+        let worker = Worker::start(|_| Ok(Box::new(store.clone()) as Box<dyn store::Store + Send>));
+        let hub = Hub { log: Log::new(|_| String::new()), connections: Connections::default() };
+        let settings = Settings::parse(settings.as_bytes()).unwrap();
+        let mut daemon =
+            Daemon::new(hub, identity, worker.unwrap(), dir.path(), &settings).unwrap();
+        daemon.resume().unwrap();
+        daemon
+    }
+
+    /// Asks, and serves until the last line of the answer.
+    fn ask(daemon: &mut Daemon, request: &str) -> Value {
+        let (client, served) = UnixStream::pair().unwrap();
+        (&client).write_all(request.as_bytes()).unwrap();
+        daemon.hub.connections.add(served, since_boot()).unwrap();
+        let (id, ..) = daemon.hub.connections.descriptors().last().unwrap();
+        daemon.hub.connections.serve(id, PollFlags::POLLIN);
+        daemon.request(id, request.trim_end().as_bytes());
+        let end = since_boot() + Duration::from_secs(30);
+        while daemon.hub.connections.descriptors().any(|(of, ..)| of == id) {
+            assert!(since_boot() < end, "no answer: {:?}", daemon.machine.standing());
+            poll(
+                &mut [PollFd::new(daemon.worker.as_fd(), PollFlags::POLLIN)],
+                PollTimeout::from(10u8),
+            )
+            .unwrap();
+            daemon.readable(&());
+            daemon.timer(since_boot());
+        }
+        serde_json::from_str(&BufReader::new(client).lines().last().unwrap().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_add_gets_an_address_of_a_confirmed_block() {
+        let dir = Scratch::new();
+        let mut daemon = daemon(&dir);
+        let need = |more: &str| {
+            format!(r#"{{"protocol":2,"op":"need","network":"pods","set":0,"patience":20{more}}}"#)
+        };
+        let answer = ask(&mut daemon, &(need(r#","address":"10.1.0.7""#) + "\n"));
+        assert_eq!(answer["answer"], "claimed", "{answer}");
+        let blocks = Blocks::read(&dir.path().join("pods")).unwrap().unwrap();
+        assert!(blocks.has("10.1.0.7".parse().unwrap()), "{blocks:?}");
+        let confirmation = Confirmation::read(&dir.path().join(confirmed::FILE)).unwrap();
+        assert!(confirmation.fits("boot", dir.path()));
+        let status = ask(&mut daemon, "{\"protocol\":2,\"op\":\"status\"}\n");
+        assert_eq!(status["answer"], "connected", "{status}");
+        let metrics = ask(&mut daemon, "{\"protocol\":2,\"op\":\"metrics\"}\n");
+        let text = metrics["answer"].as_str().unwrap();
+        for value in ["claims_total 1\n", "connected 1\n", "needs_total{answer=\"claimed\"} 1\n"] {
+            assert!(text.contains(&format!("\ncni_ipam_{value}")), "{text}");
+        }
+        let unknown = ask(&mut daemon, &need("").replace("pods", "other"));
+        assert_eq!(unknown["error"]["code"], 7, "{unknown}");
+    }
+
+    #[test]
+    fn a_client_that_hangs_up_is_forgotten() {
+        let dir = Scratch::new();
+        let mut daemon = daemon(&dir);
+        let need = r#"{"protocol":2,"op":"need","network":"pods","set":0,"patience":20}"#;
+        daemon.request(7, need.as_bytes());
+        let waits = |daemon: &Daemon| {
+            let network = daemon.machine.network(&NetworkName::parse("pods").unwrap()).unwrap();
+            (network.requests.len(), daemon.waiting.len())
+        };
+        assert_eq!(waits(&daemon), (1, 1));
+        daemon.hung_up(7);
+        assert_eq!(waits(&daemon), (0, 0));
+    }
 }

@@ -1,10 +1,14 @@
 //! `ipam recover`: accepts another store than the one that this node has claimed its blocks in.
 
+use std::path::{Path, PathBuf};
+
 use clap::{ArgMatches, Command};
 
-use super::super::daemon::identity;
+use super::super::confirmed;
+use super::super::daemon::identity::{self, Identity};
 use super::super::held::Blocks;
 use super::super::store::{Key, Value};
+use super::super::wire::SOCKET;
 use super::{config, data_dir, open, read, value, without_daemon};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -25,9 +29,9 @@ pub fn command(recover: Command) -> Command {
 
 /// Writes the store's id into the node's record. A daemon creates it where there is none.
 pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
-    let data_dir = value(matches, "data-dir");
+    let data_dir: PathBuf = value(matches, "data-dir");
     let journal = without_daemon(&data_dir)?;
-    let (_, mut store) = open(&value(matches, "config"))?;
+    let (settings, mut store) = open(&value(matches, "config"))?;
     let file = identity::read(&data_dir)?.filter(|file| file.store.is_some());
     let Some(mut file) = file else {
         return Ok("this node has claimed nothing in any store: nothing is to be done\n".to_owned());
@@ -41,7 +45,9 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         return Ok("the store is the one that this node knows: nothing is to be done\n".to_owned());
     }
     file.store = id;
-    journal.write(&file)?;
+    let own = identity::confirmation(settings.node)?;
+    let confirmed = confirmed::path(Path::new(SOCKET));
+    Identity::new(journal, &data_dir, confirmed, own)?.write(&file)?;
     let mut blocks = 0;
     for network in operator::networks(&data_dir) {
         let place = Place::new(&data_dir, &network, Deadline::default());
