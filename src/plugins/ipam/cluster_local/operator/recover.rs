@@ -2,9 +2,11 @@
 
 use clap::{ArgMatches, Command};
 
-use super::super::daemon::identity;
+use super::super::confirmed;
+use super::super::daemon::identity::{self, Identity};
 use super::super::held::Blocks;
 use super::super::store::{Key, Value};
+use super::super::wire::SOCKET;
 use super::{config, data_dir, open, read, value, without_daemon};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -27,7 +29,7 @@ pub fn command(recover: Command) -> Command {
 pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
     let data_dir = value(matches, "data-dir");
     let journal = without_daemon(&data_dir)?;
-    let (_, mut store) = open(&value(matches, "config"))?;
+    let (settings, mut store) = open(&value(matches, "config"))?;
     let file = identity::read(&data_dir)?.filter(|file| file.store.is_some());
     let Some(mut file) = file else {
         return Ok("this node has claimed nothing in any store: nothing is to be done\n".to_owned());
@@ -41,7 +43,10 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         return Ok("the store is the one that this node knows: nothing is to be done\n".to_owned());
     }
     file.store = id;
-    journal.write(&file)?;
+    // The confirmation is of the record's file: blocks that the node holds stay in use.
+    let (path, confirmation) =
+        (confirmed::path(SOCKET.as_ref()), identity::confirmation(settings.node)?);
+    Identity::new(journal, &data_dir, path, confirmation)?.write(&file)?;
     let mut blocks = 0;
     for network in operator::networks(&data_dir) {
         let place = Place::new(&data_dir, &network, Deadline::default());
