@@ -17,7 +17,7 @@ const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
 /// A node with a network of 65 533 addresses, so that blocks have eight.
-struct Held<'a> {
+pub struct Held<'a> {
     lab: &'a Lab,
     container: Container,
     conf: Value,
@@ -31,12 +31,17 @@ impl<'a> Held<'a> {
         for (key, value) in ipam.as_object().unwrap() {
             conf["ipam"][key] = value.clone();
         }
-        let held = Held { lab, container: lab.container(), conf };
+        let held = Held::of(lab, conf);
         held.try_add("first").fails(11, WAYS_OUT);
         held
     }
 
-    fn attachment(&self, id: &str) -> Attachment<'_> {
+    /// A node with a network "pods" of this configuration.
+    pub fn of(lab: &'a Lab, conf: Value) -> Held<'a> {
+        Held { lab, container: lab.container(), conf }
+    }
+
+    pub fn attachment(&self, id: &str) -> Attachment<'_> {
         self.lab.attach(&self.container, &self.conf).id(id)
     }
 
@@ -50,7 +55,7 @@ impl<'a> Held<'a> {
     }
 
     /// Gives the node blocks as a daemon writes them, with changes of each.
-    fn hold(&self, blocks: &[(&str, Value)]) {
+    pub fn hold(&self, blocks: &[(&str, Value)]) {
         let path = self.lab.path(&format!("{DATA}/pods/blocks.json"));
         let mut file: Value =
             serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -67,7 +72,7 @@ impl<'a> Held<'a> {
     }
 
     /// Confirms the blocks as a daemon does.
-    fn confirm(&self) {
+    pub fn confirm(&self) {
         self.lab.host.sh(&format!(
             r#"mkdir -p {DATA}/.node /run/cni-multi
                test -e {DATA}/.node/node.json || echo '{{}}' >{DATA}/.node/node.json
