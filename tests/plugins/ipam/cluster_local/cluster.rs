@@ -17,7 +17,7 @@ const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
 /// A node with a network of 65 533 addresses, so that blocks have eight.
-struct Held<'a> {
+pub struct Held<'a> {
     lab: &'a Lab,
     container: Container,
     conf: Value,

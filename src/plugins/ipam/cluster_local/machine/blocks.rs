@@ -173,7 +173,7 @@ impl Machine {
             None => Division::Unknown,
             Some(None) => Division::Absent,
             Some(Some(size)) if u64::from(*size) == at.block.size() => Division::Fits,
-            Some(Some(_)) => Division::Fits,
+            Some(Some(_)) => Division::Other,
         }
     }
 

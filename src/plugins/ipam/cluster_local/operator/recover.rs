@@ -1,6 +1,6 @@
 //! `ipam recover`: accepts another store than the one that this node has claimed its blocks in.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
 

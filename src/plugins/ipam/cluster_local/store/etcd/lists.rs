@@ -13,7 +13,7 @@ const PAGE: usize = 1000;
 /// The most keys of a list, as a limit of memory.
 const MOST_KEYS: usize = 1_000_000;
 /// How often a list starts again because its revision was compacted.
-const RESTARTS: usize = 3;
+pub(super) const RESTARTS: usize = 3;
 impl Etcd {
     /// The records below some paths, at one revision, which is the second.
     pub fn pages(
