@@ -115,7 +115,7 @@ impl Machine {
     /// Everything that is known of the store may be wrong: it is read again, and what is claimed again
     /// settles.
     pub(super) fn doubt(&mut self, why: &'static str) {
-        if matches!(self.baton.phase, Phase::Run) {
+        if !self.baton.doubts {
             self.lines.push_back(Line::Doubt(why));
         }
         self.baton.doubts = true;
