@@ -198,11 +198,11 @@ const PARTS: [(&str, &str); 24] = [
     ("dhcp", "{}"),
     (
         "cluster-local",
-        r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,
+        r#"{"scope": "machine", "ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,
     ),
     (
         "whereabouts",
-        r#"{"range": "10.88.0.0/24", "gateway": "10.88.0.1", "routes": [{"dst": "0.0.0.0/0"}]}"#,
+        r#"{"scope": "machine", "range": "10.88.0.0/24", "gateway": "10.88.0.1", "routes": [{"dst": "0.0.0.0/0"}]}"#,
     ),
     ("tuning", r#"{"sysctl": {"net.core.somaxconn": "512"}}"#),
     ("vrf", r#"{"vrfname": "red"}"#),

@@ -66,33 +66,18 @@ pub trait LeaseStore: Sync {
 pub struct Incoming<'a> {
     /// The leases.
     pub leases: &'a [Holding],
-    /// Called before each lease is prepared or written, with the number of leases that are done and
-    /// of all.
+    /// Called before each lease is written, with the number of leases that are done and of all.
     pub tell: &'a dyn Fn(usize, usize),
-}
-
-/// What an import would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preview {
-    /// The number of leases that are missing here.
-    pub missing: usize,
-    /// What else the import would do, and what may make it fail.
-    pub notes: Vec<String>,
 }
 
 /// Writes leases that come from another machine.
 pub trait LeaseImporter {
-    /// What the import would do. Fails if a lease is outside of the ranges, or its address has
-    /// another owner.
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview>;
-
-    /// Acquires what must exist before a lease is written, such as a claim of its address. It holds no
-    /// lock when it returns.
-    fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()>;
+    /// The number of leases that are missing here. Fails if a lease is outside of the ranges, or its
+    /// address has another owner.
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize>;
 
     /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were
-    /// missing. Any failure, also of `then`, leaves the store as it was. Fails with code 11 if what
-    /// `prepare` has acquired is gone.
+    /// missing. Any failure, also of `then`, leaves the store as it was.
     fn import(
         &self,
         cx: &Context<'_>,

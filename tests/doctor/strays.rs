@@ -10,7 +10,7 @@ use crate::support::attachment::skip;
 const ON_NODE: &str = r#"
 ip addr add 10.96.6.2/32 dev kube-ipvs0 | D511 | 10.96.6.2 is on "kube-ipvs0" of the host | ip addr del 10.96.6.2/32 dev kube-ipvs0
 ip addr add 192.0.2.66/32 dev kube-ipvs0 | D512 | hostIP 192.0.2.66 is on "kube-ipvs0" | ip addr del 192.0.2.66/32 dev kube-ipvs0
-mkdir -p /etc/kubernetes; : >/etc/kubernetes/kubelet.conf | D214 | whereabouts has no /etc/cni-multi/ipam.json | rm /etc/kubernetes/kubelet.conf
+mkdir -p /etc/kubernetes; : >/etc/kubernetes/kubelet.conf | D214 | whereabouts has "scope": "machine" | rm /etc/kubernetes/kubelet.conf
 NETWORK {"type": "bridge", "ipam": {"type": "dhcp"}} | D213 | it does not run: start cni-dhcp.socket | rm /run/net.d/other.conflist
 NETWORK {"type": "bridge"}, {"type": "firewall", "backend": "firewalld"} | D213 | is firewalld running? | rm /run/net.d/other.conflist
 NETWORK {"type": "flannel"} | D213 | /run/flannel/subnet.env | rm /run/net.d/other.conflist
@@ -21,7 +21,7 @@ fn what_the_node_has_for_others_or_lacks_is_found() {
     let site = Site::empty().with_own_etc();
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     site.configure("pods", &json!([bridge("pods0", "10.96.6.0/24"), portmap]));
-    let ipam = json!({"type": "whereabouts", "range": "10.96.7.0/24"});
+    let ipam = json!({"type": "whereabouts", "range": "10.96.7.0/24", "scope": "machine"});
     site.configure("cluster", &json!([{"type": "bridge", "bridge": "cluster0", "ipam": ipam}]));
     site.lab.host.sh("ip link add kube-ipvs0 type bridge");
     let container = site.lab.container();

@@ -78,7 +78,7 @@ const BOND: Kept = Kept("files in `/run/cni/bond`", &["+ file: ", "/run/cni/bond
 const PORTS: Kept = Kept("links in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
 const PORTS_KEPT: Kept =
     Kept("files in `/run/cni/bond-links`", &["+ file: ", "/run/cni/bond-links/"]);
-const SHARED: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/cluster-local/net1/"]);
+const SHARED: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/cluster-local/.machine/default/"]);
 const SERVED: Kept =
     Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
 
@@ -145,12 +145,12 @@ of("dummy", &[LEASE, DUMMY], |network, _| vec![with(&leased(network), json!({"ty
 of("tap", &[LEASE, TAP], |network, _| vec![with(&leased(network), json!({"type": "tap"}))]).on(|lab| makes_taps(lab).then(nothing)),
 of("host-local", &[LEASE], |network, _| vec![macvlan(network)]),
 of("cluster-local", &[SHARED], |network, _| {
-            let ipam = json!({"ipam": {"type": "cluster-local"}});
+            let ipam = json!({"ipam": {"type": "cluster-local", "scope": "machine"}});
             vec![with(&macvlan(network), ipam)]
         }),
 of("whereabouts", &[SHARED], |network, _| {
             let range = format!("10.{network}1.0.0/24");
-            let ipam = json!({"type": "whereabouts", "range": range});
+            let ipam = json!({"type": "whereabouts", "scope": "machine", "range": range});
             let without = with(&macvlan(network), json!({"ipam": null}));
             vec![with(&without, json!({"ipam": ipam}))]
         }),

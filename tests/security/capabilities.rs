@@ -63,12 +63,12 @@ rows! {
     ovs: "`ovs`" => |lab, container| ovs::node(lab).then(|| main(lab, container, &ovs::conf()))?,
     host_local: "`host-local`" => |lab, container| main(lab, container, &with(&bridge::conf(), json!({"type": "host-local"}))),
     cluster_local: "`cluster-local`" => |lab, container| {
-        let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
+        let ipam = json!({"type": "cluster-local", "scope": "machine", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
         let conf = json!({"name": "net1", "type": "cluster-local", "ipam": ipam});
         main(lab, container, &conf)
     },
     whereabouts: "`whereabouts`" => |lab, container| {
-        let ipam = json!({"type": "whereabouts", "range": "10.1.2.0/24"});
+        let ipam = json!({"type": "whereabouts", "scope": "machine", "range": "10.1.2.0/24"});
         let conf = json!({"name": "net1", "type": "whereabouts", "ipam": ipam});
         main(lab, container, &conf)
     },

@@ -122,15 +122,18 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         host_device::device(lab);
         let device = lab.attach(&lab.container(), &host_device::leased());
         let sets = json!([[{"subnet": "10.49.0.0/24"}], [{"subnet": "fd00:49::/64"}]]);
-        let ipam = json!({"type": "cluster-local", "ranges": sets});
-        let conf =
-            json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": ipam});
-        let shared = lab.attach(&lab.container(), &conf);
+        let of_scope = |scope: &str| {
+            let ipam = json!({"type": "cluster-local", "scope": scope, "sticky": "arg:VM", "ranges": sets});
+            json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": ipam})
+        };
+        let [shared, local] =
+            ["cluster", "machine"].map(|scope| lab.attach(&lab.container(), &of_scope(scope)));
         let keys = json!({"cniVersion": "1.1.0", "name": "cbr0", "delegate": {"bridge": "pods0"}});
         let delegated = lab.attach(&lab.container(), &with(&flannel::conf(), keys));
         let call = |command: &str| {
-            for attachment in [&device, &shared, &delegated] {
-                let mut call = attachment.call(command, None);
+            for attachment in [&device, &shared, &local, &delegated] {
+                let mut call =
+                    attachment.call(command, None).env("CNI_ARGS", "IgnoreUnknown=1;VM=one");
                 call.wrapper.extend(wrapper.clone());
                 call.run().ok();
             }

@@ -25,7 +25,6 @@ pub mod probe;
 pub mod programs;
 pub mod scratch;
 pub mod shells;
-#[cfg(feature = "cluster")]
 pub mod signals;
 pub mod snapshot;
 pub mod stdin;

@@ -79,7 +79,9 @@ impl Node {
     pub fn alone(etcd: &Etcd, number: u8) -> Node {
         let lab = Lab::new(Peer::Ours);
         connect(etcd, &lab, number);
-        lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi");
+        lab.host.sh(&format!(
+            "mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi && printf '%032x\\n' {number} >/etc/machine-id"
+        ));
         let container = lab.container();
         Node { lab, number, container, daemon: Mutex::new(None) }
     }

@@ -146,8 +146,8 @@ pub fn main_plugins() -> Vec<Subject> {
 /// The IPAM plugins alone; the other subjects run them under a main plugin.
 fn ipam_plugins() -> Vec<Subject> {
     let host_local = bridge::dual_stack()["ipam"].clone();
-    let shared = with(&host_local, json!({"type": "cluster-local"}));
-    let translated = json!({"type": "whereabouts",
+    let shared = with(&host_local, json!({"type": "cluster-local", "scope": "machine"}));
+    let translated = json!({"type": "whereabouts", "scope": "machine",
         "ipRanges": [{"range": "10.10.0.0/24"}, {"range": "fd00:10::/64"}]});
     let fixed = static_ipam(&json!({}), json!([{"address": "10.10.0.5/24"}]), json!([]));
     vec![

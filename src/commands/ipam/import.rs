@@ -23,9 +23,6 @@ use crate::plugin::leases::{Holding, Incoming, LeaseImporter};
 use crate::terminal::progress::Progress;
 use crate::terminal::table::{Members, put_text};
 
-/// How many times the command attempts an import.
-const ATTEMPTS: usize = 3;
-
 /// A network of the document, with what imports it.
 struct Target {
     network: Leased,
@@ -57,23 +54,21 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
         return Ok(dry_run(host, &targets)? + &note);
     }
     let progress = Progress::default();
-    let imported = Import { host, progress: &progress }.whole(&targets);
+    let mut missing = vec![];
+    let imported = Import { host, progress: &progress }.all(&targets, &mut missing);
     progress.clear();
-    Ok(report("imported", &targets, &imported?) + &note)
+    missing.reverse(); // the last network was done first
+    imported.map(|()| report("imported", &targets, &missing) + &note)
 }
 
 /// What an import would do.
 fn dry_run(host: &Host<'_>, targets: &[Target]) -> Result<String> {
-    let mut previews = vec![];
+    let mut missing = vec![];
     for target in targets {
         let preview = target.importer.preview(&target.network.context(host), &target.leases);
-        previews.push(preview.map_err(|e| target.in_network(e))?);
+        missing.push(preview.map_err(|e| target.in_network(e))?);
     }
-    let missing: Vec<usize> = previews.iter().map(|preview| preview.missing).collect();
-    let notes = targets.iter().zip(&previews).flat_map(|(target, preview)| {
-        preview.notes.iter().map(|note| format!("{}: {note}\n", target.network.network))
-    });
-    Ok(report("would import", targets, &missing) + &notes.collect::<String>())
+    Ok(report("would import", targets, &missing))
 }
 
 /// The section of the named network, or all.
@@ -117,31 +112,6 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Prepares every network and then writes the leases; returns how many leases of each network were
-    /// missing. Retries if another node claims a block before its leases are written.
-    fn whole(&self, targets: &[Target]) -> Result<Vec<usize>> {
-        let mut attempt = 1;
-        loop {
-            targets.iter().try_for_each(|target| self.prepare(target))?;
-            let mut missing = vec![];
-            match self.all(targets, &mut missing) {
-                Err(e) if e.code == Code::TRY_AGAIN && attempt < ATTEMPTS => attempt += 1,
-                done => {
-                    missing.reverse(); // the last network was done first
-                    return done.map(|()| missing);
-                }
-            }
-        }
-    }
-
-    fn prepare(&self, target: &Target) -> Result<()> {
-        let name = &target.network.network;
-        let tell = |done, all| self.progress.tell(&format!("{name}: claims {done}/{all}"));
-        let incoming = Incoming { leases: &target.leases, tell: &tell };
-        let prepared = target.importer.prepare(&target.network.context(self.host), &incoming);
-        prepared.map_err(|e| target.in_network(e))
-    }
-
     /// Imports the networks, each while the ones before it are locked and can still be undone.
     fn all(&self, targets: &[Target], missing: &mut Vec<usize>) -> Result<()> {
         let Some((first, rest)) = targets.split_first() else { return Ok(()) };

@@ -199,12 +199,15 @@ pub struct Owner {
     pub container_id: String,
     /// The interface's name; None in leases of old plugins, which did not write it.
     pub ifname: Option<String>,
+    /// The network's name, where networks share a directory; else None.
+    pub network: Option<String>,
 }
 
 impl Owner {
-    /// The owner that an attachment is.
+    /// The owner that an attachment is, in the directory of its network.
     pub fn new(container_id: &str, ifname: &str) -> Owner {
-        Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
+        let container_id = container_id.trim().to_owned();
+        Owner { container_id, ifname: Some(ifname.to_owned()), network: None }
     }
 
     /// The owner that the attachment of this key is.
@@ -215,7 +218,7 @@ impl Owner {
     /// The same container without an interface name, as old plugins wrote it.
     #[must_use]
     pub fn without_ifname(&self) -> Owner {
-        Owner { container_id: self.container_id.clone(), ifname: None }
+        Owner { ifname: None, ..self.clone() }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Kills and power losses while host-local writes leases, cursor and index; and while cluster-local,
-//! which has the same leases, writes its blocks as well.
+//! Kills and power losses while host-local writes leases, cursor and index; and while cluster-local
+//! writes the same with the scope `machine`, where leases end with the boot.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,8 +20,7 @@ use crate::support::scratch::Scratch;
 const SIZE: usize = 3;
 
 /// What stays in the directory of a network without attachments.
-const KEPT: [&str; 5] =
-    ["net/lock", "net/last_reserved_ip.0", "net/boot", "net/blocks.json", ".claims/lock"];
+const KEPT: [&str; 4] = ["lock", "last_reserved_ip.0", "last_reserved_ip.10.1.2.2", "boot"];
 
 /// Container IDs as runtimes generate them. The operation under test is that of C.
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -43,6 +42,11 @@ impl Store {
         Path::new(self.scratch.text())
     }
 
+    /// The directory of the leases.
+    fn leases(&self) -> &'static Path {
+        Path::new(if self.plugin == "host-local" { "net" } else { ".machine/default" })
+    }
+
     fn call(&self, command: &str, id: &str, valid: &[&str]) -> Call {
         let valid: Vec<_> =
             valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
@@ -50,7 +54,7 @@ impl Store {
             json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
         let conf = json!({
             "cniVersion": "1.1.0", "name": "net", "type": self.plugin, "cni.dev/valid-attachments": valid,
-            "ipam": {"type": self.plugin, "dataDir": self.scratch.text(), "ranges": [[range]]},
+            "ipam": {"type": self.plugin, "scope": "machine", "dataDir": self.scratch.text(), "ranges": [[range]]},
         });
         Call::new(&Peer::Ours, self.plugin, command, conf.to_string()).env("CNI_CONTAINERID", id)
     }
@@ -105,7 +109,11 @@ impl Store {
     /// No lease, draft or page of the index is left: all addresses are free again. Blocks stay.
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(self.path());
-        let is_left = |name: &&Path| !KEPT.contains(&name.to_str().unwrap());
+        let is_kept = |name: &Path| {
+            name.strip_prefix(self.leases())
+                .is_ok_and(|name| KEPT.contains(&name.to_str().unwrap()))
+        };
+        let is_left = |name: &&Path| !is_kept(name);
         let left: Vec<&Path> = disk.files().into_iter().filter(is_left).collect();
         require(left.is_empty(), || format!("left: {left:?}"))
     }
@@ -113,13 +121,13 @@ impl Store {
 
 /// The leases on a disk by address, with their owner text. Empty ones are free, and so are those of
 /// another boot, which is what a torn file `boot` says.
-fn leases(disk: &Disk) -> BTreeMap<String, String> {
+fn leases(store: &Store, disk: &Disk) -> BTreeMap<String, String> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
-    if disk.file(Path::new("net/boot")).is_some_and(|then| *then != boot) {
+    if disk.file(&store.leases().join("boot")).is_some_and(|then| *then != boot) {
         return BTreeMap::new();
     }
     let lease = |name: &Path| {
-        let ip = name.strip_prefix("net").ok()?.to_str()?.parse::<IpAddr>().ok()?;
+        let ip = name.strip_prefix(store.leases()).ok()?.to_str()?.parse::<IpAddr>().ok()?;
         let owner = String::from_utf8(disk.file(name)?.to_vec()).unwrap();
         (!owner.trim_matches('\0').is_empty()).then_some((ip.to_string(), owner))
     };
@@ -128,13 +136,16 @@ fn leases(disk: &Disk) -> BTreeMap<String, String> {
 
 /// The number of leases with a truncated owner.
 fn torn(leases: &BTreeMap<String, String>) -> usize {
-    leases.values().filter(|owner| !owner.ends_with("\r\neth0")).count()
+    leases
+        .values()
+        .filter(|owner| !owner.ends_with("\r\neth0") && !owner.ends_with("\r\neth0\r\nnet"))
+        .count()
 }
 
 /// No attachment in `living` loses its address. The attachments in `dead` get their DEL, or
 /// never do.
 fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Verdict {
-    let held = leases(&state.disk);
+    let held = leases(store, &state.disk);
     let (free, torn) = (SIZE - held.len(), torn(&held));
     state.disk.write(store.path());
     store.status(free)?;
@@ -181,28 +192,13 @@ struct Operation {
     call: fn(&Store) -> Call,
 }
 
-/// Attaches containers. The blocks of cluster-local are synced, so its ADDs are recorded; host-local
-/// syncs nothing.
-fn attach(store: &Store, before: &[&str]) -> Option<Recording> {
-    if store.plugin == "host-local" {
-        before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some()));
-        return None;
-    }
-    let record = |earlier: Option<Recording>, id: &&str| {
-        let add = store.call("ADD", id, &[]);
-        Some(Recording::of(&add, earlier.as_ref(), store.scratch.text(), store.path()))
-    };
-    before.iter().fold(None, record)
-}
-
 /// Tries the disks that an operation after the ADDs of `before` may leave.
 fn try_operation(plugin: &'static str, operation: &Operation) {
     let Operation { name, before, prepare, call } = operation;
     let store = Store::new(plugin);
-    let earlier = attach(&store, before);
+    before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some())); // nothing is synced
     prepare(&store);
-    let recording =
-        Recording::of(&call(&store), earlier.as_ref(), store.scratch.text(), store.path());
+    let recording = Recording::of(&call(&store), None, store.scratch.text(), store.path());
     let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
     let living: Vec<&str> = before.iter().copied().filter(|id| *id != C).collect();
     let places = vec![Store::new(plugin), Store::new(plugin)];
@@ -249,9 +245,7 @@ tests! {
     add_of_host_local_that_rebuilds_the_index_loses_no_address = try_operation("host-local", &ADD_WITHOUT_INDEX);
     a_del_of_host_local_loses_no_address = try_operation("host-local", &DEL);
     a_gc_of_host_local_loses_no_address = try_operation("host-local", &GC);
-    /// It claims its first block.
     a_first_add_of_cluster_local_loses_no_address = try_operation("cluster-local", &FIRST_ADD);
-    /// It claims another block.
     an_add_of_cluster_local_loses_no_address = try_operation("cluster-local", &ADD);
     a_del_of_cluster_local_loses_no_address = try_operation("cluster-local", &DEL);
     a_gc_of_cluster_local_loses_no_address = try_operation("cluster-local", &GC);

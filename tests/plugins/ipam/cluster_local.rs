@@ -1,4 +1,5 @@
-//! cluster-local allocates from blocks that the networks of one realm never share.
+//! cluster-local on one machine: addresses that the networks of one realm never share. The rows of
+//! this file and of `realm`, `scope`, `sticky` and `operators` have the scope `machine`.
 
 mod cluster;
 #[cfg(feature = "cluster")]
@@ -37,6 +38,7 @@ mod reclaim;
 mod recover;
 #[cfg(feature = "cluster")]
 mod rotation;
+mod scope;
 #[cfg(feature = "cluster")]
 mod starving;
 mod sticky;
@@ -50,6 +52,7 @@ mod usual_path;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -72,7 +75,9 @@ impl<'a> Net<'a> {
     }
 
     pub fn conf(&self, changes: Value) -> Value {
-        let ipam = with(&self.ipam, json!({"type": "cluster-local", "dataDir": self.data.text()}));
+        let usual =
+            json!({"type": "cluster-local", "scope": "machine", "dataDir": self.data.text()});
+        let ipam = with(&usual, self.ipam.clone());
         let conf =
             json!({"cniVersion": "1.1.0", "name": self.name, "type": "bridge", "ipam": ipam});
         with(&conf, changes)
@@ -102,25 +107,20 @@ impl<'a> Net<'a> {
         self.call("DEL", id).run().ok();
     }
 
+    /// The directory of the realm, which is shared.
     pub fn dir(&self) -> PathBuf {
-        self.data.join(self.name)
+        self.data.join(".machine").join(self.ipam["realm"].as_str().unwrap_or("default"))
     }
 
-    /// The addresses with a lease, sorted.
-    pub fn leases(&self) -> BTreeSet<std::net::IpAddr> {
+    /// The addresses that are leased to the network, sorted.
+    pub fn leases(&self) -> BTreeSet<IpAddr> {
         let names = fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
-    }
-
-    /// The blocks that the network has claimed, as in its file, sorted.
-    pub fn blocks(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.dir().join("blocks.json")).unwrap();
-        let file: Value = serde_json::from_str(&text).unwrap();
-        let blocks = file["blocks"].as_array().unwrap().iter();
-        let mut blocks: Vec<String> =
-            blocks.map(|held| held["block"].as_str().unwrap().to_owned()).collect();
-        blocks.sort();
-        blocks
+        let leased: Vec<IpAddr> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+        let is_own = |ip: &IpAddr| {
+            let lease = fs::read_to_string(self.dir().join(ip.to_string())).unwrap();
+            lease.rsplit("\r\n").next() == Some(self.name)
+        };
+        leased.into_iter().filter(is_own).collect()
     }
 }
 
@@ -195,21 +195,15 @@ fn one_attachment_has_one_address_and_check_knows_it() {
 }
 
 #[test]
-fn gc_releases_leases_and_gives_blocks_back() {
+fn gc_releases_leases() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/24"));
     for id in 0..12 {
         net.add(&format!("c{id}"));
     }
-    assert!(net.blocks().len() > 1 || net.blocks() == ["4-0a010000-28"], "{:?}", net.blocks());
     let valid = json!({"cni.dev/valid-attachments": [{"containerID": "c0", "ifname": "eth0"}]});
     net.call_with("GC", "x", valid).run().ok();
     assert_eq!(net.leases().len(), 1);
-    assert_eq!(
-        net.blocks(),
-        ["4-0a010000-30", "4-0a010010-30"],
-        "one block has the lease, and one is spare"
-    );
     net.call_with("GC", "x", json!({})).run().ok();
     assert_eq!(net.leases().len(), 1, "without a list nothing is stale");
 }
@@ -224,7 +218,7 @@ fn leases_of_an_earlier_boot_are_free() {
     assert_eq!(net.try_add("f").err().code, 101);
     // The machine has booted: the index is not of this boot either.
     fs::write(net.dir().join("boot"), "00000000-1111-2222-3333-444444444444\n").unwrap();
-    fs::remove_dir_all(data.join(".cni-multi")).unwrap();
+    fs::remove_dir_all(data.join(".machine/.cni-multi")).unwrap();
     net.add("f");
     assert_eq!(net.leases().len(), 1);
     net.del("a");
@@ -250,8 +244,8 @@ fn mistakes_are_refused_and_named() {
             "ipam.realm: \"a/b\" is not a valid name",
         ),
         (
-            json!({"subnet": "10.1.0.0/24", "blockSize": "26"}),
-            "ipam.blockSize: \"26\" is not a size of blocks, expected auto, or a prefix length from /8 to /32",
+            json!({"subnet": "10.1.0.0/24", "blockSize": "/26"}),
+            "ipam.blockSize: \"/26\" is not a size of blocks, expected auto, 1, 8 or 64",
         ),
         (
             json!({"subnet": "10.1.0.0/24", "spare": 65}),
@@ -267,6 +261,10 @@ fn mistakes_are_refused_and_named() {
         ),
         (json!({"subnet": "10.1.0.0/24", "spare": -1}), "ipam.spare"),
         (
+            json!({"subnet": "10.1.0.0/24", "scope": "node"}),
+            "ipam.scope: unknown scope \"node\", expected cluster or machine",
+        ),
+        (
             json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.1.0.0/16"}]]}),
             "overlaps with",
         ),
@@ -274,22 +272,16 @@ fn mistakes_are_refused_and_named() {
         let error = Net::new(&data, "net", ipam.clone()).try_add("a").err();
         assert!(matches!(error.code, 6 | 7), "{ipam}: {error:?}");
         assert!(error.text().contains(path), "{ipam}: {error:?} has no {path:?}");
-        assert!(!data.join("net").exists(), "{ipam}");
+        assert!(!data.join("net").exists() && !data.join(".machine").exists(), "{ipam}");
     }
 }
 
 #[test]
-fn status_says_that_the_machine_is_alone_or_a_pool_full() {
+fn status_says_that_a_pool_is_full() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
-    let alone =
-        "cluster of one: no /etc/cni-multi/ipam.json; addresses are unique on this machine only";
     let status = net.call("STATUS", "x").run();
-    assert_eq!(status.status, 0, "{status:?}");
-    assert!(
-        status.stderr.contains(alone) && !status.stderr.contains("no IP addresses"),
-        "{status:?}"
-    );
+    assert_eq!((status.status, status.stderr.as_str()), (0, ""), "{status:?}");
     assert!(!net.dir().exists(), "STATUS makes nothing");
     for id in ["a", "b", "c", "d", "e"] {
         net.add(id);
@@ -302,13 +294,13 @@ fn status_says_that_the_machine_is_alone_or_a_pool_full() {
     );
     net.del("c");
     let status = net.call("STATUS", "x").run();
-    assert!(!status.stderr.contains("no IP addresses"), "{status:?}");
+    assert_eq!((status.status, status.stderr.as_str()), (0, ""), "{status:?}");
 }
 
 #[test]
 fn status_of_a_directory_that_cannot_be_used_fails() {
     let data = Scratch::new();
-    fs::write(data.join("net"), "").unwrap();
+    fs::write(data.join(".machine"), "").unwrap();
     let error = Net::new(&data, "net", subnet("10.1.0.0/29")).call("STATUS", "x").run().err();
     assert_eq!(error.code, 50, "{error:?}");
     assert!(
@@ -321,7 +313,8 @@ fn status_of_a_directory_that_cannot_be_used_fails() {
 #[test]
 fn two_containers_on_a_bridge_reach_each_other() {
     for_ours("cluster-local", |lab| {
-        let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+        let ipam = json!({"type": "cluster-local", "scope": "machine",
+            "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
         let conf = with(&bridge::dual_stack(), json!({"ipam": null}));
         let conf = with(&conf, json!({"ipam": ipam}));
         let (one, other) = (lab.container(), lab.container());

@@ -19,8 +19,9 @@ fn call(data: &Scratch, network: &str, ipam: &Value, (command, id): (&str, &str)
     Call::new(&Peer::Ours, &kind, command, conf.to_string()).env("CNI_CONTAINERID", id)
 }
 
+/// A configuration for one machine: addresses of a cluster need its daemon.
 fn whereabouts(members: Value) -> Value {
-    with(&json!({"type": "whereabouts"}), members)
+    with(&json!({"type": "whereabouts", "scope": "machine"}), members)
 }
 
 /// The addresses that a new attachment gets.
@@ -127,7 +128,7 @@ fn ranges_that_overlap_exclude_each_other_unless_told_not_to() {
     assert_eq!(add(&data, "a", &whereabouts(narrow.clone()), "x"), "10.1.0.1");
     assert_ne!(add(&data, "b", &whereabouts(wide.clone()), "x"), "10.1.0.1");
     let ranges = json!([[{"subnet": "10.1.0.0/29", "gateway": "10.1.0.6"}]]);
-    let shared = json!({"type": "cluster-local", "ranges": ranges});
+    let shared = json!({"type": "cluster-local", "scope": "machine", "ranges": ranges});
     assert_ne!(add(&data, "c", &shared, "x"), "10.1.0.1", "types share the realm");
 
     let apart = json!({"enable_overlapping_ranges": false});
@@ -140,11 +141,57 @@ fn ranges_that_overlap_exclude_each_other_unless_told_not_to() {
     assert_eq!(add(&data, "d", &whereabouts(named), "x"), "10.1.0.1");
 }
 
+/// The number of leases in a realm.
+fn leases(data: &Scratch, realm: &str) -> usize {
+    let files = fs::read_dir(data.join(".machine").join(realm)).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).count()
+}
+
+/// Each range has its own realm, and the attachment an address of each.
+#[test]
+fn ranges_in_realms_of_their_own_attach_together_or_not_at_all() {
+    let data = Scratch::new();
+    let both = |v6: &str| {
+        whereabouts(json!({"range": "10.1.0.0/29", "ipRanges": [{"range": v6}],
+            "enable_overlapping_ranges": false, "routes": [{"dst": "10.0.0.0/8"}]}))
+    };
+    let (one, other) = (both("fd00:1::/126"), both("fd00:2::/126"));
+    let result = call(&data, "a", &one, ("ADD", "x")).run().ok();
+    assert_eq!(ips(&result), ["10.1.0.1", "fd00:1::1"]);
+    assert_eq!(result["routes"], json!([{"dst": "10.0.0.0/8"}]));
+    assert_eq!(add(&data, "b", &other, "x"), "10.1.0.2 fd00:2::1");
+    assert_eq!(add(&data, "b", &other, "y"), "10.1.0.3 fd00:2::2");
+    assert_eq!(call(&data, "b", &other, ("ADD", "z")).run().err().code, 101);
+    assert_eq!(leases(&data, "default.range-10.1.0.0-29"), 3, "a failed ADD leaves nothing");
+    call(&data, "a", &one, ("DEL", "x")).run().ok();
+    let realms = ["10.1.0.0-29", "fd00-1---126", "fd00-2---126"];
+    assert_eq!(realms.map(|range| leases(&data, &format!("default.range-{range}"))), [2, 0, 2]);
+}
+
+/// Two interfaces of a pod may be of one network by two configurations.
+#[test]
+fn two_configurations_of_one_name_are_served() {
+    let data = Scratch::new();
+    let [one, other] =
+        ["10.1.0.0/24", "10.2.0.0/24"].map(|range| whereabouts(json!({"range": range})));
+    let interface = |ipam: &Value, command: &str, ifname: &str| {
+        call(&data, "net", ipam, (command, "a")).env("CNI_IFNAME", ifname).run().ok()
+    };
+    assert_eq!(ips(&interface(&one, "ADD", "net1")), ["10.1.0.1"]);
+    assert_eq!(ips(&interface(&other, "ADD", "net2")), ["10.2.0.1"]);
+    assert_eq!(add(&data, "net", &one, "b"), "10.1.0.2");
+    interface(&other, "DEL", "net1");
+    interface(&one, "DEL", "net2");
+    assert_eq!(leases(&data, "default"), 1);
+}
+
 #[test]
 fn a_network_changes_its_type_and_keeps_its_leases() {
     let data = Scratch::new();
     let before = whereabouts(json!({"range": "10.1.0.0/28", "gateway": "10.1.0.1"}));
-    let after = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/28"}]]});
+    let after = json!({"type": "cluster-local", "scope": "machine",
+        "ranges": [[{"subnet": "10.1.0.0/28"}]]});
     assert_eq!(add(&data, "net", &before, "a"), "10.1.0.2");
     assert_eq!(add(&data, "net", &after, "b"), "10.1.0.3");
     let checked = with(&after, json!({"dataDir": data.text()}));
@@ -154,8 +201,8 @@ fn a_network_changes_its_type_and_keeps_its_leases() {
     check.env("CNI_CONTAINERID", "a").run().ok();
     call(&data, "net", &after, ("DEL", "a")).run().ok();
     call(&data, "net", &before, ("DEL", "b")).run().ok();
-    assert!(!data.join("net").join("10.1.0.2").exists());
-    assert!(!data.join("net").join("10.1.0.3").exists());
+    let realm = data.join(".machine/default");
+    assert!(!realm.join("10.1.0.2").exists() && !realm.join("10.1.0.3").exists());
 }
 
 #[test]
@@ -171,22 +218,23 @@ fn versions_are_all_and_errors_are_objects() {
     }
 }
 
-/// The machine has no part in a cluster, so its daemon reads no endpoints either.
+/// The configuration of a network, which may be another person's, decides neither whom the daemon
+/// connects to nor which key files it reads.
 #[test]
-fn endpoints_of_a_network_are_refused_without_the_machines_own() {
+fn endpoints_of_a_network_have_no_effect() {
     let data = Scratch::new();
     let ipam = whereabouts(json!({"range": "10.1.0.0/24", "etcd_host": "etcd:2379",
-        "etcd_key_file": "/etc/shadow"}));
+        "etcd_key_file": "/etc/shadow", "scope": "cluster"}));
     let error = call(&data, "net", &ipam, ("ADD", "a")).run().err();
-    assert_eq!(error.code, 7);
-    assert!(error.msg.contains("expected the endpoints in /etc/cni-multi/ipam.json"), "{error:?}");
-    assert!(!data.join("net").exists());
+    assert_eq!(error.code, 11);
+    assert!(error.details.contains("run the IPAM daemon, or set \"scope\""), "{error:?}");
     call(&data, "net", &ipam, ("DEL", "a")).run().ok();
+    assert_eq!(add(&data, "net", &with(&ipam, json!({"scope": "machine"})), "a"), "10.1.0.1");
 }
 
 fn macvlan() -> Value {
     json!({"cniVersion": "1.1.0", "name": "storage", "type": "macvlan", "master": "uplink",
-        "ipam": {"type": "whereabouts", "range": "10.87.0.0/24", "exclude": ["10.87.0.1"],
+        "ipam": {"type": "whereabouts", "scope": "machine", "range": "10.87.0.0/24", "exclude": ["10.87.0.1"],
             "ipRanges": [{"range": "fd00:87::/64"}]}})
 }
 
@@ -211,15 +259,9 @@ fn ping_over_macvlan(lab: &Lab) {
     first.del();
     first.del();
     second.gc(&[]).ok();
-    assert_eq!(
-        fs::read_dir(lab.path("/var/lib/cni/cluster-local/storage"))
-            .unwrap()
-            .filter(|entry| {
-                entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("10.")
-            })
-            .count(),
-        0
-    );
+    let realm = lab.path("/var/lib/cni/cluster-local/.machine/default");
+    let names = fs::read_dir(realm).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("10.")).count(), 0);
 }
 
 #[test]

@@ -35,8 +35,14 @@ faults! {
     NOT_READY: error("D213", "a network can attach no container now",
         "Its STATUS says so: no daemon, no file of flanneld.", "See the finding.");
     NO_STORE: warning("D214", "other nodes may give the same addresses",
-        "A node of Kubernetes has whereabouts or cluster-local without a store.",
-        "Write `ipam.json`.");
+        "A node of Kubernetes has whereabouts or cluster-local with `scope` `machine`.",
+        "Remove `scope`, and run the IPAM daemon.");
+    DAEMON_IDLE: warning("D215", "the IPAM daemon of this node claims no addresses",
+        "It does not run or cannot use its store, or another machine has the node's name.",
+        "See the finding.");
+    BLOCK_OF_TWO: error("D216", "another node has addresses of this node, too",
+        "A restored store, a copied machine, or a reclaimed node that runs.",
+        "Detach the containers in the block, and attach them again.");
     FORWARDING_OFF_V4: error("D220", "IPv4 forwarding is off",
         "Switched off since ADD, such as by `sysctl --system`.",
         "Switch it on; keep it on in `/etc/sysctl.d`.");

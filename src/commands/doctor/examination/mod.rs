@@ -57,7 +57,7 @@ use crate::runtime::find::{self, Name};
 use crate::terminal::style::Style;
 
 /// Everything that is examined, in the order of the codes.
-const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 23] = [
+const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 24] = [
     configuration::examine,
     records::examine,
     kernel::examine,
@@ -77,7 +77,8 @@ const EXAMINATIONS: [fn(&Node<'_>, &mut Findings); 23] = [
     ranges::examine,
     routes::examine,
     status::examine,
-    plugins::examine, // it adds what no other has found
+    cluster::examine_blocks, // it says no more of a daemon than STATUS has
+    plugins::examine,        // it adds what no other has found
     dns::examine,
     duplicates::examine,
     path::examine,

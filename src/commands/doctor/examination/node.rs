@@ -198,14 +198,19 @@ fn networks(request: &Request<'_>) -> Result<Vec<Network>> {
     Ok(networks)
 }
 
-fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
-    let host = Host {
+/// Where the networks with leases are.
+pub fn host<'r>(request: &Request<'r>) -> Host<'r> {
+    Host {
         conf_dir: request.conf_dir.clone(),
         cache: request.cache.clone(),
         plugins: request.plugins,
         env: request.env,
         plugin_dirs: request.plugin_dirs(),
-    };
+    }
+}
+
+fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
+    let host = host(request);
     let leased = reader.keep(host.leased(None));
     let read = |network: Leased| Leases { holdings: reader.keep(network.holdings(&host)), network };
     leased.into_iter().map(read).collect()

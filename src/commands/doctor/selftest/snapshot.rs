@@ -14,9 +14,9 @@ use crate::net::nft::Nft;
 
 /// Where plugins and runtimes keep files.
 const STATE: [&str; 2] = ["/var/lib/cni", "/run/cni"];
-/// Files that stay, and hold no address: locks, the address that was given last, and which boot and
-/// blocks cluster-local's leases are of.
-const STAYING: [&str; 5] = ["lock", "last_reserved_ip", ".lock", "boot", "blocks.json"];
+/// Files that stay, and hold no address: locks, the address that was given last, and which boot
+/// cluster-local's leases are of.
+const STAYING: [&str; 4] = ["lock", "last_reserved_ip", ".lock", "boot"];
 
 /// The table of the rule that the kernel adds with a namespace's first VRF, and keeps: that of the
 /// VRF that a packet belongs to (Documentation/networking/vrf.rst).

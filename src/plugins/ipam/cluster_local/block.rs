@@ -1,7 +1,7 @@
 //! A block: the addresses of one prefix, which a node borrows as a whole.
 //!
-//! Its text is the last part of its key in the cluster's store. The address has a fixed width, so
-//! that the keys of all blocks inside a block are one range of keys.
+//! It has 1, 8 or 64 addresses. Its text is the last part of its key in the cluster's store. The
+//! address has a fixed width, so that the keys of all blocks inside a block are one range of keys.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,6 +11,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
+
+/// The addresses of the largest block. The first claim in such a block divides it for ever: all blocks
+/// in it have one size.
+pub const CHUNK: u32 = 64;
 
 /// Addresses that share their first `length` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,17 +27,23 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block of this length that contains the address; None if the family has no such length.
+    /// The block of this length that contains the address; None if no block has this length.
     pub fn around(ip: IpAddr, length: u8) -> Option<Block> {
         let family = Family::of(ip);
-        if length > width(family) { None } else { Some(Block::at(family, number(ip), length)) }
+        let is_length = (shortest(family)..=width(family)).contains(&length);
+        is_length.then(|| Block::at(family, number(ip), length))
     }
 
-    /// The block of a valid length around an address, as a number.
+    /// The block of the nearest possible length around an address, as a number.
     pub fn at(family: Family, number: u128, length: u8) -> Block {
-        let length = length.min(width(family));
+        let length = length.clamp(shortest(family), width(family));
         let network = number & !host_bits(width(family) - length);
         Block { is_v6: family == Family::V6, network, length }
+    }
+
+    /// The block of 64 addresses around it.
+    pub fn chunk(self) -> Block {
+        Block::at(self.family(), self.network, shortest(self.family()))
     }
 
     /// The family of its addresses.
@@ -66,10 +76,9 @@ impl Block {
         address(self.family(), self.end())
     }
 
-    /// How many addresses it has; the largest number for more.
+    /// How many addresses it has.
     pub fn size(self) -> u64 {
-        let after_first = u64::try_from(self.end() - self.start());
-        after_first.map_or(u64::MAX, |count| count.saturating_add(1))
+        1 << (width(self.family()) - self.length)
     }
 
     /// The prefix.
@@ -91,24 +100,6 @@ impl Block {
     pub fn overlaps(self, other: Block) -> bool {
         self.covers(other) || other.covers(self)
     }
-
-    /// The two blocks that it consists of; None of a single address.
-    pub fn halves(self) -> Option<[Block; 2]> {
-        let length = self.length + 1;
-        let halves = || [self.start(), self.end()].map(|at| Block::at(self.family(), at, length));
-        (length <= width(self.family())).then(halves)
-    }
-
-    /// The block of twice the size that it is a half of; None of the largest block that there is.
-    pub fn parent(self) -> Option<Block> {
-        let length = self.length.checked_sub(1).filter(|length| *length >= shortest(self.family()));
-        length.map(|length| Block::at(self.family(), self.network, length))
-    }
-
-    /// Every larger block that contains it, the smallest first.
-    pub fn ancestors(self) -> impl Iterator<Item = Block> {
-        std::iter::successors(self.parent(), |block| block.parent())
-    }
 }
 
 /// The bits of an address.
@@ -119,13 +110,9 @@ pub fn width(family: Family) -> u8 {
     }
 }
 
-/// The length of the largest block. A claim compares each ancestor, and etcd's default for a
-/// transaction is at most 128 comparisons.
+/// The length of a block of 64 addresses.
 pub fn shortest(family: Family) -> u8 {
-    match family {
-        Family::V4 => 8,
-        Family::V6 => 64,
-    }
+    width(family) - CHUNK.trailing_zeros() as u8
 }
 
 /// A number whose last `count` bits are ones.
@@ -191,7 +178,7 @@ fn parse(text: &str) -> Option<Block> {
     };
     let network = u128::from_str_radix(parts.next()?, 16).ok()?;
     let length = parts.next()?.parse().ok()?;
-    let is_possible = length >= shortest(family) && length <= width(family);
+    let is_possible = (shortest(family)..=width(family)).contains(&length);
     is_possible.then(|| Block::at(family, network, length))
 }
 
@@ -231,7 +218,6 @@ mod tests {
         let v6 = Block::around("fd00:88::1:5".parse().unwrap(), 122).unwrap();
         assert_eq!(v6.to_string(), "6-fd000088000000000000000000010000-122");
         assert_eq!(v6.to_string().parse(), Ok(v6));
-        assert_eq!(block("6-fd000088000000000000000000000000-064").size(), u64::MAX);
     }
 
     #[test]
@@ -248,7 +234,8 @@ mod tests {
             "4-0a580100-026",
             "5-0a580100-26",
             "6-0a580100-122",
-            "4-00000000-00",
+            "4-0a580100-25",
+            "6-fd000088000000000000000000010000-121",
             "4-+a580100-26",
         ] {
             let refused = text.parse::<Block>().unwrap_err().to_string();
@@ -261,33 +248,38 @@ mod tests {
 
     #[test]
     fn blocks_inside_each_other_overlap_and_neighbours_do_not() {
-        let (outer, inner) = (block("4-0a580100-24"), block("4-0a580140-26"));
+        let (outer, inner) = (block("4-0a580140-26"), block("4-0a580148-29"));
         assert!(outer.covers(inner) && !inner.covers(outer));
         assert!(outer.overlaps(inner) && inner.overlaps(outer));
-        assert!(!inner.overlaps(block("4-0a580180-26")));
-        assert!(!inner.overlaps(Block::at(Family::V6, inner.start(), 122)), "another family");
-        assert!(inner.contains("10.88.1.64".parse().unwrap()));
-        assert!(!inner.contains("10.88.1.128".parse().unwrap()));
-        assert!(!inner.contains("::a58:140".parse().unwrap()), "another family");
+        assert!(!inner.overlaps(block("4-0a580150-29")));
+        assert!(!inner.overlaps(Block::at(Family::V6, inner.start(), 125)), "another family");
+        assert!(inner.contains("10.88.1.72".parse().unwrap()));
+        assert!(!inner.contains("10.88.1.80".parse().unwrap()));
+        assert!(!inner.contains("::a58:148".parse().unwrap()), "another family");
     }
 
     #[test]
-    fn halves_are_the_whole_and_ancestors_contain_it() {
-        let whole = block("4-0a580140-26");
-        assert_eq!(whole.halves(), Some([block("4-0a580140-27"), block("4-0a580160-27")]));
-        assert_eq!(block("4-0a580140-32").halves(), None);
-        let ancestors: Vec<Block> = whole.ancestors().collect();
-        assert_eq!(ancestors.first(), Some(&block("4-0a580100-25")));
-        assert_eq!(ancestors.last(), Some(&block("4-0a000000-08")));
-        assert!(ancestors.iter().all(|ancestor| ancestor.covers(whole)));
-        let single = Block::around("fd00::1".parse().unwrap(), 128).unwrap();
-        assert_eq!(single.ancestors().count(), 64, "what etcd's limit of 128 has room for");
+    fn a_chunk_is_the_largest_block() {
+        for (inside, chunk) in [
+            ("4-0a580140-26", "4-0a580140-26"),
+            ("4-0a580178-29", "4-0a580140-26"),
+            ("4-0a58017f-32", "4-0a580140-26"),
+            ("6-fd00008800000000000000000001007f-128", "6-fd000088000000000000000000010040-122"),
+        ] {
+            assert_eq!(block(inside).chunk(), block(chunk));
+            assert_eq!(block(chunk).size(), u64::from(CHUNK));
+        }
+        let ip = "10.88.1.77".parse().unwrap();
+        for (length, size) in [(25, None), (26, Some(64)), (29, Some(8)), (32, Some(1)), (33, None)]
+        {
+            assert_eq!(Block::around(ip, length).map(Block::size), size, "{length}");
+        }
     }
 
     #[test]
     fn keys_of_blocks_inside_are_between_the_keys_of_its_ends() {
-        let outer = block("4-0a580100-24");
-        for inner in ["4-0a580100-26", "4-0a5801c0-26", "4-0a5801ff-32"] {
+        let outer = block("4-0a580140-26");
+        for inner in ["4-0a580140-26", "4-0a580178-29", "4-0a58017f-32"] {
             let first = format!("4-{:08x}", outer.start());
             let after = format!("4-{:08x}", outer.end() + 1);
             assert!(*first <= *inner && *inner < *after, "{inner}");

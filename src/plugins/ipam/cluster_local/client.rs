@@ -3,14 +3,13 @@
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-#[cfg(feature = "cluster")]
-use std::time::SystemTime;
 
 use super::conf::MOST_PATIENCE;
-#[cfg(feature = "cluster")]
-use super::etcd::settings::Settings;
 use super::need::Lack;
+#[cfg(feature = "cluster")]
 use super::node::CONFIGURATION;
+#[cfg(feature = "cluster")]
+use super::store::settings::Settings;
 use super::wire::{Answer, DAEMON, Needed, Request, SOCKET, Standing};
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
@@ -22,10 +21,13 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The longest wait for a claim.
 const MOST: Duration = Duration::from_secs(MOST_PATIENCE);
 
+/// The advice for a node without a daemon.
+const WAYS_OUT: &str = "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"; \
+    the daemon reads /etc/cni-multi/ipam.json";
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
 /// The same for names.
-const NAMES_FULL: &str =
+pub const NAMES_FULL: &str =
     "every address that is kept for names is held by an attachment: make the range larger";
 
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if
@@ -33,36 +35,28 @@ const NAMES_FULL: &str =
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
     let patience = deadline.limit(MOST).saturating_sub(MARGIN);
     let needed = Request::Need(Needed::new(network, set, lack, patience));
-    match ask(&needed, deadline).map_err(needed_now)? {
+    match ask(&needed, deadline)? {
         Answer::Claimed => Ok(()),
         Answer::None => Err(nothing_free(network, lack)),
     }
 }
 
-/// Fails unless the daemon claims, for a network without a free address.
-pub fn require_connected(deadline: Deadline) -> Result<()> {
-    status(deadline).map_err(needed_now)
-}
-
 /// What the daemon does, for a network without an address that it may use now.
 pub fn standing(deadline: Deadline) -> Result<Standing> {
-    ask(&Request::Status, deadline).map_err(needed_now)
+    ask(&Request::Status, deadline)
 }
 
-/// Fails unless the daemon runs and claims. If it does not run, the error includes what prevents its
-/// start in its configuration.
+/// Fails unless the daemon runs and claims.
 pub fn status(deadline: Deadline) -> Result<()> {
-    match ask(&Request::Status, deadline)? {
+    match standing(deadline)? {
         Standing::Connected => Ok(()),
-        Standing::Verifying => Err(verifying()),
+        Standing::Verifying => {
+            let msg = "the daemon compares the blocks of this node with the cluster's store";
+            Err(Error::new(Code::TRY_AGAIN, msg).with_details(
+                "it does so after its start and after each loss of contact: try again in a few seconds",
+            ))
+        }
     }
-}
-
-fn verifying() -> Error {
-    let msg = "the daemon compares the blocks of this node with the cluster's store";
-    Error::new(Code::TRY_AGAIN, msg).with_details(
-        "it does so after its start and after each loss of contact: try again in a few seconds",
-    )
 }
 
 /// The metrics of the daemon that listens at a socket.
@@ -82,31 +76,19 @@ fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) ->
     answered.map_err(|e| e.with_code(Code::TRY_AGAIN))?
 }
 
-/// The error of a daemon that cannot be reached, with the fault in its configuration, if there is one.
+/// The error of a daemon that cannot be reached. If it does not run: with the fault in its
+/// configuration, if there is one, and the ways out.
 fn unreached(socket: &Path, error: &io::Error) -> Error {
     let error = DAEMON.unreached(socket, error);
-    #[cfg(feature = "cluster")]
-    if let (true, Err(wrong)) = (is_not_running(&error), require_startable()) {
-        return error.with_details(wrong);
-    }
-    error
-}
-
-/// Fails if a daemon of this node would not start.
-#[cfg(feature = "cluster")]
-fn require_startable() -> Result<()> {
-    let settings = Settings::load(Path::new(CONFIGURATION))?;
-    settings.store(SystemTime::now()).map(drop)
-}
-
-/// Adds to the error of a daemon that does not run why the caller needs one.
-fn needed_now(error: Error) -> Error {
     if !is_not_running(&error) {
         return error;
     }
-    error.with_details(format_args!(
-        "the network's own blocks have no address that it may use now, and by {CONFIGURATION} only the daemon may claim another"
-    ))
+    #[cfg(feature = "cluster")]
+    let error = match Settings::load(Path::new(CONFIGURATION)) {
+        Err(wrong) if Path::new(CONFIGURATION).exists() => error.with_details(wrong),
+        _ => error,
+    };
+    error.with_details(WAYS_OUT)
 }
 
 fn nothing_free(network: &NetworkName, lack: &Lack) -> Error {

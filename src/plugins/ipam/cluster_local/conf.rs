@@ -7,12 +7,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::engine::Name;
+use super::machine_scope;
+use super::name::{LONGEST_REALM, Name};
 use super::pool::{BlockSize, Pool, Span};
-use super::sizes;
 use super::sticky::{self, Sticky};
 use crate::cni::addr;
 use crate::cni::conf::Config;
+use crate::cni::json::Value;
 use crate::cni::result::Route;
 use crate::error::{Error, Result};
 use crate::family::Family;
@@ -43,6 +44,9 @@ pub const MOST_PATIENCE: u64 = 60;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
+    /// Where the addresses are unique.
+    #[serde(skip)]
+    pub scope: Scope,
     /// The range sets; the attachment gets one address from each.
     #[serde(skip)]
     pub sets: Vec<RangeSet>,
@@ -70,6 +74,28 @@ pub struct Conf {
     pub resolv_conf: Option<PathBuf>,
 }
 
+/// Where the addresses of a network are unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// In the cluster: a daemon claims blocks of addresses in its store.
+    #[default]
+    Cluster,
+    /// On this machine, without a daemon.
+    Machine,
+}
+
+impl Scope {
+    /// Reads `ipam.scope`.
+    pub fn read(text: &str) -> Result<Scope> {
+        match text {
+            "" | "cluster" => Ok(Scope::Cluster),
+            "machine" => Ok(Scope::Machine),
+            _ => Err(Error::config("ipam.scope", format_args!("unknown scope {text:?}"))
+                .expecting("cluster or machine")),
+        }
+    }
+}
+
 /// What a network allocates, and from where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -93,11 +119,12 @@ impl PluginConf for Conf {
         ipam.gateway | address | as above | Of the single range.
         ipam.exclude | list of strings | as above | Of the single range.
         ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. A network with leases stays in its realm.
-        ipam.blockSize | string | `auto` | The size of blocks: `auto`, or a prefix length of IPv4 from `/8` to `/32`. IPv6 blocks have as many addresses.
-        ipam.spare | integer | 1 | How many free blocks of each range set GC leaves to the network, 0 to 64.
+        ipam.scope | string | `cluster` | Where addresses are unique: `cluster`, or `machine`, which needs no daemon. ADD sees no leases of the other scope.
+        ipam.blockSize | string or number | `auto` | How many addresses a block has: 1, 8, 64, or `auto`. `auto` is 1 up to 4096 addresses, 8 up to a /14, and 64 beyond and in IPv6. No effect with scope `machine`.
+        ipam.spare | integer | 1 | How many free blocks of each range set GC leaves to the network, 0 to 64. No effect with scope `machine`.
         ipam.sticky | string | `none` | Which attachments get the same address again: `none`, `pod`, or `arg:` and a key of CNI_ARGS.
         ipam.takeover | string | `none` | `none` alone: a name moves when the node that has it gives it up.
-        ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5.",
+        ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5. No effect with scope `machine`.",
         Route::KEYS,
         "ipam.resolvConf | path | none | A file in the format of resolv.conf(5); its settings go into the result.
         ipam.dataDir | path | `/var/lib/cni/cluster-local` | The parent of the networks' directories. The networks of a realm need one.
@@ -113,6 +140,7 @@ impl PluginConf for Conf {
         self.sticky = sticky.transpose()?.unwrap_or_default();
         self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
         let ipam = document.ipam.ok_or_else(missing)?;
+        self.scope = Scope::read(&ipam.scope)?;
         let written = written(document.runtime_config.ip_ranges, &ipam);
         self.sets = range_sets(&written)?;
         let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
@@ -148,7 +176,8 @@ struct Ipam {
     exclude: Vec<String>,
     ranges: Vec<Vec<RangeDocument>>,
     realm: String,
-    block_size: String,
+    scope: String,
+    block_size: Value,
     spare: Option<u32>,
     sticky: String,
     takeover: String,
@@ -283,12 +312,14 @@ fn missing() -> Error {
 
 /// The pools of the sets.
 fn terms(ipam: &Ipam, sets: &[RangeSet], excluded: &[Span]) -> Result<Terms> {
-    let mut terms =
-        Terms { realm: Some(realm(&ipam.realm)?), spare: spare(ipam.spare)?, ..Terms::default() };
-    let length = sizes::read(&ipam.block_size)?;
+    let mut terms = Terms {
+        realm: Some(realm(&ipam.realm, "ipam.realm")?),
+        spare: spare(ipam.spare)?,
+        ..Terms::default()
+    };
+    let size = block_size(&ipam.block_size)?;
     let is_sticky = sticky::read(&ipam.sticky)? != Sticky::None;
     for (number, set) in sets.iter().enumerate() {
-        let size = set.family().map_or(BlockSize::Auto, |family| sizes::of(length, family));
         let whole = Pool::new(set, excluded, size).ok_or_else(|| nothing_left(number, set))?;
         if is_sticky {
             let parts = sticky::parts(set, excluded, size);
@@ -313,9 +344,28 @@ fn no_room_for_names(number: usize, set: &RangeSet) -> Error {
         .expecting("at least two: the last eighth is kept for names")
 }
 
-fn realm(text: &str) -> Result<Name> {
+/// The realm at this path.
+pub fn realm(text: &str, path: &str) -> Result<Name> {
     let text = if text.is_empty() { DEFAULT_REALM } else { text };
-    text.parse().map_err(|e| Error::config("ipam.realm", e))
+    if text.len() > LONGEST_REALM {
+        let problem = format_args!("{text:?} has {} bytes", text.len());
+        return Err(Error::config(path, problem).expecting("at most 63"));
+    }
+    text.parse().map_err(|e| Error::config(path, e))
+}
+
+fn block_size(written: &Value) -> Result<BlockSize> {
+    let text = written.as_str().map_or_else(|| written.to_text(), str::to_owned);
+    match text.as_str() {
+        "" | "null" | "auto" => Ok(BlockSize::Auto),
+        "1" => Ok(BlockSize::One),
+        "8" => Ok(BlockSize::Eight),
+        "64" => Ok(BlockSize::Chunk),
+        _ => {
+            let problem = format_args!("{} is not a size of blocks", written.to_text());
+            Err(Error::config("ipam.blockSize", problem).expecting("auto, 1, 8 or 64"))
+        }
+    }
 }
 
 fn spare(written: Option<u32>) -> Result<u32> {
@@ -332,7 +382,25 @@ fn patience(written: Option<u64>) -> Result<Duration> {
     }
 }
 
-/// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
+impl Conf {
+    /// Where the network's leases are.
+    pub fn place(&self, cx: &Context<'_>) -> Place {
+        match (self.scope, &self.terms.realm) {
+            (Scope::Machine, Some(realm)) => machine_scope::place(cx, realm),
+            _ => place(cx), // only a configuration that was not validated has no realm
+        }
+    }
+}
+
+/// Every place where the network may have leases: the scope and the realm may have been others at
+/// ADD.
+pub fn places(cx: &Context<'_>) -> Result<Vec<Place>> {
+    let mut places = machine_scope::places(cx)?;
+    places.insert(0, place(cx));
+    Ok(places)
+}
+
+/// Returns the network's place with scope `cluster`, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
     Place::new(&directory(cx), &cx.config.name, cx.deadline()).of_this_boot()
@@ -357,4 +425,45 @@ fn data_dir(config: &Config) -> Result<String> {
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_are_numbers_or_auto() {
+        for (text, size) in [
+            ("null", BlockSize::Auto),
+            ("\"\"", BlockSize::Auto),
+            ("\"auto\"", BlockSize::Auto),
+            ("1", BlockSize::One),
+            ("\"8\"", BlockSize::Eight),
+            ("64", BlockSize::Chunk),
+        ] {
+            assert_eq!(
+                block_size(&Value::parse(text.as_bytes()).unwrap()).unwrap(),
+                size,
+                "{text}"
+            );
+        }
+        for text in ["\"/26\"", "2", "-1", "1.5", "true", "[8]", "\"Auto\""] {
+            let error = block_size(&Value::parse(text.as_bytes()).unwrap()).unwrap_err();
+            let expected = format!(
+                "ipam.blockSize: {text} is not a size of blocks, expected auto, 1, 8 or 64"
+            );
+            assert_eq!((error.code.0, error.to_string()), (7, expected));
+        }
+    }
+
+    #[test]
+    fn a_realm_is_a_label() {
+        assert_eq!(realm("", "ipam.realm").unwrap().as_str(), "default");
+        assert_eq!(realm(&"a".repeat(63), "ipam.realm").unwrap().as_str().len(), 63);
+        for text in [&"a".repeat(64), "A", "a_b", "a/b", "-"] {
+            let error = realm(text, "ipam.realm").unwrap_err();
+            assert!(error.to_string().starts_with("ipam.realm: "), "{error}");
+        }
+    }
 }

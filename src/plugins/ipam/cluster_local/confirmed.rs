@@ -83,8 +83,7 @@ mod tests {
         dir.write(RECORD, "{}");
         let record = stamp(dir.path()).unwrap();
         let node = "n1".parse().unwrap();
-        let confirmed =
-            Confirmation { boot: "boot".to_owned(), node, machine: Token(7), record };
+        let confirmed = Confirmation { boot: "boot".to_owned(), node, machine: Token(7), record };
         let file = path(&dir.path().join("ipam.sock"));
         plain_file::put(&file, &serde_json::to_vec(&confirmed).unwrap()).unwrap();
         let read = Confirmation::read(&file).unwrap();

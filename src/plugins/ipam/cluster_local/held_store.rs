@@ -3,36 +3,34 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::block::address;
 use super::conf::Terms;
-use super::held::{Blocks, Confirmation};
-use super::need::{Wish, held_for, spans};
+use super::held::Blocks;
+use super::need::{Wish, free, held_for};
+use super::node;
 use super::pool::{Pool, Span};
-use super::room::candidates;
-use super::sticky::MOST_IDLE;
 use crate::error::Result;
 use crate::rollback::Rollback;
 use crate::steps::allocation::Owner;
 use crate::steps::allocation::Store;
 use crate::steps::allocation::files::FileStore;
-use crate::steps::allocation::files::lock::boot_id;
 use crate::steps::allocation::ranges::RangeSet;
-use crate::sys::clock::since_boot;
 
-/// Lease files of which only addresses in the network's own active blocks are given.
-pub struct BlockStore<'a> {
+/// Lease files of which only addresses in the network's own usable blocks are given.
+pub struct HeldStore<'a> {
     files: FileStore,
+    /// The addresses with leases.
+    pub taken: HashSet<IpAddr>,
     /// What the network holds; None if it has never held a block.
     pub own: Option<Blocks>,
     wish: &'a Wish<'a>,
 }
 
-impl<'a> BlockStore<'a> {
-    /// Locks the network's leases and reads its blocks.
-    pub fn open(wish: &'a Wish<'a>) -> Result<BlockStore<'a>> {
+impl<'a> HeldStore<'a> {
+    /// Locks the network's leases, and reads them and its blocks.
+    pub fn open(wish: &'a Wish<'a>) -> Result<HeldStore<'a>> {
         let files = FileStore::create(wish.place, wish.owner)?;
-        let own = Blocks::read(wish.place.dir())?;
-        Ok(BlockStore { files, own, wish })
+        let (taken, own) = (files.taken()?, Blocks::read(wish.place.dir())?);
+        Ok(HeldStore { files, taken, own, wish })
     }
 
     /// Drops entries whose files are gone, after an undo.
@@ -40,37 +38,24 @@ impl<'a> BlockStore<'a> {
         self.files.forget_what_is_gone();
     }
 
-    /// Whether the file of blocks says what the configuration says, and has the names' addresses.
+    /// Whether the file of blocks says what the configuration says, has the names' addresses, and is
+    /// the node's own in this boot.
     pub fn is_ready(&self) -> bool {
-        let own = self.own.as_ref().filter(|own| is_of(own, self.terms()));
-        own.is_some() && self.confirmation() == Confirmation::Valid && self.has_names()
+        self.own.as_ref().is_some_and(|own| is_of(own, self.terms()))
+            && self.has_names()
+            && node::is_confirmed(self.wish.data_dir)
     }
 
     /// Whether the blocks have the address of the attachment's name in each set.
     pub fn has_names(&self) -> bool {
         let Some(own) = &self.own else { return false };
-        let nothing = HashSet::new();
-        let mut sets = self.wish.sets().filter(|(number, _)| self.wish.name_in(*number).is_some());
-        sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
+        let mut sets = self.wish.sets();
+        sets.all(|(number, set)| {
+            self.wish.name_in(number).is_none_or(|name| held_for(own, name, set).is_some())
+        })
     }
 
-    /// Whether the file of blocks has more names without an attachment than are kept.
-    pub fn has_forgettable(&self) -> Result<bool> {
-        let most = MOST_IDLE * self.terms().names.len();
-        let Some(own) = &self.own else { return Ok(false) };
-        if own.blocks.iter().filter(|held| held.sticky.is_some()).count() <= most {
-            return Ok(false);
-        }
-        Ok(!own.forgettable(&self.taken()?, &self.wish.names).is_empty())
-    }
-
-    /// Whether the daemon's confirmation of the blocks still holds.
-    pub fn confirmation(&self) -> Confirmation {
-        let confirmation = |own: &Blocks| own.confirmation(boot_id().trim(), since_boot());
-        self.own.as_ref().map_or(Confirmation::Valid, confirmation)
-    }
-
-    fn terms(&self) -> &Terms {
+    fn terms(&self) -> &'a Terms {
         &self.wish.conf.terms
     }
 
@@ -88,34 +73,30 @@ impl<'a> BlockStore<'a> {
     /// Whether the address may be given to the attachment.
     fn may_give(&self, ip: IpAddr) -> bool {
         let is_ours = |name: &String| self.wish.names.contains(name);
-        let active = self.own.iter().flat_map(Blocks::active);
-        let mut around = active.filter(|held| held.block.contains(ip));
-        around.any(|held| held.sticky.as_ref().is_none_or(is_ours))
-            && self.wish.pool_of(ip).is_some()
+        let usable = self.own.iter().flat_map(Blocks::usable);
+        let mut around = usable.filter(|held| held.block.contains(ip));
+        around.any(|held| held.name.as_ref().is_none_or(is_ours)) && self.wish.pool_of(ip).is_some()
     }
 }
 
-/// Whether the blocks are those of a network with these terms.
+/// Whether the file of blocks says what is configured.
 pub fn is_of(own: &Blocks, terms: &Terms) -> bool {
     Some(&own.realm) == terms.realm.as_ref()
         && (&own.pools, &own.names) == (&terms.pools, &terms.names)
         && own.spare == terms.spare
 }
 
-/// Whether the span, which is in one range, is of the set. Sets have no address in common.
-fn is_in(span: &Span, set: &RangeSet) -> bool {
-    set.contains(address(span.family(), span.start()))
-}
-
-impl<'a> Store for BlockStore<'a> {
+impl<'a> Store for HeldStore<'a> {
+    /// The free ones only.
     fn candidates<'s>(
         &self,
         set: &'s RangeSet,
         last: Option<IpAddr>,
     ) -> impl Iterator<Item = IpAddr> + use<'s, 'a> {
-        let of_set = self.terms().pools.iter().flat_map(Pool::spans);
-        let of_set = of_set.filter(|span| is_in(span, set));
-        candidates(self.own.as_ref().map(|own| spans(own, of_set)).unwrap_or_default(), last)
+        let of_set = self.terms().pools.iter().flat_map(Pool::spans).copied();
+        let of_set: Vec<Span> = of_set.filter(|span| set.contains(span.first())).collect();
+        let free = self.own.as_ref().map(|own| free(own, &of_set, &self.taken, last));
+        free.unwrap_or_default().into_iter()
     }
 
     fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {

@@ -2,42 +2,36 @@
 //!
 //! A node borrows blocks of addresses from the cluster's store and allocates from them with local
 //! files alone. [`block`] and [`pool`] say what can be borrowed, [`held`] is the file with what a
-//! node has borrowed, [`engine`] is what the daemon asks of the cluster's store, and [`machine`]
-//! decides what it asks. `etcd` (with the cargo feature `cluster`) is the engine that asks etcd, and
-//! `daemon` joins them.
+//! node has borrowed, and [`confirmed`] says whether plugins may use it. The rest is the daemon's:
+//! `machine` decides what is asked of the [`store`], and `daemon` joins them.
 
 mod add;
-mod alone;
 pub mod block;
-mod claims;
-mod client;
+pub mod client;
 pub mod conf;
-mod contested;
+pub mod confirmed;
 #[cfg(feature = "cluster")]
 mod daemon;
-pub mod ended;
-pub mod engine;
-#[cfg(feature = "cluster")]
-pub mod etcd;
 pub mod held;
-mod import;
+mod held_store;
 pub mod leases;
+#[cfg(feature = "cluster")]
 pub mod machine;
+mod machine_scope;
+pub mod name;
 mod need;
 pub mod node;
 #[cfg(feature = "cluster")]
 mod operator;
 mod plugin;
 pub mod pool;
-mod prune;
-mod room;
-#[cfg(test)]
+mod realm_names;
+#[cfg(all(test, feature = "cluster"))]
 #[allow(clippy::unwrap_used)]
 mod simulation;
-mod sizes;
 mod status;
 mod sticky;
-mod store;
+pub mod store;
 pub mod wire;
 
 pub use self::plugin::ClusterLocal;

@@ -79,7 +79,8 @@ mod tests {
         for name in ["default", "node-1.example.org", "0", &"a".repeat(LONGEST)] {
             assert_eq!(name.parse::<Name>().unwrap().as_str(), name);
         }
-        for name in ["", ".", "-a", "a-", "A", "a_b", "a/b", "a b", "ä", &"a".repeat(LONGEST + 1)] {
+        for name in ["", ".", "-a", "a-", "A", "a_b", "a/b", "a b", "ä", &"a".repeat(LONGEST + 1)]
+        {
             let refused = name.parse::<Name>().unwrap_err().to_string();
             assert!(refused.contains("is not a valid name, expected lower-case"), "{refused}");
         }

@@ -1,21 +1,21 @@
 //! The operations of the plugin.
 
-use super::add::{self, Site};
-use super::claims::Scope;
-use super::conf::{self, Conf};
+use std::net::IpAddr;
+
+use super::conf::{self, Conf, Scope};
+use super::held::{Blocks, State};
 use super::leases::{self, Leases};
 use super::need::Wish;
-use super::{contested, node, prune, status, sticky};
+use super::{add, machine_scope, status, sticky};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 #[cfg(feature = "cluster")]
 use crate::plugin::OperatorCommand;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::steps::allocation;
-use crate::steps::allocation::Owner;
 use crate::steps::allocation::files::{Place, attached};
 use crate::steps::dns;
 
@@ -26,7 +26,8 @@ impl Plugin for ClusterLocal {
     const NAME: &'static str = "cluster-local";
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of ranges that several networks or hosts share";
-    const LEASES: Option<&'static dyn LeaseStore> = Some(&Leases { conf: leases::conf, of: None });
+    const LEASES: Option<&'static dyn LeaseStore> =
+        Some(&Leases { confs: leases::confs, of: None });
     #[cfg(feature = "cluster")]
     const COMMANDS: &'static [OperatorCommand] = &[super::operator::COMMAND];
     type Conf = Conf;
@@ -38,40 +39,48 @@ impl Plugin for ClusterLocal {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let place = conf::place(cx);
+        let place = conf.place(cx);
         let held = attached::held(&place, &at.key, Self::NAME)?;
-        contested::refuse(place.dir(), &held)?;
+        refuse_disputed(&place, &held)?;
         attached::verify(&allocated(cx, conf)?, &conf.sets, &held)
     }
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        attached::release(&conf::place(cx), &Owner::of(&at.key))
+        in_each_place(cx, |place| attached::release(place, &place.owner(&at.key)))
     }
 
     /// Pools that are used up are a warning: kubelet evicts the pods of a node that is not ready, and
     /// the next DEL frees an address.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let data_dir = conf::directory(cx);
-        let Some(realm) = &conf.terms.realm else { return Ok(()) };
-        let scope =
-            Scope { data_dir: &data_dir, network: &cx.config.name, realm, deadline: cx.deadline() };
-        status::of(&conf::place(cx), conf, &scope)
+        match conf.scope {
+            Scope::Machine => machine_scope::status(&conf.place(cx), conf),
+            Scope::Cluster => {
+                status::of(&conf::directory(cx), &conf::place(cx), conf, cx.deadline())
+            }
+        }
     }
 
+    /// The daemon gives blocks back.
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let place = conf::place(cx);
-        attached::release_invalid(&place, valid)?;
-        if valid.is_look() || node::is_of_cluster() { Ok(()) } else { prune::prune(&place) }
+        in_each_place(cx, |place| attached::release_invalid(place, valid))
     }
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let (result, place) = (allocated(cx, conf)?, conf::place(cx));
-        let leases = attached::leases_of(&result, &conf.sets, &Owner::of(&at.key));
+        let (result, place) = (allocated(cx, conf)?, conf.place(cx));
+        let leases = attached::leases_of(&result, &conf.sets, &place.owner(&at.key));
         let addresses: Vec<_> = leases.iter().map(|lease| lease.ip).collect();
-        contested::refuse(place.dir(), &addresses).map_err(|e| e.with_code(Code::CONFLICT))?;
+        refuse_disputed(&place, &addresses).map_err(|e| e.with_code(Code::CONFLICT))?;
         attached::repair(&place, &leases, repairs)
     }
+}
+
+/// Calls a function for each place where the network may have leases; tries all of them.
+fn in_each_place(cx: &Context<'_>, release: impl Fn(&Place) -> Result<()>) -> Result<()> {
+    let realms = machine_scope::places(cx);
+    let unread = realms.as_ref().map(drop).map_err(Error::clone);
+    let places = std::iter::once(conf::place(cx)).chain(realms.unwrap_or_default());
+    ErrorList::of(places.map(|place| release(&place)).chain([unread]))
 }
 
 /// The result of ADD, without the addresses that have no leases.
@@ -81,15 +90,39 @@ fn allocated(cx: &Context<'_>, conf: &Conf) -> Result<AddResult> {
     Ok(result)
 }
 
+/// Fails if one of the addresses is in a block that another node has, or has leases in.
+fn refuse_disputed(place: &Place, held: &[IpAddr]) -> Result<()> {
+    let Some(own) = Blocks::read(place.dir())? else { return Ok(()) };
+    for ip in held {
+        let Some(block) = own.blocks.iter().find(|held| held.block.contains(*ip)) else { continue };
+        let why = match (block.state, block.contested) {
+            (State::Lost, _) => "another node has",
+            (_, true) => "another node has leases in",
+            _ => continue,
+        };
+        let problem = format!("{ip} is in block {}, which {why}", block.block.prefix());
+        return Err(Error::check(problem).with_details("detach the container and attach it again"));
+    }
+    Ok(())
+}
+
 fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpConfig>> {
-    let place = conf::place(cx);
-    let owner = Owner::of(&at.key);
+    let (place, data_dir) = (conf.place(cx), conf::directory(cx));
     let name = conf.sticky.name(cx.args, at.ifname())?;
-    let data_dir = conf::directory(cx);
-    let site = Site { data_dir: &data_dir, network: &at.key.network, deadline: cx.deadline() };
-    let names = sticky::of_sets(name.as_deref(), conf.sets.len());
-    let wish = Wish { place: &place, conf, owner: &owner, names };
-    add::addresses(&wish, &site).map_err(|e| with_next_step(e, &place, conf, at))
+    let wish = Wish {
+        data_dir: &data_dir,
+        place: &place,
+        network: &at.key.network,
+        conf,
+        owner: &place.owner(&at.key),
+        names: sticky::of_sets(name.as_deref(), conf.sets.len()),
+        deadline: cx.deadline(),
+    };
+    let allocated = match conf.scope {
+        Scope::Machine => machine_scope::addresses(&wish),
+        Scope::Cluster => add::addresses(&wish),
+    };
+    allocated.map_err(|e| with_next_step(e, &place, conf, at))
 }
 
 /// Adds who holds the addresses, and what frees one. The locks are released by now.
@@ -107,7 +140,7 @@ fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> 
 }
 
 /// The addresses with leases, if the network has any.
-fn held_in(place: &Place, conf: &Conf) -> Option<Vec<std::net::IpAddr>> {
+fn held_in(place: &Place, conf: &Conf) -> Option<Vec<IpAddr>> {
     let taken = place.taken().ok()?;
     let held: Vec<_> =
         taken.into_iter().filter(|ip| conf.sets.iter().any(|set| set.contains(*ip))).collect();

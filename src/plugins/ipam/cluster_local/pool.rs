@@ -14,29 +14,37 @@ use super::block::{Block, address, number, shortest, width};
 use crate::family::Family;
 use crate::steps::allocation::ranges::{Range, RangeSet};
 
-/// With automatic size, a pool has at least 2 to this power blocks, if it has as many addresses.
-const BITS_OF_POOL: u8 = 6;
-/// With automatic size, a block has at most 2 to this power addresses.
-const BITS_OF_BLOCK: u8 = 6;
+/// With automatic size, the most addresses of a set whose blocks have one: each free address can then
+/// be borrowed.
+const MOST_OF_ONE: u128 = 1 << 12;
+/// With automatic size, the most addresses of a set whose blocks have eight, which are a /14.
+const MOST_OF_EIGHT: u128 = 1 << 18;
 
-/// `blockSize` of a configuration.
+/// `blockSize` of a configuration: how many addresses a block has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockSize {
-    /// At least 64 blocks per pool, and at most 64 addresses per block.
+    /// The more addresses the set has, the more a block has.
     #[default]
     Auto,
-    /// The prefix length of blocks.
-    Length(u8),
+    /// 1.
+    One,
+    /// 8.
+    Eight,
+    /// 64.
+    Chunk,
 }
 
 impl BlockSize {
-    /// The prefix length of the blocks of a pool that a prefix of `pool` bits would hold.
-    fn length(self, family: Family, pool: u8) -> u8 {
-        let width = width(family);
-        match self {
-            BlockSize::Auto => (pool + BITS_OF_POOL).max(width - BITS_OF_BLOCK).min(width),
-            BlockSize::Length(length) => length.clamp(shortest(family), width),
-        }
+    /// The prefix length of the blocks of a set with so many addresses.
+    fn length(self, family: Family, addresses: u128) -> u8 {
+        let bits = match self {
+            BlockSize::One => 0,
+            BlockSize::Eight => 3,
+            BlockSize::Auto if family == Family::V4 && addresses <= MOST_OF_ONE => 0,
+            BlockSize::Auto if family == Family::V4 && addresses <= MOST_OF_EIGHT => 3,
+            BlockSize::Auto | BlockSize::Chunk => width(family) - shortest(family),
+        };
+        width(family) - bits
     }
 }
 
@@ -100,30 +108,42 @@ impl Span {
         (self.first..=self.last).contains(&ip)
     }
 
-    /// How many addresses of the block are in the span; the largest number for more.
-    fn shared(self, block: Block) -> u64 {
-        let first = self.start().max(block.start());
-        let last = self.end().min(block.end());
-        let is_apart = self.family() != block.family() || first > last;
-        let after_first = u64::try_from(last.saturating_sub(first)).unwrap_or(u64::MAX);
-        if is_apart { 0 } else { after_first.saturating_add(1) }
+    /// How many addresses it has; the largest number for more.
+    pub fn size(self) -> u128 {
+        (self.end() - self.start()).saturating_add(1)
+    }
+
+    /// Its addresses, in order.
+    pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let family = self.family();
+        (self.start()..=self.end()).map(move |number| address(family, number))
+    }
+
+    /// The part of the span from one number to another.
+    pub fn clipped(self, first: u128, last: u128) -> Option<Span> {
+        let (first, last) = (self.start().max(first), self.end().min(last));
+        (first <= last).then(|| Span::of_numbers(self.family(), first, last))
+    }
+
+    /// The part of the span that is in a block.
+    pub fn within(self, block: Block) -> Option<Span> {
+        let is_of_family = self.family() == block.family();
+        is_of_family.then(|| self.clipped(block.start(), block.end())).flatten()
     }
 
     /// Whether any address is in both.
     pub fn meets(self, block: Block) -> bool {
-        self.shared(block) > 0
+        self.within(block).is_some()
     }
 
     /// What is left of the span without another.
     fn without(self, other: Span) -> impl Iterator<Item = Span> {
-        let (family, start, end) = (self.family(), self.start(), self.end());
-        let is_apart = family != other.family() || other.end() < start || end < other.start();
-        let before = other.start().checked_sub(1).filter(|last| start <= *last);
-        let after = other.end().checked_add(1).filter(|first| *first <= end);
-        let whole = is_apart.then_some(self);
-        let before = before.filter(|_| !is_apart).map(|last| Span::of_numbers(family, start, last));
-        let after = after.filter(|_| !is_apart).map(|first| Span::of_numbers(family, first, end));
-        whole.into_iter().chain(before).chain(after)
+        let is_of_family = self.family() == other.family();
+        let whole = (!is_of_family).then_some(self);
+        let before = other.start().checked_sub(1).and_then(|last| self.clipped(0, last));
+        let after = other.end().checked_add(1).and_then(|first| self.clipped(first, u128::MAX));
+        let parts = [before, after].into_iter().flatten().filter(move |_| is_of_family);
+        whole.into_iter().chain(parts)
     }
 }
 
@@ -199,7 +219,7 @@ impl TryFrom<Document> for Pool {
         if !is_ordered || spans.iter().any(|span| span.family() != family) {
             return Err("the spans of a pool are not in order");
         }
-        if length < shortest(family) || length > width(family) {
+        if !(shortest(family)..=width(family)).contains(&length) {
             return Err("the length of a pool's blocks is out of range");
         }
         Ok(Pool::of(spans, length))
@@ -210,8 +230,11 @@ impl Pool {
     /// The pool of a range set; None if it has no allocatable address.
     pub fn new(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<Pool> {
         let family = set.family()?;
-        let length = size.length(family, bits_of(set, family));
+        let span_of = |range: &Range| Span::new(range.start, range.end);
         let mut spans: Vec<Span> = set.ranges().iter().filter_map(span_of).collect();
+        // What is excluded does not matter: a chunk that was divided into one size keeps it.
+        let addresses = spans.iter().fold(0u128, |sum, span| sum.saturating_add(span.size()));
+        let length = size.length(family, addresses);
         let gateways =
             set.ranges().iter().filter_map(|range| Span::new(range.gateway, range.gateway));
         for gone in gateways.chain(excluded.iter().copied()) {
@@ -221,7 +244,8 @@ impl Pool {
         (!spans.is_empty()).then(|| Pool::of(spans, length))
     }
 
-    fn of(spans: Vec<Span>, length: u8) -> Pool {
+    /// The pool of spans in ascending order, at least one and of one family, with blocks of a length.
+    pub fn of(spans: Vec<Span>, length: u8) -> Pool {
         let mut pool = Pool { length, spans, numbers: vec![] };
         let shift = pool.shift();
         for span in &pool.spans {
@@ -261,8 +285,8 @@ impl Pool {
 
     /// How many addresses of a block may be allocated.
     pub fn allocatable(&self, block: Block) -> u64 {
-        let shared = self.spans.iter().map(|span| span.shared(block));
-        shared.fold(0, u64::saturating_add)
+        let parts = self.spans.iter().filter_map(|span| span.within(block));
+        parts.map(|part| part.size() as u64).sum()
     }
 
     /// Whether any address of the block may be allocated.
@@ -300,21 +324,19 @@ impl Pool {
     }
 }
 
+/// The addresses of these spans, in the order of a round robin that continues after `last`.
+pub fn candidates(spans: &[Span], last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + use<> {
+    let next = last.and_then(|last| number(last).checked_add(1)).unwrap_or(0);
+    let after = spans.iter().filter_map(|span| span.clipped(next, u128::MAX));
+    let end = next.checked_sub(1);
+    let before = spans.iter().filter_map(|span| span.clipped(0, end?));
+    let turned: Vec<Span> = after.chain(before).collect();
+    turned.into_iter().flat_map(Span::addresses)
+}
+
 /// The part of a number that a block shares.
 fn part(number: u128, shift: u8) -> u128 {
     number.checked_shr(shift.into()).unwrap_or(0)
-}
-
-fn span_of(range: &Range) -> Option<Span> {
-    Span::new(range.start, range.end)
-}
-
-/// The length of a prefix that would hold as many addresses as the set.
-fn bits_of(set: &RangeSet, family: Family) -> u8 {
-    let sizes = set.ranges().iter().filter_map(span_of).map(|span| span.end() - span.start());
-    let last =
-        sizes.fold(0u128, |sum, after_first| sum.saturating_add(after_first).saturating_add(1));
-    width(family).saturating_sub((128 - last.saturating_sub(1).leading_zeros()) as u8)
 }
 
 #[cfg(test)]
@@ -337,27 +359,29 @@ mod tests {
     }
 
     #[test]
-    fn automatic_blocks_are_small_and_many() {
-        for (subnet, length) in [
-            ("10.0.0.0/8", 26),
-            ("10.88.0.0/16", 26),
-            ("10.88.0.0/20", 26),
-            ("10.88.0.0/21", 27),
-            ("10.88.0.0/24", 30),
-            ("10.88.0.0/28", 32),
-            ("10.88.0.0/30", 32),
-            ("fd00:88::/64", 122),
-            ("fd00:88::/120", 126),
+    fn the_size_of_blocks_is_chosen_or_follows_the_size_of_the_set() {
+        for (subnets, size, length) in [
+            (&["10.88.0.0/28"][..], BlockSize::Auto, 32),
+            (&["10.88.0.0/20"], BlockSize::Auto, 32),
+            (&["10.88.0.0/21", "10.89.0.0/21"], BlockSize::Auto, 32),
+            (&["10.88.0.0/20", "10.89.0.0/28"], BlockSize::Auto, 29),
+            (&["10.88.0.0/16"], BlockSize::Auto, 29),
+            (&["10.88.0.0/14"], BlockSize::Auto, 29),
+            (&["10.80.0.0/13"], BlockSize::Auto, 26),
+            (&["fd00:88::/120"], BlockSize::Auto, 122),
+            (&["fd00:88::/64"], BlockSize::Auto, 122),
+            (&["10.0.0.0/8"], BlockSize::One, 32),
+            (&["10.88.0.0/28"], BlockSize::Eight, 29),
+            (&["10.88.0.0/28"], BlockSize::Chunk, 26),
+            (&["fd00:88::/64"], BlockSize::One, 128),
+            (&["fd00:88::/64"], BlockSize::Eight, 125),
         ] {
-            assert_eq!(pool(&[subnet], &[]).length(), length, "{subnet}");
+            let pool = Pool::new(&set(subnets), &[], size).unwrap();
+            assert_eq!(pool.length(), length, "{subnets:?} {size:?}");
         }
-        assert_eq!(
-            pool(&["10.1.0.0/25", "10.1.1.0/25"], &[]).length(),
-            30,
-            "two of a set count together"
-        );
-        let set = set(&["10.88.0.0/16"]);
-        assert_eq!(Pool::new(&set, &[], BlockSize::Length(24)).unwrap().length(), 24);
+        let most = Span::of_prefix("10.88.128.0/17".parse().unwrap());
+        let excluded = Pool::new(&set(&["10.88.0.0/16"]), &[most], BlockSize::Auto).unwrap();
+        assert_eq!(excluded.length(), 29, "an exclusion changes no size");
     }
 
     #[test]
@@ -374,19 +398,63 @@ mod tests {
 
     #[test]
     fn blocks_without_an_allocatable_address_are_none() {
-        let pool = pool(&["10.88.0.0/24"], &["10.88.0.8/29"]);
+        let excluded = Span::of_prefix("10.88.0.8/29".parse().unwrap());
+        let pool = Pool::new(&set(&["10.88.0.0/24"]), &[excluded], BlockSize::Eight).unwrap();
         let blocks: Vec<Block> =
             (0..pool.count()).map(|place| pool.block(place).unwrap()).collect();
-        assert_eq!(blocks.len(), 62, "of 64, two are excluded");
+        assert_eq!(blocks.len(), 31, "of 32, one is excluded");
         assert_eq!(pool.block(pool.count()), None);
-        assert!(blocks.iter().all(|block| pool.meets(*block) && block.length() == 30));
+        assert!(blocks.iter().all(|block| pool.meets(*block) && block.length() == 29));
         assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]), "each once, in order");
         assert_eq!(blocks[0].first(), "10.88.0.0".parse::<IpAddr>().unwrap());
-        assert_eq!((pool.allocatable(blocks[0]), pool.allocatable(blocks[1])), (2, 4));
-        assert_eq!(blocks[2].first(), "10.88.0.16".parse::<IpAddr>().unwrap());
+        assert_eq!((pool.allocatable(blocks[0]), pool.allocatable(blocks[1])), (6, 8));
+        assert_eq!(blocks[1].first(), "10.88.0.16".parse::<IpAddr>().unwrap());
         assert_eq!(pool.block_of("10.88.0.9".parse().unwrap()), None);
-        assert_eq!(pool.block_of("10.88.0.5".parse().unwrap()), Some(blocks[1]));
+        assert_eq!(pool.block_of("10.88.0.17".parse().unwrap()), Some(blocks[1]));
         assert_eq!(pool.block_of("fd00::1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn the_round_robin_continues_after_the_last_address() {
+        let spans = ["10.1.0.2-10.1.0.4", "10.1.0.8-10.1.0.9"].map(|text| text.parse().unwrap());
+        for (last, order) in [
+            (None, [2, 3, 4, 8, 9]),
+            (Some("10.1.0.2"), [3, 4, 8, 9, 2]),
+            (Some("10.1.0.4"), [8, 9, 2, 3, 4]),
+            (Some("10.1.0.6"), [8, 9, 2, 3, 4]),
+            (Some("10.1.0.9"), [2, 3, 4, 8, 9]),
+        ] {
+            let last = last.map(|last: &str| last.parse().unwrap());
+            let found: Vec<String> = candidates(&spans, last).map(|ip| ip.to_string()).collect();
+            assert_eq!(found, order.map(|number| format!("10.1.0.{number}")), "{last:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_span() {
+        let span: Span = "10.88.0.2-10.88.0.20".parse().unwrap();
+        let block = |text: &str| span.within(text.parse().unwrap()).map(|part| part.to_string());
+        for (text, part) in [
+            ("4-0a580000-29", Some("10.88.0.2-10.88.0.7")),
+            ("4-0a580010-29", Some("10.88.0.16-10.88.0.20")),
+            ("4-0a580000-26", Some("10.88.0.2-10.88.0.20")),
+            ("4-0a580018-29", None),
+            ("6-0000000000000000000000000a580000-122", None),
+        ] {
+            assert_eq!(block(text).as_deref(), part, "{text}");
+        }
+        for (gone, left) in [
+            ("10.88.0.0-10.88.0.1", "10.88.0.2-10.88.0.20"),
+            ("10.88.0.0-10.88.0.5", "10.88.0.6-10.88.0.20"),
+            ("10.88.0.4-10.88.0.4", "10.88.0.2-10.88.0.3 10.88.0.5-10.88.0.20"),
+            ("10.88.0.20-10.88.0.30", "10.88.0.2-10.88.0.19"),
+            ("0.0.0.0-255.255.255.255", ""),
+            ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "10.88.0.2-10.88.0.20"),
+        ] {
+            let parts: Vec<String> =
+                span.without(gone.parse().unwrap()).map(|part| part.to_string()).collect();
+            assert_eq!(parts.join(" "), left, "{gone}");
+        }
     }
 
     #[test]
@@ -410,15 +478,16 @@ mod tests {
         let text = serde_json::to_string(&pool).unwrap();
         assert_eq!(
             text,
-            r#"{"length":30,"spans":["10.88.0.2-10.88.0.7","10.88.0.16-10.88.0.254"]}"#
+            r#"{"length":32,"spans":["10.88.0.2-10.88.0.7","10.88.0.16-10.88.0.254"]}"#
         );
         assert_eq!(serde_json::from_str::<Pool>(&text).unwrap(), pool);
         for (text, reason) in [
-            (r#"{"length":30,"spans":[]}"#, "a pool without addresses"),
+            (r#"{"length":25,"spans":["10.0.0.1-10.0.0.2"]}"#, "the length of a pool's blocks"),
+            (r#"{"length":29,"spans":[]}"#, "a pool without addresses"),
             (r#"{"length":33,"spans":["10.0.0.1-10.0.0.2"]}"#, "the length of a pool's blocks"),
-            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.6","10.0.0.1-10.0.0.2"]}"#, "not in order"),
-            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.1"]}"#, "is no range of addresses"),
-            (r#"{"length":30,"spans":["10.0.0.5-fd00::1"]}"#, "is no range of addresses"),
+            (r#"{"length":29,"spans":["10.0.0.5-10.0.0.6","10.0.0.1-10.0.0.2"]}"#, "not in order"),
+            (r#"{"length":29,"spans":["10.0.0.5-10.0.0.1"]}"#, "is no range of addresses"),
+            (r#"{"length":29,"spans":["10.0.0.5-fd00::1"]}"#, "is no range of addresses"),
         ] {
             let refused = serde_json::from_str::<Pool>(text).unwrap_err().to_string();
             assert!(refused.contains(reason), "{refused}");

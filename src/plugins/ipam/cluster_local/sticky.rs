@@ -1,6 +1,6 @@
 //! Sticky addresses: an attachment gets the address again that its name had before.
 
-use super::block::address;
+use super::block::{CHUNK, width};
 use super::pool::{BlockSize, Pool, Span};
 use crate::cni::args::Args;
 use crate::error::{Code, Error, Result, warn};
@@ -8,13 +8,8 @@ use crate::steps::allocation::ranges::RangeSet;
 
 /// The part of a pool that is kept for names: one address of this many.
 const PART: u128 = 8;
-/// How many seconds pass before the use of a name is noted again.
-pub const NOTED: u64 = 3600;
-/// The longest name in bytes; Kubernetes' have at most 333. The file of blocks has all names.
-const LONGEST: usize = 512;
-/// How many names without an attachment a node keeps for a set, those that were used last. An ADD
-/// reads all of them: beside so many it takes a tenth longer.
-pub const MOST_IDLE: usize = 128;
+/// The longest name in bytes. The file of blocks has all names, and the store the name of a block.
+const LONGEST: usize = 253;
 /// What runtimes of Kubernetes send.
 const NAMESPACE: &str = "K8S_POD_NAMESPACE";
 /// See [`NAMESPACE`].
@@ -120,39 +115,37 @@ pub fn of_sets(name: Option<&str>, count: usize) -> Vec<String> {
     names
 }
 
-/// Splits a set's addresses into those for any attachment, and the last eighth, for names. None if
-/// there is no address for each part.
+/// Splits a set's addresses into those for any attachment, and the last eighth, for names, in blocks of
+/// one. None if there is no address for each part.
 pub fn parts(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<(Pool, Pool)> {
     let whole = Pool::new(set, excluded, size)?;
-    let (for_any, for_names) = split(whole.spans());
-    let without = |spans: &[Span], size| Pool::new(set, &[excluded, spans].concat(), size);
-    Some((without(&for_names, size)?, without(&for_any, BlockSize::Length(u8::MAX))?))
-}
-
-fn between(of_family: Span, first: u128, last: u128) -> Option<Span> {
-    let family = of_family.family();
-    (first <= last).then(|| Span::new(address(family, first), address(family, last))).flatten()
-}
-
-/// The spans before the last eighth of their addresses, and those of it, which has at least one.
-fn split(spans: &[Span]) -> (Vec<Span>, Vec<Span>) {
-    let sizes = spans.iter().map(|span| (span.end() - span.start()).saturating_add(1));
-    let count = sizes.fold(0u128, u128::saturating_add);
-    let mut left = count - (count / PART).max(1);
-    let (mut for_any, mut for_names) = (vec![], vec![]);
-    for span in spans {
-        let size = (span.end() - span.start()).saturating_add(1);
-        if size <= left {
-            for_any.push(*span);
-        } else if left == 0 {
-            for_names.push(*span);
-        } else {
-            for_any.extend(between(*span, span.start(), span.start() + left - 1));
-            for_names.extend(between(*span, span.start() + left, span.end()));
-        }
-        left = left.saturating_sub(size);
+    let single = width(whole.family());
+    let mut first = first_for_names(whole.spans())?;
+    // Blocks of one chunk have one size.
+    if whole.length() != single {
+        let down = first - first % u128::from(CHUNK);
+        let is_first = whole.spans().first().is_some_and(|span| down <= span.start());
+        first = if is_first { down.checked_add(CHUNK.into())? } else { down };
     }
-    (for_any, for_names)
+    let part = |from: u128, to: u128| -> Vec<Span> {
+        whole.spans().iter().filter_map(|span| span.clipped(from, to)).collect()
+    };
+    let (for_any, for_names) = (part(0, first.checked_sub(1)?), part(first, u128::MAX));
+    let has_both = !for_any.is_empty() && !for_names.is_empty();
+    has_both.then(|| (Pool::of(for_any, whole.length()), Pool::of(for_names, single)))
+}
+
+/// The number of the first address of the last eighth, which has at least one.
+fn first_for_names(spans: &[Span]) -> Option<u128> {
+    let count = spans.iter().fold(0u128, |sum, span| sum.saturating_add(span.size()));
+    let mut left = count - (count / PART).max(1);
+    for span in spans {
+        if left < span.size() {
+            return span.start().checked_add(left);
+        }
+        left -= span.size();
+    }
+    None
 }
 
 /// The error for a name whose address another attachment has.
@@ -178,27 +171,35 @@ mod tests {
             let conf = RangeConf { subnet: Some(subnet.parse().unwrap()), ..RangeConf::default() };
             RangeSet::new(&[conf], "ranges[0]").unwrap()
         };
-        for (subnet, excluded, for_any, for_names) in [
-            ("10.1.0.0/24", None, "10.1.0.2-10.1.0.223", "10.1.0.224-10.1.0.254"),
-            ("10.1.0.0/29", None, "10.1.0.2-10.1.0.5", "10.1.0.6-10.1.0.6"),
-            (
-                "10.1.0.0/24",
-                Some("10.1.0.240/29"),
-                "10.1.0.2-10.1.0.216",
-                "10.1.0.217-10.1.0.239 10.1.0.248-10.1.0.254",
-            ),
+        let excluded = Some("10.1.0.240/29");
+        let rest = "10.1.0.217-10.1.0.239 10.1.0.248-10.1.0.254";
+        use BlockSize::{Auto, Chunk, Eight};
+        for (subnet, excluded, size, for_any, for_names) in [
+            ("10.1.0.0/24", None, Auto, "10.1.0.2-10.1.0.223", "10.1.0.224-10.1.0.254"),
+            ("10.1.0.0/29", None, Auto, "10.1.0.2-10.1.0.5", "10.1.0.6-10.1.0.6"),
+            ("10.1.0.0/24", excluded, Auto, "10.1.0.2-10.1.0.216", rest),
+            // Of a chunk all blocks have one size.
+            ("10.1.0.0/24", None, Eight, "10.1.0.2-10.1.0.191", "10.1.0.192-10.1.0.254"),
+            ("10.1.0.0/16", None, Auto, "10.1.0.2-10.1.223.255", "10.1.224.0-10.1.255.254"),
+            ("10.1.0.0/25", None, Chunk, "10.1.0.2-10.1.0.63", "10.1.0.64-10.1.0.126"),
+            ("fd00::/120", None, Auto, "fd00::2-fd00::bf", "fd00::c0-fd00::ff"),
         ] {
             let excluded: Vec<Span> = excluded
                 .map(|net: &str| Span::of_prefix(net.parse().unwrap()))
                 .into_iter()
                 .collect();
-            let (any, names) = parts(&set(subnet), &excluded, BlockSize::Auto).unwrap();
-            assert_eq!([spans(&any), spans(&names)], [for_any, for_names]);
-            assert_eq!(names.length(), 32);
+            let (any, names) = parts(&set(subnet), &excluded, size).unwrap();
+            assert_eq!([spans(&any), spans(&names)], [for_any, for_names], "{subnet}");
+            assert_eq!(names.length(), width(names.family()));
         }
         let all_but_one =
             [Span::of_prefix("10.1.0.4/30".parse().unwrap()), "10.1.0.3-10.1.0.3".parse().unwrap()];
-        assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, BlockSize::Auto), None);
+        assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, Auto), None);
+        assert_eq!(parts(&set("10.1.0.0/26"), &[], Eight), None, "it is one chunk");
+        let first = Span::of_prefix("10.1.0.0/27".parse().unwrap());
+        let (any, names) = parts(&set("10.1.0.0/25"), &[first], Chunk).unwrap();
+        let expected = ["10.1.0.32-10.1.0.63", "10.1.0.64-10.1.0.126"];
+        assert_eq!([spans(&any), spans(&names)], expected);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The protocol between plugin and daemon, in lines of [`service::wire`](crate::service::wire):
-//! `{"protocol":1,"op":"need","network":"pods","set":0}` is answered by
-//! `{"protocol":1,"answer":"claimed"}` or `{"protocol":1,"answer":"none"}`.
+//! `{"protocol":2,"op":"need","network":"pods","set":0}` is answered by
+//! `{"protocol":2,"answer":"claimed"}` or `{"protocol":2,"answer":"none"}`.
 //!
 //! The daemon knows the pools of a network from the file of its blocks, which the plugin writes
 //! before it asks.
@@ -27,7 +27,7 @@ pub static DAEMON: Identity = Identity {
     rival: None,
     socket_option: "--socket",
     units: "cni-multi-ipam.socket or cni-multi-ipam.service",
-    protocol: 1,
+    protocol: 2,
     journal: "blocks",
 };
 

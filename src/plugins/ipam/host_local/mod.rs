@@ -6,7 +6,6 @@
 
 mod conf;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -15,14 +14,14 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns};
 use crate::error::{Code, Result, warn};
-use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf as _};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::allocation::files::operator::{self, Target};
+use crate::steps::allocation::files::operator;
 use crate::steps::allocation::files::{FileStore, Place, attached, lease};
 use crate::steps::allocation::ranges::RangeSet;
-use crate::steps::allocation::{self, Need, Owner, Pool, first_free, full_set};
+use crate::steps::allocation::{self, Need, Owner, first_free, full_set};
 use crate::steps::dns;
 
 /// The `host-local` plugin.
@@ -106,26 +105,12 @@ fn full_sets<'s>(place: &Place, sets: &'s [RangeSet]) -> Result<Vec<&'s RangeSet
     let mut full = vec![];
     for (number, set) in sets.iter().enumerate() {
         let last = lease::last_reserved(place.dir(), number);
-        let free = first_free(set.candidates(last), &mut Looking { place })?;
+        let free = first_free(set.candidates(last), &mut &*place)?;
         if free.is_none() && !place.has_torn(|ip| set.contains(ip))? {
             full.push(set);
         }
     }
     Ok(full)
-}
-
-struct Looking<'a> {
-    place: &'a Place,
-}
-
-impl Pool for Looking<'_> {
-    fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
-        Ok(!self.place.is_taken(ip))
-    }
-
-    fn taken(&self) -> Result<HashSet<IpAddr>> {
-        self.place.taken()
-    }
 }
 
 /// The leases of the file store.
@@ -155,14 +140,8 @@ impl LeaseStore for Leases {
 }
 
 impl LeaseImporter for Leases {
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview> {
-        let missing = operator::preview(&conf::place(cx), &sets(cx)?, leases)?;
-        Ok(Preview { missing, notes: vec![] })
-    }
-
-    /// Does nothing: host-local has no claims.
-    fn prepare(&self, _: &Context<'_>, _: &Incoming<'_>) -> Result<()> {
-        Ok(())
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
+        operator::preview(&conf::place(cx), &sets(cx)?, leases)
     }
 
     fn import(
@@ -171,9 +150,7 @@ impl LeaseImporter for Leases {
         incoming: &Incoming<'_>,
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
-        let (place, sets) = (conf::place(cx), sets(cx)?);
-        let target = Target { place: &place, sets: &sets, require: &|_| Ok(()) };
-        operator::import(&target, incoming, then)
+        operator::import(&conf::place(cx), &sets(cx)?, incoming, then)
     }
 }
 

@@ -14,13 +14,12 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
-    self as shared, DEFAULT_PATIENCE, DEFAULT_REALM, DEFAULT_SPARE, Terms,
+    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Scope, Terms,
 };
-use crate::plugins::ipam::cluster_local::engine::Name;
-use crate::plugins::ipam::cluster_local::node;
+use crate::plugins::ipam::cluster_local::name::Name;
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
+use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::ranges::Sets;
-use crate::steps::allocation::ranges::{Range, RangeSet};
 use crate::steps::{assigned, ipam};
 
 /// Advice for a configuration that an old version has no room for.
@@ -34,9 +33,9 @@ const ARGS: [&str; 5] =
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// What cluster-local allocates.
+    /// What cluster-local allocates, in each realm.
     #[serde(skip)]
-    pub shared: shared::Conf,
+    pub parts: Vec<shared::Conf>,
     /// The addresses for the result beside the allocated ones.
     #[serde(skip)]
     pub assigned: Vec<IpConfig>,
@@ -65,17 +64,17 @@ impl Conf {
     }
 }
 
-/// What cluster-local allocates for this configuration.
-pub fn translated(cx: &Context<'_>) -> Result<shared::Conf> {
+/// What cluster-local allocates for this configuration, in each realm.
+pub fn translated(cx: &Context<'_>) -> Result<Vec<shared::Conf>> {
     let mut conf = Conf::default();
     conf.validate(cx)?;
-    Ok(conf.shared)
+    Ok(conf.parts)
 }
 
 fn read(merged: &Merged, args: &str) -> Result<Conf> {
     merged.config.decode::<Rest>()?;
     let ipam = merged.config.decode::<Document>()?.ipam.ok_or_else(missing)?;
-    refuse_etcd(&ipam)?;
+    let scope = Scope::read(&ipam.scope)?;
     let gateway = range::address(&ipam.gateway, "ipam.gateway")?;
     let mut assigned = assigned::configured(&ipam.addresses)?;
     assigned::add_cni_args(&mut assigned, args, &ARGS)?;
@@ -85,41 +84,31 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
     let families: Vec<Family> = of_sets.chain(of_assigned).collect();
     ipam::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
     let without: Vec<IpAddr> = assigned.iter().map(|ip| ip.address.addr()).collect();
-    let terms = Terms {
-        realm: Some(realm(&ipam, &ranges)?),
-        pools: ranges.pools(&without, &ipam.node_slice_size)?,
-        spare: DEFAULT_SPARE,
-        ..Terms::default()
-    };
-    let shared = shared::Conf {
-        sets: ranges.sets,
-        terms,
-        assigned: without,
+    let pools = ranges.pools(&without, &ipam.node_slice_size)?;
+    let part = |realm: Name, sets: Vec<RangeSet>, pools: Vec<Pool>| shared::Conf {
+        scope,
+        sets,
+        terms: Terms { realm: Some(realm), pools, spare: DEFAULT_SPARE, ..Terms::default() },
+        assigned: without.clone(),
         patience: Duration::from_secs(DEFAULT_PATIENCE),
-        routes: ipam.routes,
+        routes: ipam.routes.clone(),
         ..shared::Conf::default()
     };
-    Ok(Conf { shared, assigned, gateway, dns: ipam.dns })
+    let realm = network_name(&ipam)?;
+    let parts = if ipam.enable_overlapping_ranges.unwrap_or(true) {
+        vec![part(realm, ranges.sets, pools)]
+    } else {
+        refuse_several_realms(ranges.sets.len(), scope)?;
+        let of_each = ranges.sets.into_iter().zip(pools);
+        let parts =
+            of_each.map(|(set, pool)| Ok(part(of_range(&realm, &set)?, vec![set], vec![pool])));
+        parts.collect::<Result<_>>()?
+    };
+    Ok(Conf { parts, assigned, gateway, dns: ipam.dns })
 }
 
 fn missing() -> Error {
     Error::missing("ipam", "an object with range").saying("IPAM config missing 'ipam' key")
-}
-
-/// Without the machine's own configuration the addresses would be unique on this machine alone, and
-/// the configuration of a network, which may be another person's, decides neither whom the daemon
-/// connects to nor which key files it reads.
-fn refuse_etcd(ipam: &Ipam) -> Result<()> {
-    if ipam.etcd_host.is_empty() || node::is_of_cluster() {
-        return Ok(());
-    }
-    let problem = format_args!("{:?}: a plugin does not connect to etcd", ipam.etcd_host);
-    Err(Error::config("ipam.etcd_host", problem)
-        .expecting(format_args!("the endpoints in {}", node::CONFIGURATION))
-        .with_details(
-            "move endpoints, password and key files there, for the IPAM daemon; \
-             without the etcd_ keys, addresses are unique on this machine only",
-        ))
 }
 
 /// The ranges of a configuration: each is a set, since each gives an address.
@@ -169,8 +158,8 @@ fn nothing_left(at: &str, set: &RangeSet) -> Error {
     Error::config(format_args!("{at}.exclude"), problem).expecting("at least one address")
 }
 
-/// The size of the blocks of a set: the slice of a node of the original, which may be written with
-/// or without the slash.
+/// The size of the blocks of a set: the largest that is not larger than the slice of a node of the
+/// original, which may be written with or without the slash.
 fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
     let Some(subnet) = set.ranges().first().map(|range| range.subnet) else {
         return Ok(BlockSize::Auto);
@@ -181,29 +170,39 @@ fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
     let (shortest, longest) = (subnet.prefix_len(), subnet.max_prefix_len());
     let length: Option<u8> = slice.strip_prefix('/').unwrap_or(slice).parse().ok();
     let length = length.filter(|length| (shortest..=longest).contains(length));
-    length.map(BlockSize::Length).ok_or_else(|| {
+    let size = |length| match longest - length {
+        0..3 => BlockSize::One,
+        3..6 => BlockSize::Eight,
+        _ => BlockSize::Chunk,
+    };
+    length.map(size).ok_or_else(|| {
         Error::config("ipam.node_slice_size", format_args!("{slice:?} is no slice of {subnet}"))
             .expecting(format_args!("a prefix length from /{shortest} to /{longest}"))
     })
 }
 
-/// The realm: `network_name`, and the range if only equal ranges exclude each other's addresses.
-fn realm(ipam: &Ipam, ranges: &Ranges) -> Result<Name> {
-    let network = if ipam.network_name.is_empty() { DEFAULT_REALM } else { &ipam.network_name };
-    let network: Name = network.parse().map_err(|e| Error::config("ipam.network_name", e))?;
-    if ipam.enable_overlapping_ranges.unwrap_or(true) {
-        return Ok(network);
-    }
-    let subnets: Vec<IpNet> =
-        ranges.sets.iter().flat_map(RangeSet::ranges).map(|range: &Range| range.subnet).collect();
-    let [subnet] = subnets[..] else { return Err(several_realms(subnets.len())) };
-    let range = subnet.to_string().replace([':', '/'], "-");
-    format!("{network}.range-{range}").parse().map_err(|e| Error::config("ipam.network_name", e))
+/// The realm in which addresses exclude each other across ranges: `network_name` in lower case, with
+/// '-' for each character that a realm cannot have.
+fn network_name(ipam: &Ipam) -> Result<Name> {
+    let is_of_realm = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let name = ipam.network_name.replace(|c| !is_of_realm(c), "-").to_ascii_lowercase();
+    shared::realm(&name, "ipam.network_name")
 }
 
-fn several_realms(count: usize) -> Error {
-    let problem = format_args!("false with {count} ranges: a network is in one realm");
-    Error::config("ipam.enable_overlapping_ranges", problem)
+/// The realm in which only equal ranges exclude each other's addresses.
+fn of_range(network: &Name, set: &RangeSet) -> Result<Name> {
+    let subnets: Vec<String> = set.ranges().iter().map(|range| range.subnet.to_string()).collect();
+    let range = subnets.join("-").replace([':', '/'], "-");
+    shared::realm(&format!("{network}.range-{range}"), "ipam.network_name")
+}
+
+/// The file of blocks has one realm.
+fn refuse_several_realms(count: usize, scope: Scope) -> Result<()> {
+    if count == 1 || scope == Scope::Machine {
+        return Ok(());
+    }
+    let problem = format_args!("false with {count} ranges: a network is in one realm of a cluster");
+    Err(Error::config("ipam.enable_overlapping_ranges", problem)
         .expecting("true, or one range")
-        .with_details("remove the key: addresses then exclude each other across ranges")
+        .with_details("remove the key: addresses then exclude each other across ranges"))
 }

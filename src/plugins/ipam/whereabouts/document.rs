@@ -7,7 +7,7 @@ use crate::cni::result::{Dns, Route};
 use crate::steps::assigned::Address;
 
 /// The keys of `ipam` without effect: they concern the Kubernetes API, the daemons and the log of
-/// the original, or an etcd that only our daemon connects to.
+/// the original, or a store that only our daemon connects to.
 pub const NO_EFFECT: &[&str] = &[
     "datastore",
     "kubernetes",
@@ -53,20 +53,21 @@ pub const KEYS: &[&str] = &[
     ipam.addresses[].Address | object | none | As in [static](static.md#configuration): `IP` and `Mask`, which Go programs write.
     ipam.addresses[].Address.IP | address | none | The address.
     ipam.addresses[].Address.Mask | string | none | The bytes of the mask in base64.
-    ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one.
-    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false a network has one range, and its realm is named after it.
-    ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/24` or `24`: at most 2²⁴ addresses.
+    ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one. In lower case, and with `-` for any other character than letters, digits, `.` and `-`.
+    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it; with scope `cluster` a network has one range then.
+    ipam.scope | string | `cluster` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
+    ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/29` or `29`: the next smaller one of 64, 8 and 1 addresses. No effect with scope `machine`.
     ipam.configuration_path | path | none | A flat file, by its absolute path.
     ipam.enable_l3 | boolean | false | Only false is possible: the first and the last address of a subnet are not allocated.
     ipam.dataDir | path | `/var/lib/cni/cluster-local` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
-    ipam.etcd_host | string | none | No effect; an error on a machine without `ipam.json`.
+    ipam.etcd_host | any | none | No effect: `etcd.endpoints` in `ipam.json`.
     ipam.etcd_username | any | none | No effect: `etcd.user` in `ipam.json`.
     ipam.etcd_password | any | none | No effect: `etcd.passwordFile` in `ipam.json`.
     ipam.etcd_key_file | any | none | No effect: `etcd.key` in `ipam.json`.
     ipam.etcd_cert_file | any | none | No effect: `etcd.cert` in `ipam.json`.
     ipam.etcd_ca_cert_file | any | none | No effect: `etcd.ca` in `ipam.json`.
-    ipam.datastore | any | none | No effect: leases are in files, claims in files or in etcd.
-    ipam.kubernetes | object | none | No effect: no Kubernetes API is used.
+    ipam.datastore | any | none | No effect: leases are in files, claims in the store of the IPAM daemon.
+    ipam.kubernetes | object | none | No effect: the plugin uses no Kubernetes API.
     ipam.kubernetes.kubeconfig | any | none | No effect.
     ipam.kubernetes.k8s_api_root | any | none | No effect.
     ipam.leader_lease_duration | any | none | No effect: there is no leader.
@@ -104,13 +105,13 @@ pub struct Ipam {
     pub dns: Dns,
     pub addresses: Vec<Address>,
     pub network_name: String,
+    pub scope: String,
     pub node_slice_size: String,
     pub enable_overlapping_ranges: Option<bool>,
     pub enable_l3: bool,
     // Cluster-local reads it for each operation.
     #[serde(rename = "dataDir")]
     pub data_dir: String,
-    pub etcd_host: String,
 }
 
 /// A range as configured.
@@ -145,6 +146,7 @@ struct Unread {
     sleep_for_race: IgnoredAny,
     exclude_gateway: IgnoredAny,
     optimistic_ipam: IgnoredAny,
+    etcd_host: IgnoredAny,
     etcd_username: IgnoredAny,
     etcd_password: IgnoredAny,
     etcd_key_file: IgnoredAny,

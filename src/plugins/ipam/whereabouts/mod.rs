@@ -16,13 +16,16 @@ mod tests;
 
 use self::conf::Conf;
 use super::cluster_local::ClusterLocal;
+use super::cluster_local::conf as shared;
 use super::cluster_local::leases::Leases;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::Result;
+use crate::error::{ErrorList, Result};
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
+use crate::rollback::transaction;
+use crate::steps::allocation::files::attached;
 
 /// The `whereabouts` plugin.
 pub struct Whereabouts;
@@ -32,14 +35,25 @@ impl Plugin for Whereabouts {
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "cluster-local by configurations of whereabouts";
     const LEASES: Option<&'static dyn LeaseStore> =
-        Some(&Leases { conf: conf::translated, of: Some(ClusterLocal::NAME) });
+        Some(&Leases { confs: conf::translated, of: Some(ClusterLocal::NAME) });
     const NO_EFFECT: &'static [&'static str] = document::NO_EFFECT;
     const IS_ALIAS: bool = true;
     type Conf = Conf;
 
     /// The allocated addresses come first, then the assigned ones.
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let mut result = ClusterLocal::add(cx, &conf.shared, at)?;
+        let mut result = transaction(|rb| {
+            let mut result = AddResult::default();
+            for part in &conf.parts {
+                let of_realm = ClusterLocal::add(cx, part, at)?;
+                rb.undo("release addresses", || {
+                    attached::release(&part.place(cx), &part.place(cx).owner(&at.key))
+                });
+                result.ips.extend(of_realm.ips);
+                result.routes = of_realm.routes; // each has all
+            }
+            Ok(result)
+        })?;
         for ip in &mut result.ips {
             ip.gateway = conf.gateway_of(ip.address);
         }
@@ -49,23 +63,23 @@ impl Plugin for Whereabouts {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        ClusterLocal::check(cx, &conf.shared, at)
+        conf.parts.iter().try_for_each(|part| ClusterLocal::check(cx, part, at))
     }
 
-    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        ClusterLocal::del(cx, &conf.shared, at)
+    fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
+        ClusterLocal::del(cx, &shared::Conf::default(), at)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        ClusterLocal::status(cx, &conf.shared)
+        conf.parts.iter().try_for_each(|part| ClusterLocal::status(cx, part))
     }
 
-    fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ClusterLocal::gc(cx, &conf.shared, valid)
+    fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ClusterLocal::gc(cx, &shared::Conf::default(), valid)
     }
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ClusterLocal::repair(cx, &conf.shared, at, repairs)
+        ErrorList::of(conf.parts.iter().map(|part| ClusterLocal::repair(cx, part, at, repairs)))
     }
 }

@@ -28,7 +28,7 @@ fn of(members: &str) -> Result<Conf, Error> {
 /// The allocatable addresses of each set.
 fn spans(members: &str) -> String {
     let conf = of(members).unwrap();
-    let pools = conf.shared.terms.pools.iter();
+    let pools = conf.parts[0].terms.pools.iter();
     let texts = pools.map(|pool| {
         let spans: Vec<String> = pool.spans().iter().map(ToString::to_string).collect();
         spans.join(" ")
@@ -137,7 +137,7 @@ fn assigned_addresses_come_from_configuration_and_arguments() {
             "fd00::5/64 None"
         ]
     );
-    let pool = &conf.shared.terms.pools[0];
+    let pool = &conf.parts[0].terms.pools[0];
     let left: Vec<String> = pool.spans().iter().map(ToString::to_string).collect();
     assert_eq!(left.join(" "), "10.1.0.1-10.1.0.2 10.1.0.4-10.1.0.4 10.1.0.6-10.1.0.6");
 }
@@ -146,33 +146,44 @@ fn assigned_addresses_come_from_configuration_and_arguments() {
 fn network_name_and_ranges_make_the_realm() {
     let realm = |members: &str| {
         let conf = of(&format!(r#""range":"10.1.2.3/24"{members}"#)).unwrap();
-        conf.shared.terms.realm.unwrap().as_str().to_owned()
+        conf.parts[0].terms.realm.clone().unwrap().as_str().to_owned()
     };
     assert_eq!(realm(""), "default");
     assert_eq!(realm(r#","enable_overlapping_ranges":true"#), "default");
     assert_eq!(realm(r#","network_name":"blue""#), "blue");
+    assert_eq!(realm(r#","network_name":"Blue Net_1/x""#), "blue-net-1-x");
     assert_eq!(realm(r#","enable_overlapping_ranges":false"#), "default.range-10.1.2.0-24");
     let both = r#","network_name":"blue","enable_overlapping_ranges":false"#;
     assert_eq!(realm(both), "blue.range-10.1.2.0-24");
     let v6 = of(r#""range":"::1/64","enable_overlapping_ranges":false"#).unwrap();
-    assert_eq!(v6.shared.terms.realm.unwrap().as_str(), "default.range----64");
+    assert_eq!(v6.parts[0].terms.realm.clone().unwrap().as_str(), "default.range----64");
 }
 
 #[test]
 fn a_slice_is_the_size_of_blocks() {
     let length = |members: &str| {
         let conf = of(members).unwrap();
-        conf.shared
+        conf.parts[0]
             .terms
             .pools
             .iter()
             .map(super::super::cluster_local::pool::Pool::length)
             .collect::<Vec<_>>()
     };
-    assert_eq!(length(r#""range":"10.5.0.0/20","node_slice_size":"/24""#), [24]);
-    assert_eq!(length(r#""range":"10.5.0.0/20","node_slice_size":"24""#), [24]);
-    assert_eq!(length(r#""range":"fd00::/112","node_slice_size":"/120""#), [120]);
-    assert_eq!(length(r#""range":"10.5.0.0/20""#), [26], "automatic");
+    for (range, slice, expected) in [
+        ("10.5.0.0/20", "/24", 26),
+        ("10.5.0.0/20", "26", 26),
+        ("10.5.0.0/20", "/27", 29),
+        ("10.5.0.0/20", "/29", 29),
+        ("10.5.0.0/20", "/30", 32),
+        ("10.5.0.0/20", "/32", 32),
+        ("fd00::/112", "/120", 122),
+        ("fd00::/112", "/124", 125),
+        ("10.5.0.0/16", "", 29),
+    ] {
+        let members = format!(r#""range":"{range}","node_slice_size":"{slice}""#);
+        assert_eq!(length(&members), [expected], "{members}");
+    }
 }
 
 #[test]
@@ -221,7 +232,7 @@ fn each_mistake_names_path_value_and_expectation() {
             r#""range":"10.1.0.0/16","gateway":"router""#,
             r#"ipam.gateway: "router" is not an IP address"#,
         ),
-        (r#""range":"10.1.0.0/16","network_name":"a b""#, "ipam.network_name: "),
+        (r#""range":"10.1.0.0/16","network_name":"_""#, "ipam.network_name: "),
         (
             r#""range":"10.1.0.0/16","node_slice_size":"/15""#,
             r#"ipam.node_slice_size: "/15" is no slice of 10.1.0.0/16, expected a prefix length from /16 to /32"#,
@@ -237,7 +248,7 @@ fn each_mistake_names_path_value_and_expectation() {
         (r#""range":"10.1.0.0/16","enable_l3":true"#, "ipam.enable_l3: true is not supported"),
         (
             r#""range":"10.1.0.0/16","ipRanges":[{"range":"fd00::/64"}],"enable_overlapping_ranges":false"#,
-            "ipam.enable_overlapping_ranges: false with 2 ranges: a network is in one realm, expected true, or one range",
+            "ipam.enable_overlapping_ranges: false with 2 ranges: a network is in one realm of a cluster, expected true, or one range",
         ),
         (
             r#""range":"10.1.0.0/16","configuration_path":"whereabouts.conf""#,
@@ -251,18 +262,6 @@ fn each_mistake_names_path_value_and_expectation() {
     }
     let args = with_args(r#""range":"10.1.0.0/16""#, "IP=10.1.0.1").unwrap_err();
     assert!(args.msg.contains("CIDR notation, got: '10.1.0.1'"), "{args:?}");
-}
-
-/// The unit tests run on a machine that is no part of a cluster.
-#[test]
-fn an_etcd_of_the_network_is_refused_with_the_place_for_it() {
-    let error = of(r#""range":"10.1.0.0/16","etcd_host":"etcd:2379""#).unwrap_err();
-    assert_eq!(
-        error.msg,
-        r#"ipam.etcd_host: "etcd:2379": a plugin does not connect to etcd, expected the endpoints in /etc/cni-multi/ipam.json"#
-    );
-    assert!(error.details().contains("move endpoints"), "{error:?}");
-    assert!(of(r#""range":"10.1.0.0/16","etcd_password":"secret""#).is_ok());
 }
 
 #[test]
@@ -280,16 +279,16 @@ fn a_flat_file_supplies_what_is_not_written() {
         of(&format!(r#""configuration_path":"{}"{members}"#, path.display())).unwrap()
     };
     let conf = with("");
-    assert_eq!(conf.shared.sets[0].to_string(), "10.7.0.1-10.7.255.254");
-    assert_eq!(conf.shared.terms.pools[0].spans()[0].to_string(), "10.7.1.0-10.7.255.254");
-    assert_eq!(conf.shared.terms.realm.as_ref().unwrap().as_str(), "flat.range-10.7.0.0-16");
+    assert_eq!(conf.parts[0].sets[0].to_string(), "10.7.0.1-10.7.255.254");
+    assert_eq!(conf.parts[0].terms.pools[0].spans()[0].to_string(), "10.7.1.0-10.7.255.254");
+    assert_eq!(conf.parts[0].terms.realm.as_ref().unwrap().as_str(), "flat.range-10.7.0.0-16");
     let own = with(
         r#","range":"10.8.0.0/16","gateway":"","exclude":[],"network_name":"own","dns":{"domain":"own"},
             "enable_overlapping_ranges":true"#,
     );
-    assert_eq!(own.shared.sets[0].to_string(), "10.8.0.1-10.8.255.254");
+    assert_eq!(own.parts[0].sets[0].to_string(), "10.8.0.1-10.8.255.254");
     assert_eq!(own.gateway_of("10.8.0.9/16".parse().unwrap()), Some("10.7.0.1".parse().unwrap()));
-    assert_eq!(own.shared.terms.realm.unwrap().as_str(), "own");
+    assert_eq!(own.parts[0].terms.realm.clone().unwrap().as_str(), "own");
     assert_eq!((own.dns.domain.as_str(), own.dns.nameservers.len()), ("own", 1));
 }
 

@@ -27,10 +27,11 @@ pub fn release(place: &Place, owner: &Owner) -> Result<()> {
 /// Releases the leases of attachments that are not valid, or reports them.
 pub fn release_invalid(place: &Place, valid: &ValidAttachments) -> Result<()> {
     // A lease without an interface name stays while any attachment of its container is valid.
-    let is_stale = |lease: &&Lease| match &lease.owner.ifname {
-        Some(ifname) => !valid.contains(&lease.owner.container_id, ifname),
-        None => !valid.contains_container(&lease.owner.container_id),
+    let is_valid = |Owner { container_id, ifname, .. }: &Owner| match ifname {
+        Some(ifname) => valid.contains(container_id, ifname),
+        None => valid.contains_container(container_id),
     };
+    let is_stale = |lease: &&Lease| place.is_of_network(&lease.owner) && !is_valid(&lease.owner);
     let mut errors = ErrorList::default();
     if valid.is_look() {
         for lease in place.leases()?.unwrap_or_default().iter().filter(is_stale) {
@@ -50,7 +51,7 @@ pub fn release_invalid(place: &Place, valid: &ValidAttachments) -> Result<()> {
 
 /// Describes a lease for GC.
 fn stale(lease: &Lease) -> Stale {
-    let Owner { container_id: id, ifname } = &lease.owner;
+    let Owner { container_id: id, ifname, .. } = &lease.owner;
     let mut holder = Holder::of_container(id);
     if let Some(ifname) = ifname {
         holder.hash = Some(attachment_hash(id, ifname));
@@ -62,7 +63,7 @@ fn stale(lease: &Lease) -> Stale {
 
 /// The addresses that the attachment holds, at least one. `plugin` begins the error message.
 pub fn held(place: &Place, key: &Key, plugin: &str) -> Result<Vec<IpAddr>> {
-    let owner = Owner::of(key);
+    let owner = place.owner(key);
     let store = FileStore::open(place, &owner)?;
     let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
     if !held.is_empty() {

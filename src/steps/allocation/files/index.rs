@@ -172,17 +172,19 @@ fn parse(line: &str) -> Option<Lease> {
     let mut words = line.split(' ');
     let ip = words.next()?.parse().ok()?;
     let container_id = words.next()?.to_owned();
-    let ifname = words.next().map(str::to_owned);
-    let owner = Owner { container_id, ifname };
+    let (ifname, network) = (words.next().map(str::to_owned), words.next().map(str::to_owned));
+    let owner = Owner { container_id, ifname, network };
     words.next().is_none().then_some(Lease { ip, owner })
 }
 
 fn to_line(lease: &Lease) -> String {
-    let Lease { ip, owner: Owner { container_id, ifname } } = lease;
-    match ifname {
-        Some(ifname) => format!("{ip} {container_id} {ifname}\n"),
-        None => format!("{ip} {container_id}\n"),
+    let Lease { ip, owner: Owner { container_id, ifname, network } } = lease;
+    let mut line = format!("{ip} {container_id}");
+    for word in ifname.iter().chain(network) {
+        line.push(' ');
+        line.push_str(word);
     }
+    line + "\n"
 }
 
 #[cfg(test)]
@@ -192,8 +194,15 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn lease(ip: &str, id: &str, ifname: Option<&str>) -> Lease {
-        let owner = Owner { container_id: id.into(), ifname: ifname.map(Into::into) };
+        let ifname = ifname.map(Into::into);
+        let owner = Owner { container_id: id.into(), ifname, network: None };
         Lease { ip: ip.parse().unwrap(), owner }
+    }
+
+    fn of_realm(ip: &str, id: &str) -> Lease {
+        let of_network = lease(ip, id, Some("eth0"));
+        let owner = Owner { network: Some("net".into()), ..of_network.owner };
+        Lease { owner, ..of_network }
     }
 
     fn sealed(scratch: &Scratch, leases: &[Lease]) -> (PathBuf, Index) {
@@ -213,10 +222,12 @@ mod tests {
             lease("10.1.2.3", "a", Some("eth0")),
             lease("fd00::3", "a", Some("eth0")),
             lease("10.1.2.4", "old", None),
+            of_realm("10.1.2.5", "shared"),
         ];
         let (_, index) = sealed(&scratch, &all);
         assert_eq!(index.read(Bucket::of("a")).unwrap(), all[..2]);
-        assert_eq!(index.read(Bucket::of("old")).unwrap(), all[2..]);
+        assert_eq!(index.read(Bucket::of("old")).unwrap(), all[2..3]);
+        assert_eq!(index.read(Bucket::of("shared")).unwrap(), all[3..]);
         assert_eq!(index.read(Bucket::of("nobody")).unwrap(), []);
         index.write(Bucket::of("a"), &all[1..2]).unwrap();
         assert_eq!(index.read(Bucket::of("a")).unwrap(), all[1..2]);
@@ -290,7 +301,7 @@ mod tests {
     fn a_bucket_that_makes_no_sense_is_not_read() {
         let scratch = Scratch::new();
         let (_, index) = sealed(&scratch, &[]);
-        for bad in ["x", "10.1.2.3", "10.1.2.3 a b c", "nonsense a b"] {
+        for bad in ["x", "10.1.2.3", "10.1.2.3 a b c d", "nonsense a b"] {
             fs::write(index.path(Bucket::of("a")), bad).unwrap();
             assert_eq!(index.read(Bucket::of("a")), None, "{bad:?}");
         }

@@ -1,9 +1,9 @@
 //! A lease: a file that is named after its address and contains its owner. Names and content are
-//! the reference's.
+//! the reference's; where networks share a directory, the network follows on a third line.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use crate::error::{Error, Result};
 use crate::plain_file;
@@ -14,10 +14,9 @@ const LIMIT: usize = 129 * 1024;
 
 /// The content of the lease file of `owner`.
 pub fn to_text(owner: &Owner) -> String {
-    match &owner.ifname {
-        Some(ifname) => format!("{}\r\n{ifname}", owner.container_id),
-        None => owner.container_id.clone(),
-    }
+    let Owner { container_id, ifname, network } = owner;
+    let lines = [Some(container_id), ifname.as_ref(), network.as_ref()];
+    lines.into_iter().flatten().map(String::as_str).collect::<Vec<&str>>().join("\r\n")
 }
 
 /// What a lease file contains.
@@ -41,16 +40,14 @@ impl Content {
         if text.is_empty() {
             return Content::Torn;
         }
-        let (container_id, ifname) = match text.split_once("\r\n") {
-            Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
-            None => (text, None),
-        };
+        let lines: Vec<&str> = text.split("\r\n").map(str::trim).collect();
         // The kernel accepts control characters in a link's name.
-        if container_id.contains(is_blank) || ifname.is_some_and(|name| name.contains(is_blank)) {
+        if lines.len() > 3 || lines.iter().any(|line| line.contains(is_blank)) {
             return Content::Foreign;
         }
-        let ifname = ifname.map(str::to_owned);
-        Content::Owned(Owner { container_id: container_id.to_owned(), ifname })
+        let mut lines = lines.into_iter().map(str::to_owned);
+        let container_id = lines.next().unwrap_or_default();
+        Content::Owned(Owner { container_id, ifname: lines.next(), network: lines.next() })
     }
 }
 
@@ -93,15 +90,15 @@ pub fn addresses(dir: &Path) -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// The address of the last reservation from a range set.
-pub fn last_reserved(dir: &Path, range_set: usize) -> Option<IpAddr> {
+/// The address of the last reservation from the range set that this number or name tells.
+pub fn last_reserved(dir: &Path, range_set: impl fmt::Display) -> Option<IpAddr> {
     // A damaged file costs the round robin one turn and nothing else.
     let bytes = plain_file::read(&dir.join(last_reserved_name(range_set)), LIMIT).ok()?;
     std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
 }
 
 /// The file in the network's directory that holds the last reservation.
-pub fn last_reserved_name(range_set: usize) -> String {
+pub fn last_reserved_name(range_set: impl fmt::Display) -> String {
     format!("last_reserved_ip.{range_set}")
 }
 
@@ -113,9 +110,12 @@ mod tests {
 
     #[test]
     fn content_is_read_as_the_reference_reads_it() {
-        let owned = |id: &str, ifname: Option<&str>| {
-            Content::Owned(Owner { container_id: id.into(), ifname: ifname.map(Into::into) })
+        let owner = |id: &str, ifname: Option<&str>| {
+            let ifname = ifname.map(Into::into);
+            Owner { container_id: id.into(), ifname, network: None }
         };
+        let owned = |id: &str, ifname: Option<&str>| Content::Owned(owner(id, ifname));
+        let shared = Owner { network: Some("net".into()), ..owner("dummy", Some("eth0")) };
         for (text, content) in [
             ("dummy\r\neth0", owned("dummy", Some("eth0"))),
             (" dummy\r\neth0\n", owned("dummy", Some("eth0"))),
@@ -126,12 +126,15 @@ mod tests {
             ("\0\0\0", Content::Torn),
             ("a b", Content::Foreign),
             ("a\nb", Content::Foreign),
-            ("a\r\nb\r\nc", Content::Foreign),
+            ("dummy\r\neth0\r\nnet\n", Content::Owned(shared.clone())),
+            ("a\r\nb\r\nc\r\nd", Content::Foreign),
+            ("a\r\nb\r\nc d", Content::Foreign),
         ] {
             assert_eq!(Content::parse(text.as_bytes()), content, "{text:?}");
         }
         assert_eq!(Content::parse(b"\xff"), Content::Foreign);
         assert_eq!(to_text(&Owner::new(" dummy ", "eth0")), "dummy\r\neth0");
+        assert_eq!(to_text(&shared), "dummy\r\neth0\r\nnet");
     }
 
     /// In the reference `last_reserved_ip.N`, or a container id that is an address, may count as a

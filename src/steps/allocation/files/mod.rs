@@ -12,7 +12,7 @@ pub mod operator;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
@@ -20,8 +20,8 @@ use nix::unistd::{AccessFlags, access};
 use self::index::{Bucket, Index};
 use self::lease::Content;
 use self::lock::Lock;
-use super::{Lease, Owner, Store};
-use crate::cni::attachment::NetworkName;
+use super::{Lease, Owner, Pool, Store};
+use crate::cni::attachment::{Key, NetworkName};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
@@ -30,11 +30,14 @@ use crate::rollback::Rollback;
 /// Where a network's leases are stored.
 pub struct Place {
     data_dir: PathBuf,
-    network: String,
+    /// The directory's name.
+    name: String,
     dir: PathBuf,
     deadline: Deadline,
     /// Whether leases end with the boot that they are of.
     is_of_boot: bool,
+    /// The network of the leases, where the directory has those of others as well.
+    shared_by: Option<String>,
 }
 
 impl Place {
@@ -43,10 +46,24 @@ impl Place {
     pub fn new(data_dir: &Path, network: &NetworkName, deadline: Deadline) -> Place {
         Place {
             data_dir: data_dir.to_owned(),
-            network: network.as_str().to_owned(),
+            name: network.as_str().to_owned(),
             dir: data_dir.join(network.as_str()),
             deadline,
             is_of_boot: false,
+            shared_by: None,
+        }
+    }
+
+    /// The place of `network` in the directory `<data_dir>/<name>`, which other networks share: an
+    /// address is leased to one of them at a time.
+    pub fn shared(data_dir: &Path, name: &str, network: &NetworkName, deadline: Deadline) -> Place {
+        Place {
+            data_dir: data_dir.to_owned(),
+            name: name.to_owned(),
+            dir: data_dir.join(name),
+            deadline,
+            is_of_boot: false,
+            shared_by: Some(network.as_str().to_owned()),
         }
     }
 
@@ -61,9 +78,20 @@ impl Place {
         self.is_of_boot && lock::is_of_earlier_boot(&self.dir)
     }
 
-    /// The network's directory.
+    /// The directory of the leases.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The owner that the attachment of this key is here.
+    pub fn owner(&self, key: &Key) -> Owner {
+        Owner { network: self.shared_by.clone(), ..Owner::of(key) }
+    }
+
+    /// Whether a lease of this owner is the network's to list and to collect. In a shared directory
+    /// a lease without a network is the rest of one after a power loss: it is any network's.
+    fn is_of_network(&self, owner: &Owner) -> bool {
+        owner.network.is_none() || owner.network == self.shared_by
     }
 
     /// Fails with code 50 if a lease could not be created here, as far as that can be determined
@@ -127,6 +155,17 @@ impl Place {
     /// Locks the directory, which must exist.
     pub fn lock(&self) -> Result<Lock> {
         Lock::take(&self.dir, self.deadline)
+    }
+}
+
+/// The addresses without the lock: what is free may be taken at once.
+impl Pool for &Place {
+    fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
+        Ok(!self.is_taken(ip))
+    }
+
+    fn taken(&self) -> Result<HashSet<IpAddr>> {
+        Place::taken(self)
     }
 }
 
@@ -206,7 +245,7 @@ impl FileStore {
     /// reads all leases from the files.
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
         let dir = place.dir.clone();
-        let index = Index::new(&place.data_dir, &place.network);
+        let index = Index::new(&place.data_dir, &place.name);
         let indexed = container_id.and_then(|id| indexed(&index, &dir, id));
         // A sealed index is of this boot.
         if place.is_of_boot && indexed.is_none() && lock.is_some() {
@@ -273,6 +312,16 @@ impl FileStore {
         self.reserve(lease.ip, &lease.owner)
     }
 
+    /// Remembers where the next search begins in the range set that this number or name tells.
+    /// Written in place, as the reference does: a crash can spoil only the next turn of the round
+    /// robin.
+    pub fn set_last_reserved_of(&mut self, range_set: impl fmt::Display, ip: IpAddr) -> Result<()> {
+        self.changed = true;
+        let path = self.dir.join(lease::last_reserved_name(range_set));
+        plain_file::replace(&path, ip.to_string().as_bytes())
+            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+    }
+
     /// Drops entries whose files are gone. Called after an undo, which removes lease files and does
     /// not know the index.
     pub fn forget_what_is_gone(&mut self) {
@@ -324,13 +373,8 @@ impl Store for FileStore {
         lease::last_reserved(&self.dir, range_set)
     }
 
-    /// Written in place, as the reference does: a crash can spoil only the next turn of the round
-    /// robin.
     fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
-        self.changed = true;
-        let path = self.dir.join(lease::last_reserved_name(range_set));
-        plain_file::replace(&path, ip.to_string().as_bytes())
-            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+        self.set_last_reserved_of(range_set, ip)
     }
 }
 

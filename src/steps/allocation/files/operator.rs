@@ -25,13 +25,17 @@ pub fn holdings(place: &Place, sets: &[RangeSet]) -> Result<Holdings> {
         RangeUse { range: range.to_string(), held, size: range.size() }
     };
     let ranges = sets.iter().flat_map(RangeSet::ranges).map(range_use).collect();
+    // An address of another network counts in the ranges, and is not listed.
+    let is_listed =
+        |listed: &Listed| listed.owner.as_ref().is_none_or(|of| place.is_of_network(of));
     let holding = |Listed { ip, owner, since }: Listed| {
         let (container_id, ifname) =
             owner.map(|owner| (owner.container_id, owner.ifname)).unwrap_or_default();
         let (ifname, netns_path) = (ifname.unwrap_or_default(), String::new());
         Holding { address: ip, container_id, ifname, since, netns_path }
     };
-    Ok(Holdings { held: listed.into_iter().map(holding).collect(), ranges })
+    let held = listed.into_iter().filter(is_listed).map(holding).collect();
+    Ok(Holdings { held, ranges })
 }
 
 /// The networks with a directory in `data_dir`.
@@ -46,45 +50,39 @@ pub fn networks(data_dir: &Path) -> Vec<NetworkName> {
 
 /// Frees the address if it is still held so; returns whether it was.
 pub fn free(place: &Place, held: &Holding) -> Result<bool> {
-    let owner = owner(held);
-    let Some(mut store) = FileStore::open(place, &owner)? else { return Ok(false) };
-    if !store.held_by(&owner)?.contains(&held.address) {
-        return Ok(false);
+    let Some(mut store) = FileStore::open(place, &place.owner_of(held))? else { return Ok(false) };
+    match lease::read(place.dir(), held.address)? {
+        Some(Content::Owned(owner)) if place.is_of_network(&owner) && is_same(&owner, held) => {
+            store.release(held.address).map(|()| true)
+        }
+        _ => Ok(false),
     }
-    store.release(held.address).map(|()| true)
+}
+
+fn is_same(owner: &Owner, held: &Holding) -> bool {
+    let ifname = owner.ifname.as_deref().unwrap_or_default();
+    (owner.container_id.as_str(), ifname) == (held.container_id.as_str(), held.ifname.as_str())
 }
 
 /// How many of the leases are missing. Fails if one is outside of the sets, or its address has
 /// another owner.
 pub fn preview(place: &Place, sets: &[RangeSet], leases: &[Holding]) -> Result<usize> {
     require_in_ranges(leases, sets)?;
-    Ok(missing(leases, place.list()?)?.len())
-}
-
-/// The store and the conditions of an import.
-pub struct Target<'a> {
-    /// The network's directory.
-    pub place: &'a Place,
-    /// The range sets that contain the addresses.
-    pub sets: &'a [RangeSet],
-    /// Called under the lock with the missing leases, before the first one is written. Its failure ends
-    /// the import.
-    pub require: &'a dyn Fn(&[Lease]) -> Result<()>,
+    Ok(missing(leases, place)?.len())
 }
 
 /// Writes the missing leases and calls `then`, under the lock of ADD. Any failure leaves the store
 /// as it was.
 pub fn import(
-    target: &Target<'_>,
+    place: &Place,
+    sets: &[RangeSet],
     incoming: &Incoming<'_>,
     then: &mut dyn FnMut() -> Result<()>,
 ) -> Result<usize> {
-    let place = target.place;
-    require_in_ranges(incoming.leases, target.sets)?;
+    require_in_ranges(incoming.leases, sets)?;
     let mut store = FileStore::create_whole(place)?;
     store.require_all_read()?;
-    let missing = missing(incoming.leases, place.list()?)?;
-    (target.require)(&missing)?;
+    let missing = missing(incoming.leases, place)?;
     let written = transaction(|rb| {
         for (number, lease) in missing.iter().enumerate() {
             (incoming.tell)(number, missing.len());
@@ -99,11 +97,6 @@ pub fn import(
     });
     written.inspect_err(|_| store.forget_what_is_gone())?;
     Ok(missing.len())
-}
-
-fn owner(held: &Holding) -> Owner {
-    let ifname = Some(held.ifname.clone()).filter(|ifname| !ifname.is_empty());
-    Owner { container_id: held.container_id.clone(), ifname }
 }
 
 fn require_in_ranges(leases: &[Holding], sets: &[RangeSet]) -> Result<()> {
@@ -122,12 +115,12 @@ fn require_in_ranges(leases: &[Holding], sets: &[RangeSet]) -> Result<()> {
 }
 
 /// The leases whose addresses are free here.
-fn missing(leases: &[Holding], listed: Vec<Listed>) -> Result<Vec<Lease>> {
+fn missing(leases: &[Holding], place: &Place) -> Result<Vec<Lease>> {
     let here: HashMap<IpAddr, Option<Owner>> =
-        listed.into_iter().map(|listed| (listed.ip, listed.owner)).collect();
+        place.list()?.into_iter().map(|listed| (listed.ip, listed.owner)).collect();
     let (mut missing, mut problems) = (vec![], vec![]);
     for lease in leases {
-        let wanted = Lease { ip: lease.address, owner: owner(lease) };
+        let wanted = Lease { ip: lease.address, owner: place.owner_of(lease) };
         match here.get(&lease.address) {
             None => missing.push(wanted),
             Some(Some(owner)) if *owner == wanted.owner => (),
@@ -164,6 +157,12 @@ pub struct Listed {
 }
 
 impl Place {
+    fn owner_of(&self, held: &Holding) -> Owner {
+        let ifname = Some(held.ifname.clone()).filter(|ifname| !ifname.is_empty());
+        let network = self.shared_by.clone();
+        Owner { container_id: held.container_id.clone(), ifname, network }
+    }
+
     /// Every address that a file takes, sorted; empty without a directory. A torn file takes none.
     pub fn list(&self) -> Result<Vec<Listed>> {
         if self.is_of_earlier_boot() {

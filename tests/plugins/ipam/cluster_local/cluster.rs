@@ -1,4 +1,4 @@
-//! A machine that is configured as a part of a cluster: only the daemon claims.
+//! The plugin with scope `cluster`: what the node holds, and the daemon's socket.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,28 +6,214 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_ours, ips};
-use crate::support::netns::Lab;
+use super::usual_path::calls_outside;
+use crate::support::attachment::{Attachment, for_ours, ips};
+use crate::support::call::Outcome;
+use crate::support::netns::{Container, Lab};
 
-const BLOCKS: &str = "/var/lib/cni/cluster-local/net1/blocks.json";
+const DATA: &str = "/var/lib/cni/cluster-local";
+/// What an ADD says that needs the daemon.
+const WAYS_OUT: &str =
+    "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
-fn conf() -> Value {
-    json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": {
-        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/24"}]], "patience": 3}})
+/// A node with a network of 65 533 addresses, so that blocks have eight.
+struct Held<'a> {
+    lab: &'a Lab,
+    container: Container,
+    conf: Value,
 }
 
-/// Makes the host a node of a cluster, in the lab's own mount namespace.
-fn join_cluster(lab: &Lab) {
-    lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi && echo '{}' >/etc/cni-multi/ipam.json");
+impl<'a> Held<'a> {
+    /// The plugin has written what is configured.
+    fn new(lab: &'a Lab, ipam: &Value) -> Held<'a> {
+        let mut conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
+            "ipam": {"type": "cluster-local", "subnet": "10.1.0.0/16", "patience": 0}});
+        for (key, value) in ipam.as_object().unwrap() {
+            conf["ipam"][key] = value.clone();
+        }
+        let held = Held { lab, container: lab.container(), conf };
+        held.try_add("first").fails(11, WAYS_OUT);
+        held
+    }
+
+    fn attachment(&self, id: &str) -> Attachment<'_> {
+        self.lab.attach(&self.container, &self.conf).id(id)
+    }
+
+    fn try_add(&self, id: &str) -> Outcome {
+        self.attachment(id).try_add()
+    }
+
+    #[track_caller]
+    fn add(&self, id: &str) -> String {
+        ips(&self.try_add(id).ok()).join(" ")
+    }
+
+    /// Gives the node blocks as a daemon writes them, with changes of each.
+    fn hold(&self, blocks: &[(&str, Value)]) {
+        let path = self.lab.path(&format!("{DATA}/pods/blocks.json"));
+        let mut file: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let held = |(block, changes): &(&str, Value)| {
+            let mut held = json!({"block": block, "token": "000000000000000000000000000000ab",
+                "state": "active", "since": 1_795_000_000});
+            held.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            held
+        };
+        file["blocks"] = blocks.iter().map(held).collect();
+        // The version comes first.
+        let text = file.to_string().replace("\"version\":2", "\"v\":2");
+        std::fs::write(path, text.replacen('{', "{\"version\":2,", 1)).unwrap();
+    }
+
+    /// Confirms the blocks as a daemon does.
+    fn confirm(&self) {
+        self.lab.host.sh(&format!(
+            r#"mkdir -p {DATA}/.node /run/cni-multi
+               test -e {DATA}/.node/node.json || echo '{{}}' >{DATA}/.node/node.json
+               time=$(stat -c %z {DATA}/.node/node.json)
+               nanoseconds=${{time#*.}}
+               nanoseconds=$(echo "${{nanoseconds%% *}}" | sed 's/^0*\(.\)/\1/')
+               stat -c '{{"boot":"'$(cat /proc/sys/kernel/random/boot_id)'","node":"n1",
+                   "machine":"00000000000000000000000000000007","record":[%d,%i,%Z,'$nanoseconds']}}' \
+                   {DATA}/.node/node.json >/run/cni-multi/ipam-confirmed.json"#
+        ));
+    }
 }
 
-/// Gives the network a block, as the daemon does.
-fn give(lab: &Lab, block: &str) {
-    let path = lab.path(BLOCKS);
-    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let held = json!({"block": block, "token": format!("{:032x}", 7), "mod_revision": 5, "state": "active", "since": 1, "incarnation": 1});
-    file["blocks"].as_array_mut().unwrap().push(held);
-    std::fs::write(&path, file.to_string()).unwrap();
+#[test]
+fn without_a_daemon_the_ways_out_are_named() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        let status = held.attachment("a").status().fails(50, WAYS_OUT);
+        assert!(status.details.contains("/etc/cni-multi/ipam.json"), "{status:?}");
+        held.attachment("a").del();
+        held.attachment("a").gc(&[]).ok();
+    });
+}
+
+#[test]
+fn confirmed_blocks_give_addresses_and_the_fullest_first() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({})), ("4-0a010010-29", json!({}))]);
+        held.try_add("a").fails(11, "connect to the IPAM daemon");
+        held.confirm();
+        let given: Vec<String> = (0..10).map(|id| held.add(&format!("c{id}"))).collect();
+        let expected = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|n| format!("10.1.0.{n}"));
+        assert_eq!(given, expected);
+        for id in [1, 3, 8] {
+            held.attachment(&format!("c{id}")).del();
+        }
+        assert_eq!(held.attachment("a").status().stderr, "");
+        let given = ["d", "e", "f"].map(|id| held.add(id));
+        assert_eq!(given, ["10.1.0.9", "10.1.0.11", "10.1.0.16"], "six leases come before one");
+        for id in 0..6 {
+            held.add(&format!("g{id}"));
+        }
+        held.try_add("full").fails(11, WAYS_OUT);
+        held.attachment("a").status().fails(50, WAYS_OUT);
+        held.attachment("x").gc(&[("c0", "eth0")]).ok();
+        let blocks = held.lab.host.sh(&format!("cat {DATA}/pods/blocks.json"));
+        assert!(blocks.contains("4-0a010010-29"), "the daemon gives it back: {blocks}");
+        assert_eq!(held.add("h"), "10.1.0.9");
+    });
+}
+
+#[test]
+fn held_blocks_need_no_socket_no_program_and_no_sync() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({}))]);
+        held.confirm();
+        for (command, id) in [("ADD", "a"), ("ADD", "b"), ("DEL", "a"), ("ADD", "c"), ("GC", "c")] {
+            let call = held.attachment(id).call(command, None);
+            assert_eq!(calls_outside(&call), [""; 0], "{command} {id}");
+        }
+    });
+}
+
+#[test]
+fn a_directory_that_was_replaced_is_not_allocated_from() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({}))]);
+        held.confirm();
+        held.add("a");
+        held.lab.host.sh(&format!("cp -a {DATA} /run/copy && rm -r {DATA} && mv /run/copy {DATA}"));
+        held.try_add("b").fails(11, WAYS_OUT);
+        held.confirm();
+        assert_eq!(held.add("b"), "10.1.0.9");
+        held.lab.host.sh("sed -i s/-/_/ /run/cni-multi/ipam-confirmed.json"); // another boot
+        held.try_add("c").fails(11, WAYS_OUT);
+    });
+}
+
+#[test]
+fn check_fails_in_blocks_that_another_node_may_have() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({}))]);
+        held.confirm();
+        let result = held.attachment("a").add();
+        for (changes, reason) in [
+            (json!({"state": "lost"}), Some("which another node has")),
+            (json!({"contested": true}), Some("which another node has leases in")),
+            (json!({"state": "settling"}), None),
+            (json!({"state": "returning"}), None),
+            (json!({}), None),
+        ] {
+            held.hold(&[("4-0a010008-29", changes.clone())]);
+            let check = held.attachment("a").check(&result);
+            match reason {
+                Some(reason) => {
+                    let words = format!("10.1.0.8 is in block 10.1.0.8/29, {reason}");
+                    check.fails(103, &words);
+                }
+                None => drop(check.ok()),
+            }
+            if changes != json!({}) {
+                held.try_add("b").fails(11, WAYS_OUT);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_name_gets_its_own_block_and_no_other() {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, &json!({"sticky": "none", "subnet": "10.1.0.0/24"}));
+        let named = Held {
+            lab,
+            container: lab.container(),
+            conf: {
+                let mut conf = held.conf.clone();
+                conf["ipam"]["sticky"] = "arg:VM".into();
+                conf
+            },
+        };
+        let add = |id: &str, name: &str| named.attachment(id).args(&format!("VM={name}")).try_add();
+        add("a", "one").fails(11, WAYS_OUT);
+        let one = json!({"name": "one/eth0"});
+        named.hold(&[("4-0a0100f0-32", one), ("4-0a010005-32", json!({}))]);
+        named.confirm();
+        assert_eq!(ips(&add("a", "one").ok()), ["10.1.0.240"]);
+        add("b", "one").fails(11, "is held by container a");
+        add("c", "two").fails(11, WAYS_OUT);
+        named.attachment("a").del();
+        assert_eq!(ips(&add("b", "one").ok()), ["10.1.0.240"]);
+    });
+}
+
+#[test]
+fn a_network_with_blocks_stays_in_its_realm() {
+    for_ours("cluster-local", |lab| {
+        let mut held = Held::new(lab, &json!({}));
+        held.hold(&[("4-0a010008-29", json!({}))]);
+        held.confirm();
+        held.conf["ipam"]["realm"] = "other".into();
+        held.try_add("a").fails(7, "1 blocks of the network are in realm \"default\"");
+    });
 }
 
 /// The next connection. A test that has failed makes none.
@@ -40,113 +226,63 @@ fn accept(listener: &UnixListener) -> UnixStream {
                 stream.set_nonblocking(false).unwrap();
                 return stream;
             }
-            Err(e) => assert!(Instant::now() < end, "nobody asks: {e}"),
+            Err(e) => assert!(Instant::now() < end, "no plugin connects: {e}"),
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Answers requests with these lines, and returns the requests.
-fn daemon(lab: &Lab, answers: &[(&str, Option<&str>)]) -> Vec<Value> {
-    let listener = UnixListener::bind(lab.path("/run/cni-multi/ipam.sock")).unwrap();
+/// Answers requests with these lines, each after a step, and returns the requests.
+fn daemon(listener: &UnixListener, answers: &[(&str, &dyn Fn())]) -> Vec<Value> {
     let mut asked = vec![];
-    for (answer, block) in answers {
-        let mut stream = accept(&listener);
+    for (answer, first) in answers {
+        let mut stream = accept(listener);
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
         asked.push(serde_json::from_str(&line).unwrap());
-        if let Some(block) = block {
-            give(lab, block);
-        }
+        first();
         writeln!(stream, "{answer}").unwrap();
     }
     asked
 }
 
 #[test]
-fn held_blocks_serve_and_then_the_error_names_the_daemon() {
+fn the_daemon_claims_and_confirms_what_an_add_needs() {
     for_ours("cluster-local", |lab| {
-        join_cluster(lab);
-        let container = lab.container();
-        let add = |id: &str| lab.attach(&container, &conf()).id(id).try_add();
-        let error = add("a").err();
-        assert_eq!(error.code, 11, "{error:?}");
-        assert!(
-            error.msg.starts_with("connect to the IPAM daemon at \"/run/cni-multi/ipam.sock\""),
-            "{error:?}"
-        );
-        assert!(
-            error.details.contains("start cni-multi-ipam.socket or cni-multi-ipam.service"),
-            "{error:?}"
-        );
-        assert!(
-            error.details.contains("by /etc/cni-multi/ipam.json only the daemon may claim"),
-            "{error:?}"
-        );
-        let status = lab.attach(&container, &conf()).status();
-        assert_eq!(status.err().code, 50);
-        give(lab, "4-0a010008-31");
-        assert_eq!(ips(&add("a").ok()), ["10.1.0.8"]);
-        assert_eq!(lab.attach(&container, &conf()).status().ok(), Value::Null);
-        assert_eq!(ips(&add("b").ok()), ["10.1.0.9"]);
-        assert_eq!(add("c").err().code, 11);
-        lab.attach(&container, &conf()).id("a").del();
-        assert_eq!(ips(&add("c").ok()), ["10.1.0.8"]);
-    });
-}
-
-#[test]
-fn the_daemon_claims_what_an_add_needs() {
-    for_ours("cluster-local", |lab| {
-        join_cluster(lab);
-        let container = lab.container();
-        let claimed = r#"{"protocol":1,"answer":"claimed"}"#;
-        let answers = [
-            (claimed, Some("4-0a010010-32")),
-            (r#"{"protocol":1,"answer":"none"}"#, None),
-            (
-                r#"{"protocol":1,"error":{"code":11,"msg":"no contact with the cluster","details":"all endpoints time out"}}"#,
-                None,
-            ),
+        let held = Held::new(lab, &json!({"patience": 3}));
+        lab.host.sh("mkdir -p /run/cni-multi");
+        let listener = UnixListener::bind(lab.path("/run/cni-multi/ipam.sock")).unwrap();
+        let nothing = || ();
+        let claim = || held.hold(&[("4-0a010010-32", json!({}))]);
+        let claim_another = || {
+            held.hold(&[("4-0a010010-32", json!({})), ("4-0a010099-32", json!({}))]);
+            held.confirm();
+        };
+        let claimed = r#"{"protocol":2,"answer":"claimed"}"#;
+        let away = r#"{"protocol":2,"error":{"code":11,"msg":"the store cannot be used"}}"#;
+        let answers: [(&str, &(dyn Fn() + Sync)); 6] = [
+            // The address is there, and not confirmed yet.
+            (claimed, &claim),
+            (r#"{"protocol":2,"answer":"verifying"}"#, &nothing),
+            (r#"{"protocol":2,"answer":"verifying"}"#, &|| held.confirm()),
+            (r#"{"protocol":2,"answer":"none"}"#, &nothing),
+            (away, &nothing),
+            (claimed, &claim_another),
         ];
         let asked = std::thread::scope(|scope| {
-            let daemon = scope.spawn(|| daemon(lab, &answers));
-            while !lab.path("/run/cni-multi/ipam.sock").exists() {
-                std::thread::yield_now();
-            }
-            let add = |id: &str| lab.attach(&container, &conf()).id(id).try_add();
-            assert_eq!(ips(&add("a").ok()), ["10.1.0.16"]);
-            let none = add("b").err();
-            assert_eq!(
-                (none.code, none.msg.as_str()),
-                (101, "no address of network \"net1\" is free")
-            );
-            let lost = add("b").err();
-            assert_eq!((lost.code, lost.msg.as_str()), (11, "no contact with the cluster"));
+            let answers = answers.map(|(answer, first)| (answer, first as &(dyn Fn() + Sync)));
+            let daemon = scope.spawn(move || {
+                daemon(&listener, &answers.map(|(answer, first)| (answer, first as &dyn Fn())))
+            });
+            assert_eq!(held.add("a"), "10.1.0.16");
+            let none = held.try_add("b").err();
+            assert_eq!((none.code, &*none.msg), (101, "no address of network \"pods\" is free"));
+            held.try_add("b").fails(11, "the store cannot be used");
+            assert_eq!(held.add("b"), "10.1.0.153");
             daemon.join().unwrap()
         });
-        let need = json!({"protocol": 1, "op": "need", "network": "net1", "set": 0, "patience": 4});
-        assert_eq!(asked, [need.clone(), need.clone(), need]);
-    });
-}
-
-#[test]
-fn blocks_of_an_earlier_boot_wait_for_the_daemon() {
-    for_ours("cluster-local", |lab| {
-        join_cluster(lab);
-        let container = lab.container();
-        let add = |id: &str| lab.attach(&container, &conf()).id(id).try_add();
-        add("a").err();
-        give(lab, "4-0a010010-30");
-        let path = lab.path(BLOCKS);
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(
-            &path,
-            text.replace(r#""confirmed":"""#, r#""confirmed":"an earlier boot""#),
-        )
-        .unwrap();
-        assert_eq!(add("a").err().code, 11, "the node may have been reclaimed");
-        std::fs::write(&path, text).unwrap();
-        add("a").ok();
+        let need = json!({"protocol": 2, "op": "need", "network": "pods", "set": 0, "patience": 4});
+        let status = json!({"protocol": 2, "op": "status"});
+        assert_eq!(asked, [&need, &status, &status, &need, &need, &need].map(Value::clone));
     });
 }

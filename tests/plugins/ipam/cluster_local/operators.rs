@@ -7,10 +7,11 @@ use crate::support::call::binary;
 use crate::support::netns::Lab;
 use crate::support::synced::{attach, attach_another};
 
-const STORE: &str = "/var/lib/cni/cluster-local/pods";
+const STORE: &str = "/var/lib/cni/cluster-local/.machine/default";
 
 fn bridge(ipam: &str) -> Value {
-    json!({"type": "bridge", "bridge": "pods0", "ipam": {"type": ipam, "ranges": [[{"subnet": "10.48.0.0/24"}]]}})
+    json!({"type": "bridge", "bridge": "pods0", "ipam": {"type": ipam, "scope": "machine",
+        "ranges": [[{"subnet": "10.48.0.0/24"}]]}})
 }
 
 /// Stdout of `cni-multi ipam LINE`.
@@ -45,6 +46,21 @@ fn leases_are_listed_freed_exported_and_imported() {
         let metrics = format!("NETCONFPATH=/run/net.d {} metrics", binary().display());
         let range = r#"cni_multi_range_held{network="pods",ipam="cluster-local""#;
         assert!(lab.host.sh(&metrics).contains(range));
+    });
+}
+
+#[test]
+fn leases_of_a_network_without_a_configuration_are_listed_and_freed() {
+    for_ours("bridge", |lab| {
+        let _synced = attach(lab, &[bridge("cluster-local")], "");
+        lab.host.sh("rm /run/net.d/pods.conflist");
+        lab.host.sh(&format!("printf 'gone\\r\\neth0\\r\\nold' >{STORE}/10.48.0.9"));
+        let listed: Value = serde_json::from_str(&ipam(lab, "ls -o json")).unwrap();
+        let rows = listed["leases"].as_array().unwrap().iter();
+        let rows: Vec<_> = rows.map(|row| [&row["network"], &row["address"]]).collect();
+        assert_eq!(rows, [["old", "10.48.0.9"], ["pods", "10.48.0.2"]], "{listed}");
+        assert!(ipam(lab, "free old 10.48.0.9 --force").starts_with("freed 10.48.0.9"));
+        assert!(!lab.path(STORE).join("10.48.0.9").exists());
     });
 }
 

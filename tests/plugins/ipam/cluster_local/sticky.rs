@@ -84,47 +84,37 @@ fn no_other_network_gets_the_address_of_a_name() {
 
 /// Plants names without an attachment, the first of which was used last.
 fn plant(net: &Net<'_>, count: u64) {
-    let file = net.dir().join("blocks.json");
-    let mut blocks: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let all = blocks["blocks"].as_array_mut().unwrap();
-    let model = all.iter().find(|held| held["sticky"].is_string()).unwrap().clone();
+    let file = net.dir().join("names.json");
+    let mut names: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     for number in 0..count {
-        let mut held = model.clone();
-        held["block"] = json!(format!("4-0aff{number:04x}-32"));
-        held["sticky"] = json!(format!("planted-{number}/eth0"));
-        held["since"] = json!(1_700_000_000 - number);
-        all.push(held);
+        let (name, used) = (format!("planted-{number}/eth0"), 1_700_000_000 - number);
+        names[format!("10.255.{}.{}", number / 256, number % 256)] =
+            json!({"network": "net", "name": name, "used": used});
     }
-    fs::write(file, blocks.to_string()).unwrap();
+    fs::write(file, names.to_string()).unwrap();
 }
 
-/// The names in the file of blocks.
+/// The names that have an address.
 fn names(net: &Net<'_>) -> Vec<String> {
-    let text = fs::read(net.dir().join("blocks.json")).unwrap();
-    let blocks: Value = serde_json::from_slice(&text).unwrap();
-    let all = blocks["blocks"].as_array().unwrap().iter();
-    all.filter_map(|held| Some(held["sticky"].as_str()?.to_owned())).collect()
+    let text = fs::read(net.dir().join("names.json")).unwrap();
+    let names: Value = serde_json::from_slice(&text).unwrap();
+    let all = names.as_object().unwrap().values();
+    all.map(|kept| kept["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn a_node_keeps_128_names_without_an_attachment() {
-    for args in ["VM=new", "VM=first", ""] {
+fn a_realm_keeps_256_names_without_an_attachment() {
+    for args in ["VM=new", "VM=again"] {
         let data = Scratch::new();
         let net = Net::new(&data, "net", sticky("10.0.0.0/8", "arg:VM"));
         let first = ips(&add(&net, "a", "VM=first").ok());
         plant(&net, 8000);
-        if args.is_empty() {
-            let valid =
-                json!({"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]});
-            net.call_with("GC", "", valid).without("CNI_CONTAINERID").run().ok();
-        } else {
-            net.del("a");
-            let again = ips(&add(&net, "b", args).ok());
-            assert_eq!(again == first, args == "VM=first", "{again:?}");
-        }
+        net.del("a");
+        assert_ne!(ips(&add(&net, "b", args).ok()), first);
         let left = names(&net);
         let planted = left.iter().filter(|name| name.starts_with("planted")).count();
-        assert!((127..=128).contains(&planted), "{args}: {planted} of {}", left.len());
+        assert!((254..=256).contains(&planted), "{args}: {planted} of {}", left.len());
+        assert_eq!(ips(&add(&net, "c", "VM=first").ok()), first);
         assert!(left.contains(&"planted-0/eth0".to_owned()), "{args}: the last one used stays");
     }
 }
@@ -137,6 +127,18 @@ fn a_name_that_is_too_long_is_no_reason_to_fail() {
     let said = "ipam.sticky: the name has 605 bytes, expected at most 512; it keeps no address";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert_eq!(ips(&outcome.ok()), ["10.1.0.2"]);
+}
+
+#[test]
+fn a_file_of_names_that_cannot_be_read_is_an_error_with_the_next_step() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", sticky("10.1.0.0/24", "arg:VM"));
+    add(&net, "a", "VM=one").ok();
+    fs::write(net.dir().join("names.json"), "{").unwrap();
+    let error = add(&net, "b", "VM=two").err();
+    assert!(error.msg.contains("default/names.json"), "{error:?}");
+    assert!(error.details.contains("restore the file"), "{error:?}");
+    net.del("a");
 }
 
 /// Prints how long an ADD takes beside 10 and beside 8000 names that no attachment has; the limit is

@@ -13,7 +13,8 @@ use crate::support::netns::Lab;
 use crate::support::node::{LISTENING, Node};
 use crate::support::synced::{Synced, attach, attach_another};
 
-const STORE: &str = "/var/lib/cni/cluster-local/pods";
+/// The leases of a network with the scope `machine`.
+const STORE: &str = "/var/lib/cni/cluster-local/.machine/default";
 
 /// The network as the original served it. Its program is not here: the addresses are assigned.
 fn before(address: &str) -> Value {
@@ -22,7 +23,7 @@ fn before(address: &str) -> Value {
 }
 
 fn after() -> Value {
-    json!({"type": "bridge", "bridge": "pods0", "ipam": {"type": "whereabouts",
+    json!({"type": "bridge", "bridge": "pods0", "ipam": {"type": "whereabouts", "scope": "machine",
         "range": "10.86.0.225/28", "ipRanges": [{"range": "fd00:86::/64"}]}})
 }
 
@@ -79,9 +80,9 @@ fn a_lost_lease_is_written_again() {
 }
 
 /// A container with 10.86.0.225 of the original, and the configuration of now.
-fn moved(lab: &Lab) -> Synced<'_> {
+fn moved<'l>(lab: &'l Lab, scope: &str) -> Synced<'l> {
     let synced = attach(lab, &[before("10.86.0.225/28")], "");
-    configure(lab, &after());
+    configure(lab, &with(&after(), json!({"ipam": {"scope": scope}})));
     synced
 }
 
@@ -94,7 +95,7 @@ fn id_of(lab: &Lab) -> String {
 #[test]
 fn a_machine_takes_over_what_its_attachments_hold() {
     for_ours("bridge", |lab| {
-        let synced = moved(lab);
+        let synced = moved(lab, "machine");
         let id = id_of(lab);
         pools(lab, json!({"1": held(&id), "2": held("of-another-node"), "3": held("gone")}));
         let rest = "left out 2: no attachment of this machine holds them\n";
@@ -118,7 +119,7 @@ fn a_machine_takes_over_what_its_attachments_hold() {
 #[test]
 fn an_import_that_is_not_whole_changes_nothing() {
     for_ours("bridge", |lab| {
-        let _synced = moved(lab);
+        let _synced = moved(lab, "machine");
         let id = id_of(lab);
         let line = "import --whereabouts /run/ippools.json";
         pools(lab, json!({"1": held(&id), "99": held("x")}));
@@ -136,12 +137,7 @@ fn an_import_that_is_not_whole_changes_nothing() {
         );
         lab.host.sh("mkdir /run/other.d && mv /run/kept /run/other.d/pods.conflist");
         let elsewhere = format!("{line} --conf-dir /run/other.d");
-        lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi && echo '{}' >/etc/cni-multi/ipam.json");
-        let said = fails(lab, &elsewhere);
-        assert!(said.contains("/etc/cni-multi/ipam.json: mode 0644 of user 0"), "{said}");
-        lab.host.sh("rm /etc/cni-multi/ipam.json");
-        let narrow =
-            json!({"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.85.0.0/28"}});
+        let narrow = json!({"type": "bridge", "ipam": {"type": "whereabouts", "scope": "machine", "range": "10.85.0.0/28"}});
         lab.host.sh("mv /run/other.d/pods.conflist /run/kept");
         configure(lab, &narrow);
         let said = fails(lab, line);
@@ -158,7 +154,7 @@ fn an_import_that_is_not_whole_changes_nothing() {
 fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     let one = Node::join(&etcd, 1);
-    let synced = moved(&one.lab);
+    let synced = moved(&one.lab, "cluster");
     pools(&one.lab, json!({"1": held(&id_of(&one.lab)), "2": held("of-another-node")}));
     let rest = "left out 1: no attachment of this machine holds them\n";
     let line = "import --whereabouts --dry-run /run/ippools.json";
@@ -176,7 +172,7 @@ fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
 #[test]
 fn other_networks_are_left_out_of_the_import_of_one() {
     for_ours("bridge", |lab| {
-        let _synced = moved(lab);
+        let _synced = moved(lab, "machine");
         pools(lab, json!({"1": held(&id_of(lab))}));
         let said = prints(lab, "import --whereabouts other /run/ippools.json");
         assert!(said.ends_with("left out 1: of other networks\n"), "{said}");

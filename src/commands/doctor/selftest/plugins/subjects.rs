@@ -201,14 +201,14 @@ pub const SUBJECTS: [Subject; 24] = [
     },
     Subject {
         plugin: "cluster-local",
-        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
+        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local","scope":"machine",
             "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
         probe: |at| has_address(at, "10.89.0.77"),
         ..USUAL
     },
     Subject {
         plugin: "whereabouts",
-        network: r#"[{"type":"ptp","ipam":{"type":"whereabouts",
+        network: r#"[{"type":"ptp","ipam":{"type":"whereabouts","scope":"machine",
             "range":"10.89.0.84-10.89.0.99/24","exclude":["10.89.0.84"],"gateway":"10.89.0.1"}}]"#,
         probe: |at| has_address(at, "10.89.0.85"),
         ..USUAL

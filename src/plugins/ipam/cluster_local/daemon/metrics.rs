@@ -1,12 +1,10 @@
 //! The daemon's metrics: what it has done since it started, and what the node holds now. Their
 //! number is bounded by the node's networks; nothing of a pod or an address is a label.
 
-use std::collections::BTreeMap;
-
-use super::super::engine::{Operation, OperationId, Outcome};
-use super::super::held::State;
+use super::super::held::{Held, State};
 use super::super::machine::network::Network;
-use super::super::machine::{Action, Contact, Line, Machine, Reply, Written};
+use super::super::machine::{Action, Line, Machine, Reply, Standing, Written};
+use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Value};
 use crate::service::metrics::Page;
 
 /// An event that is counted.
@@ -15,9 +13,9 @@ enum Count {
     Claims,
     LostRaces,
     Returns,
-    Splits,
+    LostBeats,
+    Doubts,
     Conflicts,
-    Fenced,
     WriteFailures,
 }
 
@@ -26,26 +24,34 @@ const COUNTERS: [(&str, &str); 7] = [
     ("claims", "Blocks claimed."),
     ("lost_races", "Claims of what another node had claimed meanwhile."),
     ("returns", "Blocks given back."),
-    ("splits", "Blocks of which a part was given back."),
-    ("conflicts", "Blocks that another node has, too."),
-    ("fenced", "How often the node found itself reclaimed."),
+    ("lost_beats", "Beats that the store did not acknowledge."),
+    ("doubts", "How often every block was verified, as the store had lost something or was away."),
+    ("conflicts", "Blocks in which another node has leases, too."),
     ("write_failures", "Writes to the disk that failed."),
 ];
 
 /// The answers to ADDs that found nothing free.
 const ANSWERS: [&str; 3] = ["claimed", "full", "refused"];
 
-/// What can be wrong with the store.
-const FAILURES: [&str; 4] = ["unreachable", "unauthenticated", "unknown", "refused"];
+/// What is asked of the store.
+const VERBS: [&str; 5] = ["get", "list", "create", "update", "delete"];
 
-/// The states of blocks.
-const STATES: [State; 6] = [
-    State::Claiming,
-    State::Settling,
-    State::Active,
-    State::Returning,
-    State::Lost,
-    State::Conflict,
+/// How it ends.
+const OUTCOMES: [&str; 7] =
+    ["done", "lost", "refused", "unauthenticated", "busy", "unreachable", "unknown"];
+/// The first outcome that is a failure of the store.
+const FIRST_FAILURE: usize = 2;
+
+/// The states of blocks, and that of an active one in which another node has leases.
+const STATES: [&str; 6] = ["claiming", "settling", "active", "returning", "lost", "contested"];
+
+/// A value of each network: its name, its purpose, and how to get it.
+type Gauge = (&'static str, &'static str, fn(&Network) -> u64);
+
+const GAUGES: [Gauge; 3] = [
+    ("addresses_held", "Addresses with leases.", |network| network.leases.len() as u64),
+    ("addresses_free", "Addresses that the node allocates without the store.", free_of),
+    ("waiting", "ADDs that wait for an address.", |network| network.requests.len() as u64),
 ];
 
 /// What the daemon has done since it started.
@@ -53,13 +59,10 @@ const STATES: [State; 6] = [
 pub struct Metrics {
     counts: [u64; COUNTERS.len()],
     answers: [u64; ANSWERS.len()],
-    failures: [u64; FAILURES.len()],
+    requests: [[u64; OUTCOMES.len()]; VERBS.len()],
     last_failure: Option<usize>,
-    operations: BTreeMap<&'static str, u64>,
-    /// The operations without an outcome yet.
-    flights: BTreeMap<OperationId, &'static str>,
-    is_together: bool,
-    /// When `is_together` changed, in seconds since 1970.
+    is_connected: bool,
+    /// When `is_connected` changed, in seconds since 1970.
     changed: u64,
 }
 
@@ -72,39 +75,47 @@ impl Metrics {
     /// Counts what the machine wants done.
     pub fn acts(&mut self, action: &Action) {
         match action {
-            Action::Send { id, operation } => self.sends(*id, operation),
-            Action::Reply { reply, .. } => self.answers[answer_of(reply)] += 1,
-            Action::Log(Line::Conflict(_)) => self.count(Count::Conflicts),
-            Action::Log(Line::Fenced) => self.count(Count::Fenced),
-            Action::Log(_) | Action::Write { .. } => (),
+            Action::Reply(_, Reply::LookAgain) => self.answers[0] += 1,
+            Action::Reply(_, Reply::Full) => self.answers[1] += 1,
+            Action::Reply(..) => self.answers[2] += 1,
+            Action::Log(Line::Lost(_) | Line::Contested(_)) => self.count(Count::Conflicts),
+            Action::Log(Line::Doubt(_)) => self.count(Count::Doubts),
+            _ => (), // an operation is counted once it has ended
         }
-    }
-
-    fn sends(&mut self, id: OperationId, operation: &Operation) {
-        let kind = kind_of(operation);
-        *self.operations.entry(kind).or_default() += 1;
-        self.flights.insert(id, kind);
     }
 
     /// Counts how an operation has ended.
-    pub fn ends(&mut self, id: OperationId, outcome: &Outcome) {
-        let Some(kind) = self.flights.remove(&id) else { return };
-        match (kind, outcome) {
-            ("claim", Outcome::Done { .. }) => self.count(Count::Claims),
-            ("claim", Outcome::Lost { .. }) => self.count(Count::LostRaces),
-            ("release", Outcome::Done { .. }) => self.count(Count::Returns),
-            ("replace", Outcome::Done { .. }) => self.count(Count::Splits),
-            (_, Outcome::Unreachable { .. }) => self.fails(0),
-            (_, Outcome::Unauthenticated { .. }) => self.fails(1),
-            (_, Outcome::Unknown { .. }) => self.fails(2),
-            (_, Outcome::Refused { .. }) => self.fails(3),
-            (_, Outcome::Done { .. } | Outcome::Lost { .. } | Outcome::Compacted { .. }) => (),
+    pub fn ends(&mut self, operation: &Operation, outcome: &Outcome<Answer>) {
+        let verb = match operation {
+            Operation::Get(_) => 0,
+            Operation::List(_) => 1,
+            Operation::Create(_) => 2,
+            Operation::Update(..) => 3,
+            Operation::Delete(_) => 4,
+        };
+        let end = end_of(outcome);
+        self.requests[verb][end] += 1;
+        if end >= FIRST_FAILURE {
+            self.last_failure = Some(end);
         }
-    }
-
-    fn fails(&mut self, class: usize) {
-        self.failures[class] += 1;
-        self.last_failure = Some(class);
+        let is_claim = |record: &Record| matches!(record.value, Value::Claim(_));
+        let is_done = matches!(outcome, Outcome::Done(_));
+        match operation {
+            Operation::Create(record) if is_claim(record) && is_done => self.count(Count::Claims),
+            Operation::Create(record) if is_claim(record) && *outcome == Outcome::Lost => {
+                self.count(Count::LostRaces)
+            }
+            Operation::Update(record, seen) if is_gift(record, seen) && is_done => {
+                self.count(Count::Returns)
+            }
+            Operation::Delete(seen) if is_claim(&seen.record) && is_done => {
+                self.count(Count::Returns)
+            }
+            Operation::Update(Record { key: Key::Node(_), .. }, _) if !is_done => {
+                self.count(Count::LostBeats)
+            }
+            _ => (),
+        }
     }
 
     /// Counts a write that failed.
@@ -118,11 +129,11 @@ impl Metrics {
         self.counts[what as usize] += 1;
     }
 
-    /// Notes the contact as it is at a time.
-    pub fn meets(&mut self, contact: &Contact, wall: u64) {
-        let is_together = *contact == Contact::Together;
-        if is_together != self.is_together {
-            self.is_together = is_together;
+    /// Notes the standing as it is at a time.
+    pub fn stands(&mut self, standing: &Standing, wall: u64) {
+        let is_connected = *standing == Standing::Connected;
+        if is_connected != self.is_connected {
+            self.is_connected = is_connected;
             self.changed = wall;
         }
     }
@@ -130,42 +141,25 @@ impl Metrics {
     /// All metrics, in the text of OpenMetrics.
     pub fn text(&self, machine: &Machine) -> String {
         let mut page = Page::new("cni_ipam");
-        write_blocks(machine, &mut page);
-        write_addresses(machine, &mut page);
-        self.write_contact(machine.contact(), &mut page);
+        write_networks(machine, &mut page);
+        self.write_standing(&machine.standing(), &mut page);
         self.write_counts(&mut page);
-        self.write_operations(&mut page);
+        self.write_requests(&mut page);
         page.finish()
     }
 
-    fn write_contact(&self, contact: &Contact, page: &mut Page) {
-        page.family(
-            "connected",
-            "gauge",
-            "Whether the daemon may claim: etcd answers, and every block was compared with it.",
-        );
-        page.sample("connected", &[], u8::from(self.is_together));
+    fn write_standing(&self, standing: &Standing, page: &mut Page) {
+        let about =
+            "Whether the daemon may claim: every block was compared with the store, which answers.";
+        page.family("connected", "gauge", about);
+        page.sample("connected", &[], u8::from(self.is_connected));
         let since = "connection_changed_timestamp_seconds";
         page.family(since, "gauge", "Since when connected has its value, in seconds since 1970.");
         page.sample(since, &[], self.changed);
-        let states = [
-            (
-                "is_fenced",
-                matches!(contact, Contact::Fenced { .. }),
-                "Whether the node was reclaimed and has leases of old blocks.",
-            ),
-            (
-                "is_name_taken",
-                matches!(contact, Contact::NameTaken { .. }),
-                "Whether another machine has the name of the node.",
-            ),
-        ];
-        for (name, is_so, about) in states {
-            page.family(name, "gauge", about);
-            page.sample(name, &[], u8::from(is_so));
-        }
-        page.family("last_failure", "gauge", "1 for the class of etcd's last failure.");
-        for (class, name) in FAILURES.iter().enumerate() {
+        page.family("standing", "gauge", "1 for what the node is to its cluster.");
+        page.sample("standing", &[("standing", word_for(standing))], 1);
+        page.family("last_failure", "gauge", "1 for the class of the store's last failure.");
+        for (class, name) in OUTCOMES.iter().enumerate().skip(FIRST_FAILURE) {
             let is_last = self.last_failure == Some(class);
             page.sample("last_failure", &[("class", name)], u8::from(is_last));
         }
@@ -182,120 +176,146 @@ impl Metrics {
         }
     }
 
-    fn write_operations(&self, page: &mut Page) {
-        page.family("operations", "counter", "Operations that were asked of etcd.");
-        for (kind, count) in &self.operations {
-            page.sample("operations_total", &[("operation", kind)], *count);
-        }
-        page.family("operation_failures", "counter", "Operations that failed, by class.");
-        for (class, count) in FAILURES.iter().zip(self.failures) {
-            page.sample("operation_failures_total", &[("class", class)], count);
+    fn write_requests(&self, page: &mut Page) {
+        page.family("requests", "counter", "Requests to the store, by verb and outcome.");
+        for (verb, counts) in VERBS.iter().zip(self.requests) {
+            for (outcome, count) in OUTCOMES.iter().zip(counts) {
+                page.sample("requests_total", &[("verb", verb), ("outcome", outcome)], count);
+            }
         }
     }
 }
 
-fn networks(machine: &Machine) -> impl Iterator<Item = ([(&str, &str); 2], &Network)> {
-    machine.networks().filter_map(|name| {
-        let network = machine.network(name)?;
-        Some(([("network", name.as_str()), ("realm", network.realm.as_str())], network))
-    })
-}
-
-fn write_blocks(machine: &Machine, page: &mut Page) {
+fn write_networks(machine: &Machine, page: &mut Page) {
+    let named = || machine.networks().filter_map(|name| Some((name, machine.network(name)?)));
     page.family("blocks", "gauge", "Blocks of the node, by state.");
-    for (labels, network) in networks(machine) {
+    for (name, network) in named() {
         for state in STATES {
-            let blocks = network.blocks.values().filter(|tracked| tracked.held.state == state);
-            let state = state.to_string();
-            let labels = [&labels[..], &[("state", &state)]].concat();
+            let blocks = network.blocks.values().filter(|block| state_of(&block.held) == state);
+            let realm = network.realm.as_str();
+            let labels = [("network", name.as_str()), ("realm", realm), ("state", state)];
             page.sample("blocks", &labels, blocks.count());
         }
     }
-}
-
-fn write_addresses(machine: &Machine, page: &mut Page) {
-    page.family("addresses_held", "gauge", "Addresses with leases.");
-    for (labels, network) in networks(machine) {
-        page.sample("addresses_held", &labels, network.leases.len());
-    }
-    page.family("addresses_free", "gauge", "Addresses that the node allocates without etcd.");
-    for (labels, network) in networks(machine) {
-        let pools = 0..network.pools.len();
-        let free = pools.map(|pool| network.free_of(pool)).fold(0, u64::saturating_add);
-        page.sample("addresses_free", &labels, free);
-    }
-    page.family("waiting", "gauge", "ADDs that wait for an address.");
-    for (labels, network) in networks(machine) {
-        page.sample("waiting", &labels, network.requests.len());
+    for (metric, about, value) in GAUGES {
+        page.family(metric, "gauge", about);
+        for (name, network) in named() {
+            let labels = [("network", name.as_str()), ("realm", network.realm.as_str())];
+            page.sample(metric, &labels, value(network));
+        }
     }
 }
 
-fn answer_of(reply: &Reply) -> usize {
-    match reply {
-        Reply::LookAgain => 0,
-        Reply::Full => 1,
-        Reply::Elsewhere(_)
-        | Reply::Contested(_)
-        | Reply::Settling
-        | Reply::Away(_)
-        | Reply::Fenced
-        | Reply::NameTaken => 2,
+fn state_of(held: &Held) -> String {
+    match held.state {
+        State::Active if held.contested => "contested".to_owned(),
+        state => state.to_string(),
     }
 }
 
-/// The word for an operation.
-fn kind_of(operation: &Operation) -> &'static str {
-    match operation {
-        Operation::ReadNode { .. } => "read_node",
-        Operation::Register { .. } => "register",
-        Operation::Heartbeat { .. } => "heartbeat",
-        Operation::List { .. } => "list",
-        Operation::ReadBlock { .. } => "read_block",
-        Operation::Claim { .. } => "claim",
-        Operation::Replace { .. } => "replace",
-        Operation::Release { .. } => "release",
-        Operation::Hold { .. } => "hold",
-        Operation::Want { .. } => "want",
-        Operation::NoteConflict { .. } => "note_conflict",
-        Operation::NotePool { .. } => "note_pool",
-        Operation::Watch { .. } => "watch",
-        _ => "other", // those of operators, which the daemon does not send
+/// The addresses of usable blocks without leases.
+fn free_of(network: &Network) -> u64 {
+    let usable = || network.blocks.values().filter(|block| block.held.is_usable());
+    let free = |pool| usable().map(move |block| network.free_in(pool, &block.held));
+    (0..network.pools.len()).flat_map(free).fold(0, u64::saturating_add)
+}
+
+/// Whether the update makes a block another node's.
+fn is_gift(record: &Record, seen: &Stored) -> bool {
+    match (&record.value, &seen.record.value) {
+        (Value::Claim(new), Value::Claim(old)) => new.node != old.node,
+        _ => false,
+    }
+}
+
+/// The number of an outcome in [`OUTCOMES`].
+fn end_of(outcome: &Outcome<Answer>) -> usize {
+    match outcome {
+        Outcome::Done(_) => 0,
+        Outcome::Lost => 1,
+        Outcome::Refused(_) => 2,
+        Outcome::Unauthenticated(_) => 3,
+        Outcome::Busy(_) => 4,
+        Outcome::Unreachable(_) => 5,
+        Outcome::Unknown(_) => 6,
+    }
+}
+
+fn word_for(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Connected => "connected",
+        Standing::Verifying => "verifying",
+        Standing::Away(_) => "away",
+        Standing::NameTaken => "name_taken",
+        Standing::Restored => "restored",
+        Standing::Replaced => "replaced",
+        Standing::Copied => "copied",
+        Standing::OtherStore => "other_store",
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::super::store::{Claim, Token, Version};
     use super::*;
 
-    fn unreachable() -> Outcome {
-        Outcome::Unreachable { reason: "away".into() }
+    fn stored(key: &Key, value: Value) -> Stored {
+        Stored { record: Record { key: key.clone(), value }, version: Version("1".into()) }
+    }
+
+    fn claim(node: &str) -> Value {
+        let (node, uid, token) = (node.parse().unwrap(), Token(1), Token(2));
+        Value::Claim(Claim { node, uid, token, taken: None, name: None })
     }
 
     #[test]
-    fn outcomes_are_counted_once_and_by_what_was_asked() {
+    fn operations_are_counted_by_verb_outcome_and_purpose() {
+        let node = stored(&Key::Node("n1".parse().unwrap()), Value::Unreadable);
+        let key = Key::Block("default".parse().unwrap(), "4-0a580140-26".parse().unwrap());
+        let (own, other) = (stored(&key, claim("n1")), stored(&key, claim("n2")));
+        let get = Operation::Get(Key::Meta);
+        let create = Operation::Create(own.record.clone());
+        let divide = Operation::Create(stored(&key, Value::Divided(8)).record);
+        let renew = Operation::Update(own.record.clone(), own.clone());
+        let give = Operation::Update(other.record, own.clone());
+        let delete = Operation::Delete(own);
+        let beat = Operation::Update(node.record.clone(), node);
+        let (done, away) = (Outcome::Done(Answer::Deleted), Outcome::Unreachable("away".into()));
+        let unknown = Outcome::Unknown("late".into());
         let mut metrics = Metrics::new(7);
-        let id = OperationId(1);
-        let operation = Operation::ReadNode { node: "n1".parse().unwrap() };
-        metrics.acts(&Action::Send { id, operation });
-        metrics.ends(id, &unreachable());
-        metrics.ends(id, &unreachable());
-        assert_eq!((metrics.failures, metrics.last_failure), ([1, 0, 0, 0], Some(0)));
-        assert_eq!(metrics.operations.get("read_node"), Some(&1));
-        assert!(metrics.flights.is_empty());
+        for (operation, outcome, [verb, end], count) in [
+            (&get, &away, [0, 5], None),
+            (&create, &done, [2, 0], Some(Count::Claims)),
+            (&create, &Outcome::Lost, [2, 1], Some(Count::LostRaces)),
+            (&divide, &done, [2, 0], None),
+            (&renew, &done, [3, 0], None),
+            (&give, &done, [3, 0], Some(Count::Returns)),
+            (&delete, &done, [4, 0], Some(Count::Returns)),
+            (&delete, &Outcome::Lost, [4, 1], None),
+            (&beat, &done, [3, 0], None),
+            (&beat, &Outcome::Lost, [3, 1], Some(Count::LostBeats)),
+            (&beat, &unknown, [3, 6], Some(Count::LostBeats)),
+        ] {
+            let (mut requests, mut counts) = (metrics.requests, metrics.counts);
+            requests[verb][end] += 1;
+            count.into_iter().for_each(|count| counts[count as usize] += 1);
+            metrics.ends(operation, outcome);
+            assert_eq!((metrics.requests, metrics.counts), (requests, counts), "{operation:?}");
+        }
+        assert_eq!(metrics.last_failure, Some(6));
         metrics.writes(&Written::Failed("full".into()));
-        metrics.writes(&Written::Leased);
+        metrics.writes(&Written::Done);
         assert_eq!(metrics.counts[Count::WriteFailures as usize], 1);
     }
 
     #[test]
-    fn the_time_of_the_contact_is_that_of_its_last_change() {
+    fn the_time_of_the_connection_is_that_of_its_last_change() {
         let mut metrics = Metrics::new(7);
-        let away = Contact::Away { retry: std::time::Duration::ZERO, reason: "away".into() };
-        metrics.meets(&away, 8);
-        assert_eq!((metrics.is_together, metrics.changed), (false, 7));
-        metrics.meets(&Contact::Together, 9);
-        metrics.meets(&Contact::Together, 10);
-        assert_eq!((metrics.is_together, metrics.changed), (true, 9));
+        metrics.stands(&Standing::Away("away".into()), 8);
+        assert_eq!((metrics.is_connected, metrics.changed), (false, 7));
+        metrics.stands(&Standing::Connected, 9);
+        metrics.stands(&Standing::Connected, 10);
+        assert_eq!((metrics.is_connected, metrics.changed), (true, 9));
     }
 }

@@ -64,9 +64,18 @@ pub struct NodeFile {
     /// The store has had a record of this uid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
-    /// The boot in which the node was withdrawn: until it ends, nothing is allocated.
+    /// The node was withdrawn: until a reboot, nothing is allocated and no beat is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withdrawn: Option<String>,
+    pub withdrawn: Option<Withdrawn>,
+}
+
+/// A withdrawal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// The boot that it ends with.
+    pub boot: String,
+    /// Whether another copy of the machine beats; else the data directory was replaced.
+    pub is_copied: bool,
 }
 
 /// An ADD that found nothing free.
@@ -167,7 +176,7 @@ pub enum Line {
     /// The node registered, with a new uid if it had one before.
     Registered,
     /// The data directory is a copy of another node's.
-    Clone(usize),
+    Clone,
     /// The node's record or a key is missing, or older than it was: every block is verified.
     Doubt(&'static str),
     /// The store no longer had a claim of this node; it was claimed again.
@@ -190,12 +199,18 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Standing::Connected => f.write_str("the store answers"),
-            Standing::Verifying => f.write_str("the blocks of this node are compared with the store's"),
+            Standing::Verifying => {
+                f.write_str("the blocks of this node are compared with the store's")
+            }
             Standing::Away(reason) => write!(f, "the store cannot be used: {reason}"),
             Standing::NameTaken => f.write_str("another machine has the name of this node"),
-            Standing::Restored => f.write_str("the disk of this node is older than its record in the store"),
+            Standing::Restored => {
+                f.write_str("the disk of this node is older than its record in the store")
+            }
             Standing::Replaced => f.write_str("the data directory was replaced in this boot"),
-            Standing::Copied => f.write_str("another copy of this machine has the name of this node"),
+            Standing::Copied => {
+                f.write_str("another copy of this machine has the name of this node")
+            }
             Standing::OtherStore => f.write_str("the store is another than before"),
         }
     }
@@ -206,13 +221,29 @@ impl fmt::Display for Line {
         match self {
             Line::Stands(standing) => write!(f, "{standing}"),
             Line::Registered => f.write_str("registered"),
-            Line::Clone(blocks) => write!(f, "the data directory is a copy of another node's: its {blocks} blocks are not used"),
+            Line::Clone => f.write_str(
+                "the data directory is a copy of another node's: its blocks are not used",
+            ),
             Line::Doubt(why) => write!(f, "{why}: every block is verified"),
-            Line::ClaimedAgain(block) => write!(f, "block {}: the store had lost its claim; claimed again", block.prefix()),
-            Line::Lost(block) => write!(f, "block {}: another node has it; nothing is allocated from it", block.prefix()),
-            Line::Contested(block) => write!(f, "block {}: another node has leases in it; nothing is allocated from it", block.prefix()),
-            Line::ContestEnded(block) => write!(f, "block {}: no other node has leases in it any more", block.prefix()),
-            Line::Orphan(block) => write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix()),
+            Line::ClaimedAgain(block) => {
+                write!(f, "block {}: the store had lost its claim; claimed again", block.prefix())
+            }
+            Line::Lost(block) => write!(
+                f,
+                "block {}: another node has it; nothing is allocated from it",
+                block.prefix()
+            ),
+            Line::Contested(block) => write!(
+                f,
+                "block {}: another node has leases in it; nothing is allocated from it",
+                block.prefix()
+            ),
+            Line::ContestEnded(block) => {
+                write!(f, "block {}: no other node has leases in it any more", block.prefix())
+            }
+            Line::Orphan(block) => {
+                write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix())
+            }
             Line::WriteFailed(reason) => write!(f, "{reason}; tried again"),
             Line::Refused(reason) => write!(f, "the store refused an operation: {reason}"),
         }

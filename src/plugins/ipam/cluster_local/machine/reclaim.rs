@@ -282,7 +282,13 @@ mod tests {
         for (block, node, uid) in
             [("4-0a580100-32", "n1", 7), ("4-0a580101-32", "n1", 6), ("4-0a580102-32", "n2", 2)]
         {
-            let claim = Claim { node: name(node), uid: Token(uid), token: Token(uid), name: None };
+            let claim = Claim {
+                node: name(node),
+                uid: Token(uid),
+                token: Token(uid),
+                taken: None,
+                name: None,
+            };
             put(Key::Block(name("r"), block.parse().unwrap()), Value::Claim(claim));
         }
         let note = Key::Conflict(name("r"), "4-0a580102-32".parse().unwrap());
@@ -385,7 +391,13 @@ mod tests {
             let claims = Operation::List(Selection::Node(name("n1"))).perform(&mut self.store);
             let Outcome::Done(Answer::Listed(claims)) = claims else { panic!() };
             let Some(claim) = claims.first() else { return };
-            let value = Claim { node: name("n1"), uid: record.uid, token: Token(5), name: None };
+            let value = Claim {
+                node: name("n1"),
+                uid: record.uid,
+                token: Token(5),
+                taken: None,
+                name: None,
+            };
             let record = Record { key: claim.record.key.clone(), value: Value::Claim(value) };
             self.store.update(&record, claim);
             self.taken.push(record.key);

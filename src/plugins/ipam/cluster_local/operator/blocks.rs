@@ -194,6 +194,7 @@ mod tests {
                 node: name(node),
                 uid: Token(uid),
                 token: Token(1),
+                taken: None,
                 name: sticky,
             })
         };

@@ -1,176 +1,180 @@
-//! What must be true when the faults of a schedule stop.
+//! What must be true once the faults of a schedule have ended.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use super::super::block::Block;
-use super::super::engine::{Claimed, Versioned};
-use super::super::held::{Blocks, State};
-use super::super::machine::Event;
-use super::super::pool::Pool;
-use super::node::{Node, addresses};
-use super::wish::{Ask, Wish, name_of};
-use super::world::World;
+use super::super::machine::Standing;
+use super::super::store::{Key, Value};
+use super::node::{Node, Wish};
+use super::world::{World, ms};
 
-/// The longest time until every daemon has met the store again and rests.
-const QUIET: u32 = 120;
+fn is_running(node: &Node) -> bool {
+    node.fits()
+        && node.machine.as_ref().is_some_and(|machine| machine.standing() == Standing::Connected)
+}
 
-/// Waits until every daemon rests, or does not come to rest.
-pub fn rest(world: &mut World) {
-    for _ in 0..QUIET {
-        world.run(Duration::from_secs(1));
-        let rests = |node: &Node| node.machine.as_ref().is_none_or(|machine| machine.is_at_rest());
-        if world.nodes.iter().all(rests) {
-            break;
+fn fail(world: &mut World, what: String) {
+    if world.violation.is_none() {
+        world.log(|| format!("VIOLATION {what}"));
+        world.violation = Some(what);
+    }
+}
+
+/// Ends the faults, and looks at what is left.
+pub fn end(world: &mut World) {
+    let checks = [calm, require_running, boot_withdrawn, require_reachable, require_nothing_left];
+    for check in checks {
+        if world.violation.is_some() {
+            return;
+        }
+        check(world);
+    }
+}
+
+/// The network works, and every machine runs or is reclaimed.
+fn calm(world: &mut World) {
+    world.log(|| "---- the faults end".to_owned());
+    (world.is_rough, world.quiet_since) = (false, world.now);
+    if !world.is_up {
+        world.run_until(world.down_until);
+    }
+    (world.is_up, world.is_other) = (true, false);
+    for number in 0..world.nodes.len() {
+        world.nodes[number].stalled_until = Duration::ZERO;
+        let (name, is_odd) = (world.nodes[number].name.clone(), world.nodes[number].is_odd);
+        let is_alone = !world.nodes.iter().any(|node| node.is_on && node.name == name);
+        if world.nodes[number].is_on {
+            world.start(number);
+        } else if world.faults.reclaims && is_alone && !is_odd && world.one_in(2) {
+            world.nodes[number].is_retired = true;
+            world.log(|| format!("n{number} retires"));
+            world.reclaim(&name);
+        } else {
+            world.power_on(number);
         }
     }
+    world.run(ms(250_000));
 }
 
-/// No block is used by two networks, not even after a restore that lost a claim.
-pub fn require_no_overlap(world: &World) -> Result<(), String> {
-    for (number, node) in world.nodes.iter().enumerate() {
-        let twice = (0..node.nets.len()).find_map(|net| world.used_twice(number, net, &[]));
-        twice.map_or(Ok(()), Err)?;
+/// Nothing has stopped a machine that was only treated as it may be.
+fn require_running(world: &mut World) {
+    for number in 0..world.nodes.len() {
+        let node = &world.nodes[number];
+        if node.is_odd || node.is_retired || is_running(node) {
+            continue;
+        }
+        let standing = node.machine.as_ref().map(|machine| machine.standing());
+        let is_taken = world.faults.same_name && standing == Some(Standing::NameTaken);
+        if !is_taken {
+            return fail(world, format!("I4 n{number} is stuck: {standing:?}"));
+        }
     }
-    Ok(())
+    let is_contested = |node: &Node| {
+        node.disk.nets.iter().any(|net| net.blocks.blocks.iter().any(|held| held.contested))
+    };
+    let contested = world.nodes.iter().position(|node| !node.is_odd && is_contested(node));
+    if let (true, Some(number)) = (world.faults.clones, contested) {
+        fail(world, format!("I7 a clone contests a block of n{number}"));
+    }
 }
 
-/// Ends the conflicts, as an operator does: by detaching what is in them.
-fn end_conflicts(world: &mut World) {
+/// Machines that were withdrawn boot again; containers of earlier boots are deleted.
+fn boot_withdrawn(world: &mut World) {
     let mut is_any = false;
-    for (node, net) in places(world) {
-        let net_now = &world.nodes[node].nets[net];
-        let bad = net_now.blocks.blocks.iter();
-        let bad = bad.filter(|held| matches!(held.state, State::Conflict | State::Lost));
-        let bad: Vec<Block> = bad.map(|held| held.block).collect();
-        is_any |= !bad.is_empty();
-        let leases = net_now.leases.clone();
-        for ip in leases.into_iter().filter(|ip| bad.iter().any(|block| block.contains(*ip))) {
-            world.del(node, net, ip);
+    for number in 0..world.nodes.len() {
+        let node = &world.nodes[number];
+        if !node.is_retired && !is_running(node) {
+            is_any = true;
+            world.power_off(number);
+            world.power_on(number);
         }
     }
     if is_any {
-        world.run(Duration::from_secs(60));
+        world.run(ms(450_000));
     }
-}
-
-fn places(world: &World) -> Vec<(usize, usize)> {
-    let of_node = |node: usize| (0..world.nodes[node].nets.len()).map(move |net| (node, net));
-    (0..world.nodes.len()).flat_map(of_node).collect()
-}
-
-/// One node can get every address that is free, and the name of each that has one.
-pub fn require_reachable(world: &mut World) -> Result<(), String> {
-    end_conflicts(world);
-    let node = world.below(world.nodes.len() as u64) as usize;
-    let net = world.below(world.nodes[node].nets.len() as u64) as usize;
-    require_names_again(world, node, net)?;
-    let Blocks { pools, names, .. } = world.nodes[node].nets[net].blocks.clone();
-    for (set, pool) in pools.iter().enumerate() {
-        for _ in 0..free_in(world, pool, true) {
-            require_address(world, node, Wish { net, set, ask: Ask::Any })?;
+    for node in &mut world.nodes {
+        let boot = node.boot;
+        for net in &mut node.disk.nets {
+            net.leases.retain(|_, lease| lease.1 == boot);
         }
     }
-    for (set, pool) in names.iter().enumerate() {
-        for number in 0..free_in(world, pool, false) {
-            let ask = Ask::Name(name_of(set, &format!("new-{number}")));
-            require_address(world, node, Wish { net, set, ask })?;
-        }
-    }
-    Ok(())
+    world.run(ms(100_000));
 }
 
-/// How many addresses of a pool have no lease; for any attachment, those of names are none.
-fn free_in(world: &World, pool: &Pool, is_for_any: bool) -> usize {
-    let all = (0..pool.count()).filter_map(|place| pool.block(place)).flat_map(addresses);
-    let is_named = |ip: &IpAddr| {
-        let named = |(block, key): (&Block, &Versioned<_>)| is_sticky(key) && block.contains(*ip);
-        is_for_any && world.store.blocks.iter().any(named)
-    };
-    let free = all.filter(|ip| pool.allocates(*ip) && !is_leased(world, *ip));
-    free.filter(|ip| !is_named(ip)).count()
-}
-
-/// Whether any attachment has the address. After a restore two may have, of which one was detached.
-fn is_leased(world: &World, ip: IpAddr) -> bool {
-    world.nodes.iter().flat_map(|node| &node.nets).any(|net| net.leases.contains(&ip))
-}
-
-fn is_sticky(key: &Versioned<Claimed>) -> bool {
-    key.value.sticky.is_some()
-}
-
-/// On every node, a name gets the address again that its last attachment had. If the store executed a claim
-/// after the daemon had ended, no attachment ever had the address, and the daemon may release the key.
-fn require_names_again(world: &mut World, node: usize, net: usize) -> Result<(), String> {
-    let own = &world.nodes[node].nets[net];
-    let prefix = format!("{}/", own.name);
-    let names = own.blocks.names.clone();
-    let idle_name = |(block, key): (&Block, &Versioned<Claimed>)| {
-        let (name, ip) = (key.value.sticky.as_ref()?, block.first());
-        let is_idle = world.named.contains(&(name.clone(), ip)) && !is_leased(world, ip);
-        Some((*block, name.strip_prefix(&prefix)?.to_owned())).filter(|_| is_idle)
-    };
-    let idle: Vec<(Block, String)> = world.store.blocks.iter().filter_map(idle_name).collect();
-    for (block, name) in idle {
-        let Some(set) = names.iter().position(|pool| pool.meets(block)) else { continue };
-        require_address(world, node, Wish { net, set, ask: Ask::Name(name.clone()) })?;
-        if world.last_served != Some(block.first()) {
-            return Err(format!("{name} got {:?} instead of {block}", world.last_served));
-        }
-    }
-    Ok(())
-}
-
-/// Adds until an ADD gets the address, for ten seconds. The node of a name that has sent no heartbeat
-/// yet counts as gone, and the ADD fails with code 11 before the node reads the want: then the runtime
-/// tries again.
-fn require_address(world: &mut World, node: usize, wish: Wish) -> Result<(), String> {
-    let (served, mut elsewhere) = (world.served, world.elsewhere);
-    world.add(node, wish.clone());
-    for _ in 0..100 {
-        if world.served > served || world.violation.is_some() {
-            break;
-        }
-        if world.elsewhere > elsewhere {
-            elsewhere = world.elsewhere;
-            world.add(node, wish.clone());
-        }
-        world.run(Duration::from_millis(100));
-    }
-    world.verdict()?;
-    if world.served > served { Ok(()) } else { Err(format!("n{node} does not get {wish:?}")) }
-}
-
-/// After the last DEL and without pools, neither the store nor a disk has anything of the networks.
-pub fn require_nothing_left(world: &mut World) -> Result<(), String> {
-    for node in 0..world.nodes.len() {
-        for net in 0..world.nodes[node].nets.len() {
-            let leases = world.nodes[node].nets[net].leases.clone();
-            leases.into_iter().for_each(|ip| world.del(node, net, ip));
-        }
-        world.crash(node);
-        world.start(node);
-        for net in 0..world.nodes[node].nets.len() {
-            let none = Blocks::new(world.realm.clone(), vec![], 0);
-            let network = world.nodes[node].nets[net].name.clone();
-            world.give(node, Event::Configured { network, blocks: none });
-        }
-    }
-    world.run(Duration::from_secs(420));
-    world.verdict()?;
-    let on_disks: usize =
-        world.nodes.iter().flat_map(|node| &node.nets).map(|net| net.blocks.blocks.len()).sum();
-    let store = &world.store;
-    if !store.blocks.is_empty()
-        || !store.names.is_empty()
-        || on_disks > 0
-        || !store.notes.is_empty()
+/// Each machine that runs gets an address while one is free.
+fn require_reachable(world: &mut World) {
+    if world.faults.sizes
+        || world.faults.names
+        || world.restores > 0 && world.faults.outage.is_none()
     {
-        return Err(format!(
-            "the store still has {:?} and {:?}, disks have {on_disks}, notes: {:?}",
-            store.blocks, store.names, store.notes
-        ));
+        return;
     }
-    Ok(())
+    for number in 0..world.nodes.len() {
+        if world.nodes[number].is_retired || !is_running(&world.nodes[number]) {
+            continue;
+        }
+        let leased = world.nodes.iter().filter(|node| node.is_on).flat_map(|node| &node.disk.nets);
+        let leased: usize = leased.map(|net| net.leases.len()).sum();
+        let names: Vec<_> =
+            world.nodes.iter().filter(|node| node.is_on).map(|node| node.name.clone()).collect();
+        let dead = world.store.0.values().filter(|stored| match &stored.record.value {
+            Value::Claim(claim) => !names.contains(&claim.node),
+            _ => false,
+        });
+        if leased + dead.count() >= 4 {
+            continue;
+        }
+        let before = world.served;
+        for _ in 0..3 {
+            if world.served == before && world.violation.is_none() {
+                world.nodes[number].adds.clear();
+                world.add(number, 0, Wish::Any);
+                world.run(ms(30_000));
+            }
+        }
+        if world.served == before {
+            return fail(world, format!("I5 n{number} gets no address, {leased} of 4 are leased"));
+        }
+    }
+}
+
+/// After the last DEL only the store's id, nodes and divisions are left.
+fn require_nothing_left(world: &mut World) {
+    if world.faults.other_store || world.restores > 0 && world.faults.outage.is_none() {
+        return;
+    }
+    world.log(|| "---- the last DEL".to_owned());
+    for number in 0..world.nodes.len() {
+        if world.nodes[number].is_retired {
+            continue;
+        }
+        world.nodes[number].alive.clear();
+        for net in 0..world.nodes[number].disk.nets.len() {
+            let net = &mut world.nodes[number].disk.nets[net];
+            net.leases.clear();
+            (net.blocks.pools, net.blocks.names) = (vec![], vec![]);
+        }
+        // A daemon that starts finds what was claimed after it had ended.
+        world.crash(number, ms(10));
+    }
+    world.run(ms(400_000));
+    let gone = |world: &World, key: &Key, value: &Value| {
+        let has_node = |node: &super::super::name::Name| {
+            world.nodes.iter().any(|it| it.is_on && !it.is_retired && it.name == *node)
+        };
+        match (key, value) {
+            // What a node that is gone has left is deleted by `reclaim --gone`.
+            (_, Value::Claim(claim)) => !has_node(&claim.node),
+            (Key::Conflict(..), Value::Conflict(by)) => !has_node(by),
+            (Key::Want(node), _) => !has_node(node),
+            _ => false,
+        }
+    };
+    let left = world.store.0.values().find(|stored| {
+        let (key, value) = (&stored.record.key, &stored.record.value);
+        let stays = matches!(value, Value::Meta(_) | Value::Node(_) | Value::Divided(_));
+        !stays && !gone(world, key, value)
+    });
+    if let Some(stored) = left.cloned() {
+        fail(world, format!("I6 left after the last DEL: {stored:?}"));
+    }
 }

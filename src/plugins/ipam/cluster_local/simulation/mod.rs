@@ -1,26 +1,22 @@
-//! The state machine against a model of the cluster, under random schedules: requests are lost, late or
-//! done twice, the store has no leader, writes to the disk fail, daemons crash at any step, nodes lose
-//! power and are reclaimed, and the store is restored from a snapshot. Networks share ranges, have several
-//! of them, keep names, and are configured after the contact.
+//! The state machine against a model of the cluster, under random schedules: the promise of the design's
+//! §1 and the invariants of its §4, one test a kind of faults.
 //!
-//! After each step no address is held twice, nothing is used twice, and no name has two addresses: each
-//! write that makes a block usable is compared with what is usable elsewhere. When the faults stop, a node
-//! can get every free address, and each unused name its own; after the last DEL nothing is left in the
-//! store. Most schedules are short, and leave out the ends of a long one. A failure prints its seed and what
-//! happened; `CNI_SIMULATION_SEED` repeats it. `CNI_SIMULATION` is the number of schedules.
+//! After each step no address is leased twice, no block is used twice, and a block that is used has its
+//! key. When the faults have ended, every machine that was treated as it may be runs, each gets an address
+//! while one is free, and after the last DEL nothing is left in the store. A failure prints its seed and
+//! what happened; `CNI_SIMULATION_SEED` repeats it. `CNI_SIMULATION` is the number of schedules.
 
 mod ends;
+mod kind;
 mod node;
-mod plugin;
 mod schedule;
-pub mod store;
-mod transit;
-mod wish;
+mod store;
 mod world;
 
 use std::time::Instant;
 
-use self::schedule::{Kind, run, traced};
+use self::kind::Kind;
+use self::schedule::{run, traced};
 
 /// Schedules of a kind in `tests/run --all`, and in `tests/run`, which sets `CNI_SHORT`.
 const WHOLE: u64 = 100;
@@ -28,6 +24,12 @@ const ORDINARY: u64 = 20;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Writes a line of a run to stdout, which the test harness shows with `--nocapture`.
+fn report(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{line}").unwrap();
 }
 
 /// Runs schedules of a kind, and prints how fast.
@@ -39,10 +41,9 @@ fn simulate(kind: Kind) {
         return;
     }
     let is_short = std::env::var_os("CNI_SHORT").is_some();
-    let usual = if is_short { ORDINARY } else { WHOLE };
-    let count = number("CNI_SIMULATION").unwrap_or(usual);
+    let count = number("CNI_SIMULATION").unwrap_or(if is_short { ORDINARY } else { WHOLE });
     let first = number("CNI_SIMULATION_FIRST").unwrap_or(0);
-    let (began, mut steps, mut served, mut fenced) = (Instant::now(), 0, 0, 0);
+    let (began, mut steps, mut served) = (Instant::now(), 0, 0);
     for seed in first..first + count {
         let done = run(kind, seed);
         if let Some(failure) = done.failure {
@@ -50,54 +51,35 @@ fn simulate(kind: Kind) {
             let tail = &trace[trace.len().saturating_sub(60)..];
             panic!("{kind:?} seed {seed}: {failure}\n{}", tail.join("\n"));
         }
-        steps += done.steps;
-        served += done.served;
-        fenced += done.fenced;
+        (steps, served) = (steps + done.steps, served + done.served);
     }
-    assert!(
-        served >= count,
-        "schedules that attach nothing prove nothing: {served} ADDs in {count}"
-    );
-    let are_absent = kind == Kind::Absences;
-    assert!(!are_absent || fenced >= count / 5, "only {fenced} nodes were fenced in {count}");
+    assert!(served >= count, "schedules that attach nothing prove nothing: {served} of {count}");
     let seconds = began.elapsed().as_secs_f64();
     report(format_args!(
-        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs, {fenced} fenced in {seconds:.1} s"
+        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs, {seconds:.1} s"
     ));
 }
 
-#[test]
-fn nothing_is_held_twice_under_network_faults() {
-    simulate(Kind::Network);
+macro_rules! simulations {
+    ($($name:ident: $kind:ident,)*) => {
+        $(#[test] fn $name() { simulate(Kind::$kind); })*
+    };
 }
 
-#[test]
-fn nothing_is_held_twice_under_crashes() {
-    simulate(Kind::Crashes);
-}
-
-#[test]
-fn nothing_is_held_twice_when_nodes_are_reclaimed() {
-    simulate(Kind::Reclaims);
-}
-
-#[test]
-fn nothing_is_held_twice_when_absent_nodes_are_reclaimed() {
-    simulate(Kind::Absences);
-}
-
-#[test]
-fn nothing_is_held_twice_after_an_orderly_restore() {
-    simulate(Kind::OrderlyRestore);
-}
-
-#[test]
-fn a_lost_claim_is_a_conflict_after_a_rough_restore() {
-    simulate(Kind::RoughRestore);
-}
-
-/// Writes a line of a run to stdout, which the test harness shows with `--nocapture`.
-fn report(line: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-    writeln!(std::io::stdout(), "{line}").unwrap();
+simulations! {
+    nothing_is_held_twice_under_network_faults: Network,
+    nothing_is_held_twice_under_crashes: Crashes,
+    nothing_is_held_twice_when_nodes_are_reclaimed: Reclaims,
+    nothing_is_held_twice_with_blocks_of_other_sizes: Sizes,
+    nothing_is_held_twice_with_names: Names,
+    nothing_is_held_twice_after_a_restore: Restore,
+    nothing_is_held_twice_after_several_restores: Restores,
+    nothing_is_held_twice_after_restores_with_other_sizes: RestoreOfSizes,
+    a_rough_restore_is_over_after_100_seconds: RoughRestore,
+    nothing_is_held_twice_after_a_disk_was_restored: RestoredDisk,
+    a_clone_takes_nothing_from_its_original: Clone,
+    a_clone_with_the_name_of_its_original_is_refused: CloneOfName,
+    a_replaced_directory_stops_the_node: ReplacedDirectory,
+    of_a_machine_and_its_resumed_copy_one_claims: ResumedMemory,
+    beside_another_store_nothing_is_claimed: OtherStore,
 }

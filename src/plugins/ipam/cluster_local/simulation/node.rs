@@ -1,196 +1,257 @@
-//! A node of the model: its disk, its daemon, and the ADDs that wait.
+//! A machine of the model: its disk, its /run, its daemon, and the ADDs that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use super::super::block::{Block, address};
-use super::super::engine::{Name, OperationId};
-use super::super::held::{Blocks, Confirmation, Held, State, Token};
-use super::super::machine::{Machine, Mark, NodeFile, Record, RequestId, Setup, WriteId, Written};
-use super::wish::Wish;
+use super::super::held::{Blocks, Held};
+use super::super::machine::{Machine, Mark, Marks, NodeFile, RequestId, Setup, Written};
+use super::super::name::Name;
+use super::super::store::{Stored, Token};
+use super::kind::Faults;
+use crate::cni::attachment::NetworkName;
 use crate::sys::clock::Moment;
 
-/// The files of a network on a node.
+/// A lease: the attachment, and the boot in which it was made.
+pub type Lease = (u64, u64);
+
+/// The files of a network.
 #[derive(Clone, Debug)]
 pub struct Net {
-    pub name: Name,
+    pub name: NetworkName,
     /// The plugin has written its file of blocks.
     pub is_known: bool,
     pub blocks: Blocks,
-    /// The leases: none of an earlier boot.
-    pub leases: BTreeSet<IpAddr>,
-    /// What a loss of power leaves of the file, while the last write did not reach the disk.
-    pub durable: Option<Blocks>,
+    pub leases: BTreeMap<IpAddr, Lease>,
+}
+
+/// What a copy of the data directory has.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub file: Option<NodeFile>,
+    /// Which file it is: another one after each write, and in each copy.
+    pub stamp: u64,
+    pub nets: Vec<Net>,
+}
+
+/// What an ADD asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Any,
+    Name(String),
 }
 
 /// An ADD that waits for the daemon.
 #[derive(Clone, Debug)]
 pub struct Add {
-    pub request: RequestId,
+    pub id: RequestId,
+    pub net: usize,
     pub wish: Wish,
     pub until: Moment,
 }
 
-/// A node.
+/// A machine.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub name: Name,
-    pub uid: Token,
-    pub file: NodeFile,
-    pub nets: Vec<Net>,
-    /// The daemon, if it runs: on the heap, so that it is moved cheaply.
+    pub hardware: Token,
+    pub boot: u64,
+    pub is_on: bool,
+    /// It is never started again.
+    pub is_retired: bool,
+    pub disk: Disk,
+    /// The confirmation in /run: the boot, and the node's record; None while that is written.
+    pub confirmed: Option<(u64, Option<u64>)>,
     pub machine: Option<Box<Machine>>,
     /// How many daemons ran before: events for an earlier one are void.
     pub generation: u64,
-    pub boot: u64,
-    /// It has power.
-    pub is_on: bool,
-    /// It is cut off from the store.
-    pub is_cut: bool,
-    /// Writes that may or may not have reached the disk.
-    pub writes: BTreeMap<WriteId, Record>,
-    /// Operations without an outcome.
-    pub flights: BTreeSet<OperationId>,
-    /// The watch of the realm.
-    pub watch: Option<OperationId>,
-    /// When the last change that it has sent arrives.
-    pub told: Moment,
+    /// The daemon does not run until then.
+    pub stalled_until: Moment,
+    /// The number of the next step: an earlier one is void.
+    pub step: u64,
+    /// What its daemon has heard last.
+    pub heard: Option<Vec<Stored>>,
+    /// When its leases were read last.
+    pub looked: Moment,
+    /// Its containers that live: the attachment, and its address.
+    pub alive: BTreeMap<u64, IpAddr>,
     pub adds: Vec<Add>,
-    /// When its next tick is queued.
-    pub tick: Option<Moment>,
+    pub saved_disk: Option<(Disk, u64)>,
+    pub saved_memory: Option<Box<(Disk, Machine, Option<(u64, Option<u64>)>)>>,
+    /// Something was done to it that ends one of its promises.
+    pub is_odd: bool,
 }
 
-impl Node {
-    pub fn new(number: u64, networks: &[(Name, Blocks)]) -> Node {
-        let net = |(name, blocks): &(Name, Blocks)| Net {
-            name: name.clone(),
+fn blocks(spans: &str, names: Option<&str>, length: u8) -> Blocks {
+    let pool = |spans: &str, length: u8| {
+        let text = format!(r#"{{"length":{length},"spans":["{spans}"]}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let mut blocks = Blocks::new("default".parse().unwrap(), vec![pool(spans, length)], 1);
+    blocks.names = names.map(|names| pool(names, 32)).into_iter().collect();
+    blocks
+}
+
+impl Disk {
+    /// The disk of a machine with this number, before the first ADD.
+    pub fn new(number: usize, faults: &Faults, stamp: u64, networks: usize) -> Disk {
+        let net = |network: usize| Net {
+            name: NetworkName::parse(["pods", "web"][network]).unwrap(),
             is_known: false,
-            blocks: blocks.clone(),
-            leases: BTreeSet::new(),
-            durable: None,
-        };
-        Node {
-            name: format!("n{number}").parse().unwrap(),
-            uid: Token(u128::from(number) + 1),
-            file: NodeFile::default(),
-            nets: networks.iter().map(net).collect(),
-            machine: None,
-            generation: 0,
-            boot: 1,
-            is_on: true,
-            is_cut: false,
-            writes: BTreeMap::new(),
-            flights: BTreeSet::new(),
-            watch: None,
-            told: Moment::ZERO,
-            adds: vec![],
-            tick: None,
-        }
-    }
-
-    pub fn boot_id(&self) -> String {
-        format!("boot-{}", self.boot)
-    }
-
-    /// Starts the daemon with the files on the disk, and with `settle` and `reclaimAfter` of its configuration.
-    pub fn start(&mut self, now: Moment, times: (Duration, Option<Duration>)) {
-        let (settle, reclaim_after) = times;
-        let setup = Setup {
-            node: self.name.clone(),
-            uid: self.uid,
-            version: "0.1.0".to_owned(),
-            boot: self.boot_id(),
-            settle,
-            reclaim_after,
-            is_complete: true,
-        };
-        let known = self.nets.iter().filter(|net| net.is_known);
-        let networks = known.map(|net| (net.name.clone(), net.blocks.clone())).collect();
-        self.machine = Some(Box::new(Machine::new(setup, self.file, networks, now)));
-        self.tick = None;
-    }
-
-    /// The daemon is gone. `reaches_disk` says which of its writes are.
-    pub fn crash(&mut self, mut reaches_disk: impl FnMut() -> bool) {
-        let writes = std::mem::take(&mut self.writes);
-        for record in writes.into_values() {
-            if reaches_disk() {
-                self.write(&record);
-            }
-        }
-        self.machine = None;
-        self.generation += 1;
-        self.flights.clear();
-        self.watch = None;
-        self.adds.clear();
-    }
-
-    /// The number of a network.
-    pub fn net(&self, name: &Name) -> usize {
-        self.nets.iter().position(|net| net.name == *name).unwrap()
-    }
-
-    /// Writes to the disk, under the lock of the network.
-    pub fn write(&mut self, record: &Record) -> Written {
-        match record {
-            Record::Node(file) => self.file = *file,
-            Record::Marks { network, marks, unleased } => {
-                let number = self.net(network);
-                let net = &mut self.nets[number];
-                if unleased.iter().any(|block| net.is_leased(*block)) {
-                    return Written::Leased;
+            blocks: match (faults.sizes, number % 3) {
+                (true, 1) => blocks("10.0.0.0-10.0.0.15", None, 29),
+                (true, 2) => blocks("10.0.0.0-10.0.0.63", None, 26),
+                (true, _) => blocks("10.0.0.0-10.0.0.15", None, 32),
+                (false, _) if faults.names => {
+                    blocks("10.0.0.0-10.0.0.2", Some("10.0.0.8-10.0.0.10"), 32)
                 }
-                marks.iter().for_each(|mark| net.mark(mark));
-                net.durable = None;
-            }
+                (false, _) => blocks("10.0.0.0-10.0.0.3", None, 32),
+            },
+            leases: BTreeMap::new(),
+        };
+        Disk { file: None, stamp, nets: (0..networks).map(net).collect() }
+    }
+
+    /// Performs marks as the daemon does.
+    pub fn mark(&mut self, marks: &Marks, boot: u64) -> Written {
+        let Some(net) = self.nets.iter_mut().find(|net| net.name == marks.network) else {
+            return Written::Failed("no such network".to_owned());
+        };
+        let leases = net.leases(boot);
+        if leases.iter().any(|ip| marks.unleased.iter().any(|block| block.contains(*ip))) {
+            return Written::Leased(leases);
+        }
+        for mark in &marks.marks {
+            let (block, put) = match mark {
+                Mark::Put(held) => (held.block, Some(held.clone())),
+                Mark::Forget(block) => (*block, None),
+            };
+            net.blocks.blocks.retain(|held| held.block != block);
+            net.blocks.blocks.extend(put);
         }
         Written::Done
-    }
-
-    /// The same, but a loss of power undoes it.
-    pub fn write_in_memory(&mut self, record: &Record) -> Written {
-        let Record::Marks { network, .. } = record else { return self.write(record) };
-        let number = self.net(network);
-        let net = &self.nets[number];
-        let before = net.durable.clone().unwrap_or_else(|| net.blocks.clone());
-        let written = self.write(record);
-        if written == Written::Done {
-            self.nets[number].durable = Some(before);
-        }
-        written
-    }
-
-    /// The blocks that plugins allocate from now.
-    pub fn usable(&self, net: usize, now: Moment) -> impl Iterator<Item = &Held> {
-        let net = &self.nets[net];
-        let confirmation = net.blocks.confirmation(&self.boot_id(), now);
-        let is_confirmed =
-            self.is_on && !net.blocks.confirmed.is_empty() && confirmation == Confirmation::Valid;
-        let blocks = net.blocks.blocks.iter();
-        blocks.filter(move |held| is_confirmed && held.state == State::Active)
     }
 }
 
 impl Net {
-    pub fn is_leased(&self, block: Block) -> bool {
-        self.leases.range(block.first()..=block.last()).next().is_some()
+    /// The addresses with leases of this boot.
+    pub fn leases(&self, boot: u64) -> BTreeSet<IpAddr> {
+        self.leases.iter().filter(|(_, lease)| lease.1 == boot).map(|(ip, _)| *ip).collect()
+    }
+}
+
+impl Node {
+    pub fn new(name: Name, hardware: u64, disk: Disk, boot: u64) -> Node {
+        Node {
+            name,
+            hardware: Token(hardware.into()),
+            boot,
+            is_on: true,
+            is_retired: false,
+            disk,
+            confirmed: None,
+            machine: None,
+            generation: 0,
+            stalled_until: Moment::ZERO,
+            step: 0,
+            heard: None,
+            looked: Moment::ZERO,
+            alive: BTreeMap::new(),
+            adds: vec![],
+            saved_disk: None,
+            saved_memory: None,
+            is_odd: false,
+        }
     }
 
-    fn mark(&mut self, mark: &Mark) {
-        let blocks = &mut self.blocks;
-        match mark {
-            Mark::Put(held) => {
-                blocks.blocks.retain(|other| other.block != held.block);
-                blocks.blocks.push(held.clone());
-            }
-            Mark::Forget(block) => blocks.blocks.retain(|other| other.block != *block),
-            Mark::Confirm { boot, until } => {
-                blocks.confirmed = boot.clone();
-                blocks.until = *until;
-            }
-            Mark::Differs(node) => blocks.differs = node.clone(),
+    /// Starts the daemon with the files on the disk.
+    pub fn start(&mut self, settle: Moment, now: Moment) {
+        let is_confirmed = self.fits();
+        let setup = Setup {
+            node: self.name.clone(),
+            machine: self.hardware,
+            boot: format!("boot-{}", self.boot),
+            version: "0.1.0".to_owned(),
+            settle,
+            trusts_reboot: false,
+            is_complete: true,
+            is_replaced: !is_confirmed
+                && self.confirmed.is_some_and(|(boot, stamp)| boot == self.boot && stamp.is_some()),
+        };
+        let known = self.disk.nets.iter().filter(|net| net.is_known);
+        let networks = known.map(|net| (net.name.clone(), net.blocks.clone())).collect();
+        let file = self.disk.file.clone();
+        let mut machine = Machine::new(setup, file, networks, is_confirmed, now);
+        self.tell_leases(&mut machine);
+        self.machine = Some(Box::new(machine));
+        self.generation += 1;
+        self.heard = None;
+        self.stalled_until = Moment::ZERO;
+    }
+
+    fn tell_leases(&self, machine: &mut Machine) {
+        for net in self.disk.nets.iter().filter(|net| net.is_known) {
+            machine.leases(&net.name, net.leases(self.boot));
         }
+    }
+
+    /// The daemon reads the leases.
+    pub fn look(&mut self, now: Moment) {
+        if let Some(mut machine) = self.machine.take() {
+            self.tell_leases(&mut machine);
+            self.machine = Some(machine);
+        }
+        self.looked = now;
+    }
+
+    /// Whether the confirmation is of this boot and of the record on the disk.
+    pub fn fits(&self) -> bool {
+        self.confirmed == Some((self.boot, Some(self.disk.stamp))) && self.disk.file.is_some()
+    }
+
+    /// Writes the node's record, and the confirmation if there is one.
+    pub fn write_file(&mut self, file: NodeFile, stamp: u64) {
+        let was_confirmed = self.fits();
+        self.disk.file = Some(file);
+        self.disk.stamp = stamp;
+        if was_confirmed {
+            self.confirmed = Some((self.boot, Some(stamp)));
+        }
+    }
+
+    /// The blocks that plugins allocate from.
+    pub fn usable(&self) -> Vec<(usize, Held)> {
+        if !self.is_on || !self.fits() {
+            return vec![];
+        }
+        let of_net = |(number, net): (usize, &Net)| {
+            let usable = net.blocks.usable().map(|held| (number, held.clone()));
+            usable.collect::<Vec<_>>()
+        };
+        self.disk.nets.iter().enumerate().flat_map(of_net).collect()
+    }
+
+    /// An address that a plugin may give to an ADD.
+    pub fn free(&self, net: usize, wish: &Wish) -> Option<IpAddr> {
+        let network = &self.disk.nets[net];
+        let pool = &network.blocks.pools[0];
+        let fits = |held: &Held| match wish {
+            Wish::Any => held.name.is_none() && pool.meets(held.block),
+            Wish::Name(name) => held.name.as_ref() == Some(name),
+        };
+        let usable =
+            self.usable().into_iter().filter(|(number, held)| *number == net && fits(held));
+        // Two addresses of a block are enough to find one that is used twice.
+        let mut ips = usable.flat_map(|(_, held)| addresses(held.block).take(2));
+        ips.find(|ip| !network.leases.contains_key(ip))
+    }
+
+    /// The memory is gone, and /run.
+    pub fn power_off(&mut self) {
+        (self.machine, self.is_on, self.confirmed) = (None, false, None);
+        self.generation += 1;
+        self.alive.clear();
+        self.adds.clear();
     }
 }
 

@@ -1,309 +1,257 @@
-//! A schedule: what happens at random, and what must be true when it stops.
+//! What happens in a schedule: wishes and faults.
 
-use std::net::IpAddr;
-use std::time::Duration;
+use super::kind::Kind;
+use super::node::{Disk, Wish};
+use super::world::{World, ms};
 
-use super::super::engine::{Operation, Outcome};
-use super::super::held::Blocks;
-use super::super::pool::{BlockSize, Pool};
-use super::super::sticky;
-use super::ends;
-use super::node::addresses;
-use super::store::Store;
-use super::wish::{Ask, Wish, name_of};
-use super::world::{Coming, SETTLE, World};
-use crate::steps::allocation::ranges::{RangeConf, RangeSet};
-
-/// What goes wrong in a schedule, beside ADDs and DELs at random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Network,
-    Crashes,
-    Reclaims,
-    /// Nodes lose contact, daemon or power for long, and daemons reclaim the nodes whose configuration allows
-    /// that.
-    Absences,
-    /// The store is restored, the epoch is raised before it serves, and every daemon reaches it.
-    OrderlyRestore,
-    /// The store is restored in the midst of other faults, with or without a new epoch.
-    RoughRestore,
-}
-
-/// A schedule that was run.
+/// How a schedule ended.
 pub struct Done {
-    pub failure: Option<String>,
     pub steps: u64,
     pub served: u64,
-    pub fenced: u64,
+    pub failure: Option<String>,
 }
 
-/// Runs the schedule of a seed.
-pub fn run(kind: Kind, seed: u64) -> Done {
-    let mut world = world(kind, seed);
-    let failure = play(&mut world, kind, seed).err();
-    Done { failure, steps: world.steps, served: world.served, fenced: world.fenced }
+/// One wish or fault.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Nothing,
+    Add,
+    Del,
+    Crash,
+    PowerOff,
+    PowerOn,
+    Reclaim,
+    HastyReclaim,
+    Stall,
+    Snapshot,
+    Restore,
+    OtherStore,
+    Clone,
+    SaveDisk,
+    RestoreDisk,
+    ReplaceDirectory,
+    SaveMemory,
+    Resume,
 }
 
-/// Runs it and tells what happened.
-pub fn traced(kind: Kind, seed: u64) -> (Vec<String>, Option<String>) {
-    let mut world = world(kind, seed);
-    world.trace = Some(vec![]);
-    let failure = play(&mut world, kind, seed).err();
-    (world.trace.take().unwrap_or_default(), failure)
-}
-
-/// The networks of a schedule: the range sets of each, with the length of blocks, and whether it keeps
-/// names. Networks share ranges.
-type Plan = &'static [(&'static [(&'static str, u8)], bool)];
-
-/// From a few single addresses to some blocks of eight.
-const PLANS: [Plan; 8] = [
-    &[(&[("10.1.0.0/29", 32)], false)],
-    &[(&[("10.1.0.0/28", 30)], false)],
-    &[(&[("10.1.0.0/27", 29)], false)],
-    &[(&[("10.1.0.0/28", 30)], true)],
-    &[(&[("10.1.0.0/27", 30)], true)],
-    &[(&[("10.1.0.0/28", 30)], true), (&[("10.1.0.0/28", 31)], false)],
-    &[(&[("10.1.0.0/29", 31), ("fd00::/124", 126)], true)],
-    &[(&[("fd00::/124", 126)], true), (&[("10.1.0.0/29", 30), ("fd00::/125", 127)], true)],
-];
-
-/// The values of `reclaimAfter`, mostly the same.
-const ABSENCES: [Option<Duration>; 5] = [
-    Some(Duration::from_secs(120)),
-    Some(Duration::from_secs(120)),
-    Some(Duration::from_secs(120)),
-    Some(Duration::from_secs(300)),
-    None,
-];
-
-/// Two to four nodes, with the networks of a plan.
-fn world(kind: Kind, seed: u64) -> World {
-    let plan = PLANS[(seed % 8) as usize];
-    let spare = (seed / 8 % 2) as u32;
-    let networks = plan.iter().enumerate().map(|(number, (sets, keeps_names))| {
-        let (pools, names) = sets.iter().map(|set| pools(*set, *keeps_names)).unzip();
-        let names: Vec<Option<Pool>> = names;
-        let names = names.into_iter().flatten().collect();
-        let blocks = Blocks { names, ..Blocks::new("default".parse().unwrap(), pools, spare) };
-        (format!("net{number}").parse().unwrap(), blocks)
-    });
-    let absences = if kind == Kind::Absences { &ABSENCES[..] } else { &[None] };
-    World::new(seed, 2 + (seed / 16 % 3) as usize, &networks.collect::<Vec<_>>(), absences)
-}
-
-/// The pool of a range set for any attachment, and the one for names.
-fn pools((subnet, length): (&str, u8), keeps_names: bool) -> (Pool, Option<Pool>) {
-    let conf = RangeConf { subnet: subnet.parse().ok(), ..RangeConf::default() };
-    let set = RangeSet::new(&[conf], "ranges[0]").unwrap();
-    let size = BlockSize::Length(length);
-    if keeps_names {
-        let (any, names) = sticky::parts(&set, &[], size).unwrap();
-        return (any, Some(names));
+fn possible(world: &World) -> Vec<Happens> {
+    use Happens as H;
+    let faults = &world.faults;
+    let mut all = vec![H::Nothing, H::Add, H::Add, H::Add, H::Add, H::Del, H::Del];
+    let further = [
+        (faults.crashes, &[H::Crash][..]),
+        (faults.power, &[H::PowerOff, H::PowerOn]),
+        (faults.reclaims, &[H::Reclaim, H::Reclaim]),
+        (faults.hasty_reclaims, &[H::HastyReclaim]),
+        (faults.stalls, &[H::Stall]),
+        (faults.restores > 0, &[H::Snapshot, H::Restore]),
+        (faults.other_store, &[H::OtherStore]),
+        (faults.clones, &[H::Clone]),
+        (faults.disks, &[H::SaveDisk, H::RestoreDisk]),
+        (faults.replaces, &[H::SaveDisk, H::ReplaceDirectory]),
+        (faults.resumes, &[H::SaveMemory, H::Resume]),
+    ];
+    for (is_possible, them) in further {
+        all.extend(them.iter().filter(|_| is_possible));
     }
-    (Pool::new(&set, &[], size).unwrap(), None)
+    all
 }
 
-/// Most schedules are short; each of the ends is reached by one in so many.
-fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
-    world.faults = 10;
-    let mut snapshot = world.store.clone();
-    let events = if (seed / 8).is_multiple_of(8) { 40 } else { 10 };
-    for _ in 0..events {
-        disturb(world, kind, &mut snapshot);
-        let span = if world.percent(5) { world.millis(90_000) } else { world.millis(400) };
-        world.run(span);
-        world.verdict()?;
+/// Lets something happen.
+pub fn happen(world: &mut World) {
+    let all = possible(world);
+    let what = all[world.below(all.len())];
+    let number = world.below(world.nodes.len());
+    match what {
+        Happens::Nothing => (),
+        Happens::Add => add(world, number),
+        Happens::Del => {
+            let nets = world.nodes[number].disk.nets.iter();
+            let ips: Vec<_> = nets.flat_map(|net| net.leases.keys().copied()).collect();
+            if !ips.is_empty() && world.nodes[number].is_on {
+                let ip = ips[world.below(ips.len())];
+                world.del(number, ip);
+            }
+        }
+        Happens::Crash => {
+            let after = world.pick(&[10, 1000, 5000, 40_000]);
+            world.crash(number, after);
+        }
+        Happens::PowerOff => {
+            world.power_off(number);
+            let after = world.pick(&[100, 5000, 60_000, 130_000, 300_000]);
+            world.power_on_after(number, after);
+        }
+        Happens::PowerOn => world.power_on(number),
+        Happens::Reclaim => {
+            let name = world.nodes[number].name.clone();
+            if !world.nodes.iter().any(|node| node.is_on && node.name == name) {
+                world.reclaim(&name);
+                if world.faults.hasty_reclaims {
+                    world.reclaim(&name);
+                }
+            }
+        }
+        Happens::HastyReclaim => {
+            let name = world.nodes[number].name.clone();
+            world.reclaim(&name);
+        }
+        Happens::Stall => {
+            let stall = world.pick(&[1000, 8000, 40_000]);
+            world.nodes[number].stalled_until = world.now + stall;
+            world.log(|| format!("n{number} daemon stalls for {stall:?}"));
+        }
+        Happens::Snapshot => {
+            if !world.store.0.is_empty() && (world.snapshot.is_none() || !world.one_in(3)) {
+                world.log(|| "SNAPSHOT".to_owned());
+                world.snapshot = Some(world.store.clone());
+            }
+        }
+        Happens::Restore => {
+            if world.is_up
+                && world.restores < world.faults.restores
+                && let Some(snapshot) = world.snapshot.take()
+            {
+                world.restore(snapshot);
+            }
+        }
+        Happens::OtherStore => {
+            let knows = |node: &super::node::Node| {
+                node.disk.file.as_ref().is_some_and(|file| file.store.is_some())
+            };
+            if world.is_up && world.nodes.iter().all(knows) {
+                world.is_other = !world.is_other;
+                let is_other = world.is_other;
+                world.log(|| format!("another store: {is_other}"));
+            }
+        }
+        Happens::Clone => clone(world, number),
+        Happens::SaveDisk => {
+            let node = &mut world.nodes[number];
+            node.saved_disk = Some((node.disk.clone(), node.boot));
+            world.log(|| format!("n{number} disk saved"));
+        }
+        Happens::RestoreDisk => restore_disk(world, number),
+        Happens::ReplaceDirectory => replace(world, number),
+        Happens::SaveMemory => {
+            let node = &mut world.nodes[number];
+            if let (Some(machine), true) = (&node.machine, node.saved_memory.is_none()) {
+                let memory = (node.disk.clone(), (**machine).clone(), node.confirmed);
+                node.saved_memory = Some(Box::new(memory));
+                world.log(|| format!("n{number} memory saved"));
+            }
+        }
+        Happens::Resume => {
+            if let (true, Some(memory)) =
+                (world.nodes.len() == 3, world.nodes[number].saved_memory.take())
+            {
+                world.resume(number, *memory);
+            }
+        }
     }
-    stop_faults(world, kind);
-    world.verdict()?;
-    ends::require_no_overlap(world)?;
-    if (seed / 8).is_multiple_of(2) {
-        ends::require_reachable(world)?;
-    }
-    if (seed / 8).is_multiple_of(8) {
-        ends::require_nothing_left(world)?;
-    }
-    Ok(())
 }
 
-/// One random event.
-fn disturb(world: &mut World, kind: Kind, snapshot: &mut Store) {
-    let node = world.below(world.nodes.len() as u64) as usize;
-    if kind == Kind::Absences && world.percent(25) {
-        return be_absent(world, node);
-    }
-    match world.below(12) {
-        0..=5 => attach(world, node),
-        6..=8 => detach(world, node),
-        9 => toggle_cut(world, node),
-        _ => go_wrong(world, node, (kind, snapshot)),
-    }
-}
-
-fn attach(world: &mut World, node: usize) {
-    if !world.nodes[node].is_on {
+pub fn add(world: &mut World, number: usize) {
+    if world.nodes[number].adds.len() >= 2 {
         return;
     }
-    let net = world.below(world.nodes[node].nets.len() as u64) as usize;
-    let Blocks { pools, names, .. } = &world.nodes[node].nets[net].blocks;
-    let (sets, pool_names) = (pools.len() as u64, names.clone());
-    let set = world.below(sets) as usize;
-    let ask = match world.below(10) {
-        0 => Ask::Address(any_address(world, net, set)),
-        1..=4 if !pool_names.is_empty() => {
-            Ask::Name(name_of(set, &format!("web-{}", world.below(3))))
-        }
-        _ => Ask::Any,
+    let net = world.below(world.nodes[number].disk.nets.len());
+    let wish = match world.faults.names && !world.one_in(3) {
+        true => Wish::Name(["a", "b", "c", "d"][world.below(4)].to_owned()),
+        false => Wish::Any,
     };
-    world.add(node, Wish { net, set, ask });
+    world.add(number, net, wish);
 }
 
-/// An address of the set.
-fn any_address(world: &mut World, net: usize, set: usize) -> IpAddr {
-    let Blocks { pools, names, .. } = &world.nodes[0].nets[net].blocks;
-    let of_set = pools.get(set).into_iter().chain(names.get(set));
-    let all: Vec<IpAddr> = of_set
-        .flat_map(|pool| {
-            let blocks = (0..pool.count()).filter_map(|place| pool.block(place));
-            blocks.flat_map(addresses).filter(|ip| pool.allocates(*ip))
-        })
-        .collect();
-    all[world.below(all.len() as u64) as usize]
+/// A new disk with the same content.
+fn copied(world: &mut World, disk: &Disk) -> Disk {
+    let stamp = world.fresh();
+    Disk { stamp, ..disk.clone() }
 }
 
-fn detach(world: &mut World, node: usize) {
-    let nets = world.nodes[node].nets.iter().enumerate();
-    let leases: Vec<(usize, IpAddr)> =
-        nets.flat_map(|(number, net)| net.leases.iter().map(move |ip| (number, *ip))).collect();
-    if !leases.is_empty() {
-        let (net, ip) = leases[world.below(leases.len() as u64) as usize];
-        world.del(node, net, ip);
+fn empty(world: &mut World, number: usize) -> Disk {
+    let (faults, stamp) = (world.faults, world.fresh());
+    let networks = world.nodes[number].disk.nets.len();
+    Disk::new(number % 3, &faults, stamp, networks)
+}
+
+/// The third machine gets a copy of another's directory before its first start.
+fn clone(world: &mut World, from: usize) {
+    let to = 2;
+    let is_new = world.nodes[to].disk.file.is_none() && world.nodes[to].alive.is_empty();
+    if from == to || world.nodes[from].disk.file.is_none() || !is_new {
+        return;
     }
+    world.power_off(to);
+    let disk = world.nodes[from].disk.clone();
+    world.nodes[to].disk = copied(world, &disk);
+    world.nodes[to].is_odd = true;
+    world.log(|| format!("the directory of n{from} is copied to n{to}"));
+    world.power_on_after(to, ms(100));
 }
 
-fn toggle_cut(world: &mut World, node: usize) {
-    let is_cut = !world.nodes[node].is_cut;
-    world.say(|| format!("n{node} cut: {is_cut}"));
-    world.nodes[node].is_cut = is_cut;
+fn restore_disk(world: &mut World, number: usize) {
+    let is_empty = world.one_in(3);
+    let disk = match (is_empty, world.nodes[number].saved_disk.clone()) {
+        (true, _) => empty(world, number),
+        (false, Some((disk, _))) => copied(world, &disk),
+        (false, None) => return,
+    };
+    world.power_off(number);
+    (world.nodes[number].is_odd, world.nodes[number].disk) = (true, disk);
+    world.log(|| format!("n{number} disk RESTORED, empty: {is_empty}"));
+    let after = world.pick(&[100, 10_000, 60_000]);
+    world.power_on_after(number, after);
 }
 
-fn go_wrong(world: &mut World, node: usize, (kind, snapshot): (Kind, &mut Store)) {
-    if kind == Kind::Network || world.percent(20) {
-        return lose_leader(world);
+fn replace(world: &mut World, number: usize) {
+    let node = &world.nodes[number];
+    let saved = node.saved_disk.clone().filter(|(_, boot)| *boot == node.boot);
+    if !node.is_on {
+        return;
     }
-    match kind {
-        Kind::Network => (),
-        Kind::Crashes => restart(world, node),
-        Kind::Reclaims => power(world, node),
-        Kind::Absences => be_absent(world, node),
-        Kind::OrderlyRestore if world.percent(50) => *snapshot = world.store.clone(),
-        Kind::OrderlyRestore => restore_in_order(world, snapshot),
-        Kind::RoughRestore if world.percent(40) => *snapshot = world.store.clone(),
-        Kind::RoughRestore if world.percent(60) => restart(world, node),
-        Kind::RoughRestore => restore_roughly(world, snapshot),
+    let is_empty = world.one_in(3);
+    let disk = match (is_empty, saved) {
+        (true, _) => empty(world, number),
+        (false, Some((disk, _))) => copied(world, &disk),
+        (false, None) => return,
+    };
+    world.crash(number, ms(1000));
+    let node = &mut world.nodes[number];
+    let leases: Vec<_> = node.disk.nets.iter().map(|net| net.leases.clone()).collect();
+    (node.is_odd, node.disk) = (true, disk);
+    for (net, leases) in node.disk.nets.iter_mut().zip(leases) {
+        net.leases = leases;
     }
+    world.log(|| format!("n{number} directory REPLACED, empty: {is_empty}"));
 }
 
-/// The members elect another leader.
-fn lose_leader(world: &mut World) {
-    world.leaderless = world.now + world.millis(7000);
-    world.say(|| "the store has no leader".to_owned());
+/// Runs a schedule.
+pub fn run(kind: Kind, seed: u64) -> Done {
+    let world = play(kind, seed, false);
+    Done { steps: world.steps, served: world.served, failure: world.violation }
 }
 
-fn restart(world: &mut World, node: usize) {
-    if world.nodes[node].machine.is_some() {
-        world.crash(node);
-        let after = world.millis(3000);
-        world.push(after, Coming::Start(node));
-    }
+/// Runs a schedule, and tells what happened.
+pub fn traced(kind: Kind, seed: u64) -> (Vec<String>, Option<String>) {
+    let world = play(kind, seed, true);
+    (world.trace.unwrap_or_default(), world.violation)
 }
 
-/// A node loses contact, daemon or power, and a long time passes.
-fn be_absent(world: &mut World, node: usize) {
-    let long = Duration::from_secs(150) + world.millis(450_000);
-    match world.below(4) {
-        0 => return restart(world, node),
-        1 if world.nodes[node].machine.is_some() => {
-            world.crash(node);
-            let after = long + world.millis(60_000);
-            world.push(after, Coming::Start(node));
-        }
-        2 if world.nodes[node].is_on => world.power_off(node),
-        2 => world.power_on(node),
-        _ => toggle_cut(world, node),
-    }
-    let faults = std::mem::replace(&mut world.faults, 1); // each fault may restart the measurement of an absence
-    world.run(long);
-    world.faults = faults;
-}
-
-/// A node loses power; it may be reclaimed, and comes back.
-fn power(world: &mut World, node: usize) {
-    if world.nodes[node].is_on {
-        return world.power_off(node);
-    }
-    if world.percent(60) {
-        world.say(|| format!("n{node} is reclaimed"));
-        let name = world.nodes[node].name.clone();
-        let now = world.now;
-        world.store.reclaim(&name, now);
-        world.spread_changes();
-    } else {
-        world.power_on(node);
-    }
-}
-
-fn restore(world: &mut World, snapshot: &Store, raise: bool) {
-    world.say(|| format!("the store is restored, new epoch: {raise}"));
-    let epoch = world.store.epoch;
-    world.store = snapshot.clone();
-    if raise {
-        // The operator raises the epoch beyond any that a daemon has seen.
-        world.store.epoch = epoch;
-        let now = world.now;
-        world.store.apply(&Operation::Recover { seen: epoch }, now);
-    }
-    world.store.changes.clear();
-    for node in 0..world.nodes.len() {
-        if let Some(watch) = world.nodes[node].watch {
-            let generation = world.nodes[node].generation;
-            let ended = Outcome::Compacted { revision: 1 };
-            world.push(Duration::from_millis(1), Coming::Outcome(node, generation, watch, ended));
+fn play(kind: Kind, seed: u64, is_traced: bool) -> World {
+    let mut world = World::new(kind, seed, is_traced);
+    for number in 0..3 {
+        if world.faults.clones && number == 2 {
+            world.nodes[number].is_on = false;
+            if world.faults.same_name {
+                world.nodes[number].name = world.nodes[0].name.clone();
+            }
+        } else {
+            world.start(number);
         }
     }
-}
-
-fn restore_in_order(world: &mut World, snapshot: &Store) {
-    heal(world);
-    world.run(Duration::from_secs(45)); // every daemon reaches the store before
-    restore(world, snapshot, true);
-    let faults = std::mem::take(&mut world.faults);
-    world.run(SETTLE + Duration::from_secs(10));
-    world.faults = faults;
-}
-
-fn restore_roughly(world: &mut World, snapshot: &Store) {
-    let raise = world.percent(50);
-    restore(world, snapshot, raise);
-    world.forgive_lost_claims();
-}
-
-/// Every node has power, a daemon and a network.
-fn heal(world: &mut World) {
-    for node in 0..world.nodes.len() {
-        world.nodes[node].is_cut = false;
-        world.power_on(node);
-    }
-}
-
-fn stop_faults(world: &mut World, kind: Kind) {
-    world.say(|| "faults stop".to_owned());
-    world.faults = 0;
-    heal(world);
-    ends::rest(world);
-    if matches!(kind, Kind::OrderlyRestore | Kind::RoughRestore) {
-        // A daemon learns of the restore with its next heartbeat, and then its claims settle.
-        world.run(Duration::from_secs(90));
-    }
+    world.begin_faults();
+    world.run_until(crate::sys::clock::NEVER);
+    super::ends::end(&mut world);
+    world
 }

@@ -1,366 +1,720 @@
-//! The world of a schedule: the store, the nodes, and everything that is on its way between them.
+//! The cluster of the model: its time, its network, its machines, and what must always be true.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::super::block::Block;
-use super::super::engine::{Change, Name, Operation, OperationId, Outcome};
-use super::super::held::{Blocks, Held, State};
-use super::super::machine::{Action, Event, Mark, Record, Turn, WriteId, Written};
-use super::node::Node;
-use super::store::Store;
-use crate::sys::clock::Moment;
+use super::super::held::Held;
+use super::super::machine::reclaim::{Reclaim, Step};
+use super::super::machine::{Action, Machine, Reply, Request, RequestId, Turn, Written};
+use super::super::name::Name;
+use super::super::store::{Answer, Heard, Key, Operation, Outcome, Token, Value};
+use super::kind::{Faults, Kind};
+use super::node::{Add, Disk, Node, Wish};
+use super::store::Records;
+use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
-/// How long new claims settle after a restore.
-pub const SETTLE: Duration = Duration::from_secs(30);
+/// How long claims settle.
+pub const SETTLE: Duration = Duration::from_secs(60);
+/// How long no daemon starts after a restore: a condition of the promise.
+const QUIET_AFTER_RESTORE: Duration = Duration::from_secs(65);
+/// More steps are no schedule but a loop.
+const MOST_STEPS: u64 = 100_000;
 
-/// What is on its way. The number is the daemon's that it is for.
-#[derive(Clone, Debug)]
-pub enum Coming {
-    Request(usize, u64, OperationId, Operation),
-    Outcome(usize, u64, OperationId, Outcome),
-    Change(usize, u64, Change),
-    Disk(usize, u64, WriteId),
-    Tick(usize, u64),
-    Start(usize),
+pub const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
 }
 
-/// The world.
+/// Who sends an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A daemon, of this generation.
+    Daemon(usize, u64),
+    Reclaim(usize),
+}
+
+/// An operation on its way.
+#[derive(Clone, Debug)]
+struct Flight {
+    operation: Operation,
+    from: Sender,
+    outcome: Option<Outcome<Answer>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Step(usize, u64),
+    Execute(usize),
+    Answer(usize),
+    Hear(usize, u64),
+    Fault,
+    Reclaim(usize),
+    Start(usize, u64),
+    PowerOn(usize),
+    StoreUp,
+    FaultsEnd,
+}
+
+/// A reclaim that runs.
+pub struct Reclaiming {
+    pub node: Name,
+    pub stepper: Reclaim,
+    pub is_done: bool,
+    is_asking: bool,
+}
+
+/// The cluster.
 pub struct World {
+    pub faults: Faults,
     pub now: Moment,
-    pub random: Random,
-    pub store: Store,
+    pub store: Records,
+    pub other: Records,
+    pub is_other: bool,
+    pub is_up: bool,
+    pub down_until: Moment,
     pub nodes: Vec<Node>,
-    pub realm: Name,
-    /// Values of `reclaimAfter`: each start of a daemon chooses one at random.
-    pub absences: &'static [Option<Duration>],
-    queue: BinaryHeap<Reverse<(Moment, u64)>>,
-    coming: BTreeMap<u64, Box<Coming>>,
-    pub last: u64,
-    /// The attachments, by their address: node and network.
-    pub held: BTreeMap<IpAddr, (usize, usize)>,
-    /// The store has no leader until then.
-    pub leaderless: Moment,
-    /// The address of the last ADD.
-    pub last_served: Option<IpAddr>,
-    /// Each name that an attachment has had, as in the keys of blocks, with the attachment's address.
-    pub named: BTreeSet<(String, IpAddr)>,
-    /// Blocks whose claim a restore lost while the node could not be notified in time.
-    pub forgiven: Vec<Block>,
-    /// How many in a hundred requests meet a fault.
-    pub faults: u64,
-    pub steps: u64,
-    pub trace: Option<Vec<String>>,
-    /// ADDs that were answered with an address, or without.
+    pub reclaims: Vec<Reclaiming>,
+    pub snapshot: Option<Records>,
+    pub restores: u8,
+    /// Faults happen.
+    pub is_rough: bool,
+    pub quiet_since: Moment,
     pub served: u64,
-    pub denied: u64,
-    /// ADDs that failed because another node has the address of the name.
-    pub elsewhere: u64,
-    /// Nodes that daemons have fenced.
-    pub fenced: u64,
     pub violation: Option<String>,
+    pub trace: Option<Vec<String>>,
+    pub random: Random,
+    /// What the machines draw, which does not change what happens around them.
+    inner: Random,
+    queue: BinaryHeap<Reverse<(Moment, u64, Event)>>,
+    queued: u64,
+    flights: Vec<Flight>,
+    hints: Records,
+    next_hint: Moment,
+    version: u64,
+    fresh: u64,
+    ticks: u32,
+    pub steps: u64,
 }
 
 impl World {
-    pub fn new(
-        seed: u64,
-        count: usize,
-        networks: &[(Name, Blocks)],
-        absences: &'static [Option<Duration>],
-    ) -> World {
-        let nodes = (0..count as u64).map(|number| Node::new(number, networks)).collect();
+    pub fn new(kind: Kind, seed: u64, is_traced: bool) -> World {
         let mut world = World {
-            now: Duration::from_secs(1),
-            random: Random::seeded(seed),
-            store: Store::default(),
-            nodes,
-            realm: networks[0].1.realm.clone(),
-            absences,
-            queue: BinaryHeap::new(),
-            coming: BTreeMap::new(),
-            last: 0,
-            held: BTreeMap::new(),
-            leaderless: Duration::ZERO,
-            last_served: None,
-            named: BTreeSet::new(),
-            forgiven: vec![],
-            faults: 0,
-            steps: 0,
-            trace: None,
+            faults: kind.faults(),
+            now: ms(1000),
+            store: Records::default(),
+            other: Records::default(),
+            is_other: false,
+            is_up: true,
+            down_until: Moment::ZERO,
+            nodes: vec![],
+            reclaims: vec![],
+            snapshot: None,
+            restores: 0,
+            is_rough: true,
+            quiet_since: NEVER,
             served: 0,
-            denied: 0,
-            elsewhere: 0,
-            fenced: 0,
             violation: None,
+            trace: is_traced.then(Vec::new),
+            random: Random::seeded(seed),
+            inner: Random::seeded(!seed),
+            queue: BinaryHeap::new(),
+            queued: 0,
+            flights: vec![],
+            hints: Records::default(),
+            next_hint: Moment::ZERO,
+            version: 0,
+            fresh: 100,
+            ticks: 0,
+            steps: 0,
         };
-        (0..count).for_each(|node| world.start(node));
+        let networks = 1 + usize::from(world.one_in(3));
+        for number in 0..3 {
+            let (boot, stamp) = (world.fresh(), world.fresh());
+            let disk = Disk::new(number, &world.faults, stamp, networks);
+            let name = format!("n{number}").parse().unwrap();
+            world.nodes.push(Node::new(name, number as u64 + 1, disk, boot));
+        }
         world
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.random.number() % limit
+    pub fn fresh(&mut self) -> u64 {
+        self.fresh += 1;
+        self.fresh
     }
 
-    pub fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.random.number() % limit.max(1) as u64) as usize
     }
 
-    pub fn millis(&mut self, limit: u64) -> Duration {
-        Duration::from_millis(1 + self.below(limit))
+    pub fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
     }
 
-    pub fn say(&mut self, text: impl FnOnce() -> String) {
-        let now = self.now;
+    pub fn pick(&mut self, times: &[u64]) -> Duration {
+        ms(times[self.below(times.len())])
+    }
+
+    pub fn log(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
-            trace.push(format!("{:>9.3} {}", now.as_secs_f64(), text()));
+            trace.push(format!("{:>9.3} {}", self.now.as_secs_f64(), line()));
         }
     }
 
-    pub fn push(&mut self, after: Duration, coming: Coming) {
-        self.last += 1;
-        self.queue.push(Reverse((self.now + after, self.last)));
-        self.coming.insert(self.last, Box::new(coming));
+    fn at(&mut self, moment: Moment, event: Event) {
+        self.queued += 1;
+        self.queue.push(Reverse((moment, self.queued, event)));
     }
 
-    /// Lets the next thing arrive; false if it would be after `until`.
-    pub fn step(&mut self, until: Moment) -> bool {
-        let Some(Reverse((at, number))) =
-            self.queue.peek().copied().filter(|Reverse((at, _))| *at <= until)
-        else {
-            self.now = self.now.max(until);
-            return false;
+    /// The daemon takes its next step after this time.
+    pub fn wake(&mut self, number: usize, after: Duration) {
+        self.nodes[number].step += 1;
+        let step = self.nodes[number].step;
+        self.at(self.now + after, Event::Step(number, step));
+    }
+
+    fn fail(&mut self, what: String) {
+        if self.violation.is_none() {
+            self.log(|| format!("VIOLATION {what}"));
+            self.violation = Some(what);
+        }
+    }
+
+    // The network.
+
+    fn send(&mut self, from: Sender, operation: Operation) {
+        let id = self.flights.len();
+        let is_write = !matches!(operation, Operation::Get(_) | Operation::List(_));
+        self.flights.push(Flight { operation, from, outcome: None });
+        let unreachable = Outcome::Unreachable("cut off".to_owned());
+        let fate = if self.is_rough && self.faults.net { self.below(24) } else { 0 };
+        if !self.is_up || fate == 23 {
+            self.flights[id].outcome = Some(unreachable);
+            return self.at(self.now + ms(200), Event::Answer(id));
+        }
+        let near = [5, 5, 20, 300, 1500];
+        let (there, back) = match self.is_rough {
+            true => (self.pick(&near), self.pick(&near)),
+            false => (ms(5), ms(5)),
         };
-        self.queue.pop();
-        self.now = self.now.max(at);
-        self.steps += 1;
-        if let Some(coming) = self.coming.remove(&number) {
-            self.arrive(*coming);
-        }
-        true
-    }
-
-    pub fn run(&mut self, span: Duration) {
-        let until = self.now + span;
-        while self.violation.is_none() && self.step(until) {}
-    }
-
-    fn arrive(&mut self, coming: Coming) {
-        match coming {
-            Coming::Request(node, generation, id, operation) => {
-                self.apply(node, generation, (id, &operation))
+        let unknown = Outcome::Unknown("no answer".to_owned());
+        match fate {
+            19 if is_write && self.faults.twice => {
+                let again = self.pick(&[100, 5000, 20_000, 50_000]);
+                self.at(self.now + there, Event::Execute(id));
+                self.at(self.now + there + back, Event::Answer(id));
+                self.at(self.now + there + again, Event::Execute(id));
             }
-            Coming::Outcome(node, generation, id, outcome) => {
-                let is_awaited =
-                    self.is_running(node, generation) && self.nodes[node].flights.remove(&id);
-                if is_awaited {
-                    if self.nodes[node].watch == Some(id) {
-                        self.nodes[node].watch = None;
+            20..=22 if is_write => {
+                let late = match fate {
+                    20 => None,
+                    22 if self.faults.late > Duration::ZERO => {
+                        let late = self.pick(&[5500, 8000, 20_000, 50_000, 90_000]);
+                        Some(late.min(self.faults.late))
                     }
-                    self.give(node, Event::Outcome { id, outcome });
+                    _ => Some(there),
+                };
+                self.log(|| format!("   {from:?}: no answer, executed after {late:?}"));
+                self.flights[id].outcome = Some(unknown);
+                if let Some(late) = late {
+                    self.at(self.now + late, Event::Execute(id));
                 }
+                self.at(self.now + ms(5000), Event::Answer(id));
             }
-            Coming::Change(node, generation, change) => {
-                if self.is_running(node, generation) && self.nodes[node].watch.is_some() {
-                    self.give(node, Event::Changed { realm: self.realm.clone(), change });
-                }
+            _ => {
+                self.at(self.now + there, Event::Execute(id));
+                self.at(self.now + there + back, Event::Answer(id));
             }
-            Coming::Disk(node, generation, id) => {
-                if self.is_running(node, generation) {
-                    self.finish_write(node, id);
-                }
-            }
-            Coming::Tick(node, generation) => {
-                if self.is_running(node, generation) && self.nodes[node].tick == Some(self.now) {
-                    self.nodes[node].tick = None;
-                    self.give(node, Event::Time);
-                }
-            }
-            Coming::Start(node) => self.start(node),
         }
     }
 
-    pub fn is_running(&self, node: usize, generation: u64) -> bool {
-        self.nodes[node].machine.is_some() && self.nodes[node].generation == generation
-    }
-
-    pub fn start(&mut self, node: usize) {
-        if self.nodes[node].machine.is_some() || !self.nodes[node].is_on {
-            return;
-        }
-        self.say(|| format!("n{node} starts"));
-        let place = self.below(self.absences.len() as u64) as usize;
-        self.nodes[node].start(self.now, (SETTLE, self.absences[place]));
-        for net in 0..self.nodes[node].nets.len() {
-            if self.nodes[node].nets[net].is_known {
-                self.tell_leases(node, net);
-            }
-        }
-        self.give(node, Event::Time);
-    }
-
-    /// Gives an event to a daemon, and does what it says.
-    pub fn give(&mut self, node: usize, event: Event) {
-        if self.trace.is_some() {
-            self.say(|| format!("  n{node} < {event:?}"));
-        }
-        let Some(mut machine) = self.nodes[node].machine.take() else { return };
-        let mut random = Random::seeded(self.random.number());
-        let actions = machine.on(event, Turn::new(self.now, self.now.as_secs(), &mut random));
-        let next = machine.deadline();
-        self.nodes[node].machine = Some(machine);
-        for action in actions {
-            self.act(node, action);
-        }
-        let is_sooner = self.nodes[node].tick.is_none_or(|tick| next < tick);
-        if is_sooner && next < crate::sys::clock::NEVER {
-            self.nodes[node].tick = Some(next);
-            let generation = self.nodes[node].generation;
-            self.push(next.saturating_sub(self.now), Coming::Tick(node, generation));
-        }
-    }
-
-    fn act(&mut self, node: usize, action: Action) {
-        if self.trace.is_some() {
-            self.say(|| format!("  n{node} > {action:?}"));
-        }
-        let generation = self.nodes[node].generation;
-        match action {
-            Action::Log(_) => (),
-            Action::Write { id, record } => {
-                self.nodes[node].writes.insert(id, record);
-                let delay = self.millis(5);
-                self.push(delay, Coming::Disk(node, generation, id));
-            }
-            Action::Send { id, operation } => self.send(node, id, operation),
-            Action::Reply { request, reply } => self.answer(node, request, &reply),
-        }
-    }
-
-    fn finish_write(&mut self, node: usize, id: WriteId) {
-        let Some(record) = self.nodes[node].writes.remove(&id) else { return };
-        let written = match self.below(200) {
-            0 if self.faults > 0 => Written::Failed("no space left on device".to_owned()),
-            1 if self.faults > 0 => self.nodes[node].write_in_memory(&record), // a failed fsync
-            _ => self.nodes[node].write(&record),
+    fn execute(&mut self, id: usize) {
+        let Flight { operation, from, outcome } = self.flights[id].clone();
+        let store = if self.is_other { &mut self.other } else { &mut self.store };
+        let found = match self.is_up {
+            true => store.execute(&operation, &mut self.version),
+            false => Outcome::Unknown("the store is down".to_owned()),
         };
-        self.check(node, &record);
-        self.give(node, Event::Written { id, written });
-    }
-
-    pub fn violate(&mut self, what: impl FnOnce() -> String) {
-        self.violation.get_or_insert_with(what);
-    }
-
-    /// Fails if an invariant was violated.
-    pub fn verdict(&self) -> Result<(), String> {
-        self.violation.clone().map_or(Ok(()), Err)
-    }
-
-    /// What a write has made usable is used nowhere else. Other writes make nothing usable.
-    fn check(&mut self, node: usize, record: &Record) {
-        let Record::Marks { network, marks, .. } = record else { return };
-        let makes_usable = |mark: &Mark| match mark {
-            Mark::Put(held) => held.state == State::Active,
-            Mark::Confirm { .. } => true,
-            Mark::Forget(_) | Mark::Differs(_) => false,
-        };
-        if marks.iter().any(makes_usable) {
-            self.check_usable(node, self.nodes[node].net(network));
+        self.log(|| format!("   {from:?} {} = {}", short(&operation), short(&found)));
+        if outcome.is_none() {
+            self.flights[id].outcome = Some(found);
         }
     }
 
-    /// No two networks may allocate from one address, and no name has two.
-    pub fn check_usable(&mut self, node: usize, net: usize) {
-        if let Some(twice) = self.used_twice(node, net, &self.forgiven) {
-            self.violate(|| twice);
-        }
-    }
-
-    /// What a network may allocate that another one may, too, but for these blocks.
-    pub fn used_twice(&self, node: usize, net: usize, but: &[Block]) -> Option<String> {
-        let is_forgiven = |block: Block| but.iter().any(|other| other.overlaps(block));
-        for mine in self.nodes[node].usable(net, self.now).filter(|held| !is_forgiven(held.block)) {
-            for (number, other) in self.nodes.iter().enumerate() {
-                for of in (0..other.nets.len()).filter(|of| (number, *of) != (node, net)) {
-                    let is_named = |theirs: &Held| of == net && theirs.sticky == mine.sticky;
-                    let mut theirs = other.usable(of, self.now);
-                    let twice = theirs.find(|theirs| {
-                        let is_same_name = mine.sticky.is_some() && is_named(theirs);
-                        theirs.block.overlaps(mine.block)
-                            || is_same_name
-                                && is_same_pool(theirs.block, mine.block)
-                                && !is_forgiven(theirs.block)
-                    });
-                    if let Some(theirs) = twice {
-                        return Some(format!(
-                            "{node}/{net} uses {mine:?} and {number}/{of} uses {theirs:?}"
-                        ));
-                    }
+    fn answer(&mut self, id: usize) {
+        let Flight { from, outcome, .. } = self.flights[id].clone();
+        let outcome = outcome.unwrap_or(Outcome::Unknown("no answer".to_owned()));
+        match from {
+            Sender::Daemon(number, generation) => {
+                if self.nodes[number].generation != generation {
+                    return;
                 }
+                if self.nodes[number].stalled_until > self.now {
+                    return self.at(self.nodes[number].stalled_until, Event::Answer(id));
+                }
+                let now = self.now;
+                if let Some(machine) = &mut self.nodes[number].machine {
+                    machine.answered(outcome, now);
+                }
+                let after = if self.is_rough { self.pick(&[5, 5, 5, 100, 1000]) } else { ms(5) };
+                self.wake(number, after);
             }
+            Sender::Reclaim(number) => {
+                let now = self.now;
+                let reclaim = &mut self.reclaims[number];
+                reclaim.stepper.answered(outcome, now);
+                reclaim.is_asking = false;
+                let slow = [5, 5, 50, 3000, 30_000, 90_000, 200_000];
+                let after = match self.is_rough {
+                    true if self.faults.stalls => self.pick(&slow),
+                    true => self.pick(&[5, 5, 50, 500, 3000]),
+                    false => ms(5),
+                };
+                self.at(self.now + after, Event::Reclaim(number));
+            }
+        }
+    }
+
+    // The daemons.
+
+    fn step(&mut self, number: usize) {
+        if self.is_rough && self.faults.crashes && self.one_in(120) {
+            let after = self.pick(&[10, 1000, 5000, 40_000]);
+            return self.crash(number, after);
+        }
+        if self.is_rough && self.faults.power && self.one_in(300) {
+            self.power_off(number);
+            let after = self.pick(&[100, 5000, 60_000, 130_000]);
+            return self.power_on_after(number, after);
+        }
+        let now = self.now;
+        if now >= self.nodes[number].looked + ms(250) {
+            self.nodes[number].look(now);
+        }
+        let Some(mut machine) = self.nodes[number].machine.take() else { return };
+        let wall = 1_800_000_000 + now.as_secs();
+        let mut inner = self.inner.clone();
+        let action = machine.next(&mut Turn { now, wall, random: &mut inner });
+        self.inner = inner;
+        self.nodes[number].machine = Some(machine);
+        let after = if self.is_rough { self.pick(&[5, 5, 5, 50, 800]) } else { ms(5) };
+        if let Some(at) = self.perform(number, action) {
+            let wait = at.saturating_sub(now).max(ms(1)).min(ms(60_000));
+            return self.wake(number, wait);
+        }
+        self.wake(number, after);
+    }
+
+    /// Performs an action; returns until when the daemon waits.
+    fn perform(&mut self, number: usize, action: Action) -> Option<Moment> {
+        let fails = self.is_rough && self.faults.crashes && self.one_in(60);
+        let written = match action {
+            Action::Wait(until) => return Some(until),
+            Action::Send(operation) => {
+                let generation = self.nodes[number].generation;
+                self.send(Sender::Daemon(number, generation), operation);
+                return None;
+            }
+            Action::Log(line) => {
+                self.log(|| format!("n{number}: {line}"));
+                return None;
+            }
+            Action::Reply(id, reply) => {
+                self.reply(number, id, &reply);
+                return None;
+            }
+            _ if fails => Written::Failed("no space left".to_owned()),
+            Action::Node(file) => {
+                self.log(|| format!("n{number} disk: {}", short(&file)));
+                let stamp = self.fresh();
+                self.nodes[number].write_file(file, stamp);
+                Written::Done
+            }
+            Action::Confirm(stands) => {
+                self.log(|| format!("n{number} confirmed: {stands}"));
+                let node = &mut self.nodes[number];
+                node.confirmed = stands.then_some((node.boot, Some(node.disk.stamp)));
+                Written::Done
+            }
+            Action::Marks(marks) => {
+                self.log(|| format!("n{number} disk: {}", short(&marks)));
+                let boot = self.nodes[number].boot;
+                self.nodes[number].disk.mark(&marks, boot)
+            }
+        };
+        self.check();
+        if let Some(machine) = &mut self.nodes[number].machine {
+            machine.wrote(written);
         }
         None
     }
 
-    pub fn crash(&mut self, node: usize) {
-        self.say(|| format!("n{node} daemon crashes"));
-        let mut random = Random::seeded(self.random.number());
-        self.nodes[node].crash(|| random.number().is_multiple_of(2));
-        (0..self.nodes[node].nets.len()).for_each(|net| self.check_usable(node, net));
+    fn reply(&mut self, number: usize, id: RequestId, reply: &Reply) {
+        let adds = &mut self.nodes[number].adds;
+        let Some(place) = adds.iter().position(|add| add.id == id) else { return };
+        let add = adds.remove(place);
+        self.log(|| format!("n{number}: ADD {id:?} hears {reply:?}"));
+        let goes_on = match reply {
+            Reply::LookAgain => !self.try_add(number, add.net, &add.wish) && add.until > self.now,
+            _ => false,
+        };
+        if goes_on {
+            self.ask(number, add);
+        }
     }
 
-    /// The node loses power: its attachments are gone, and the leases are of an earlier boot.
-    pub fn power_off(&mut self, node: usize) {
-        self.crash(node);
-        self.say(|| format!("n{node} loses power"));
-        self.nodes[node].is_on = false;
-        self.nodes[node].boot += 1;
-        for net in 0..self.nodes[node].nets.len() {
-            let is_undone = self.percent(50);
-            let net = &mut self.nodes[node].nets[net];
-            net.leases.clear();
-            if let Some(blocks) = net.durable.take().filter(|_| is_undone) {
-                net.blocks = blocks;
+    fn ask(&mut self, number: usize, mut add: Add) {
+        add.id = RequestId(self.fresh());
+        let (now, node) = (self.now, &mut self.nodes[number]);
+        node.look(now);
+        let net = &mut node.disk.nets[add.net];
+        net.is_known = true;
+        let (network, blocks) = (net.name.clone(), net.blocks.clone());
+        let name = match &add.wish {
+            Wish::Any => None,
+            Wish::Name(name) => Some(name.clone()),
+        };
+        if let Some(machine) = &mut node.machine {
+            machine.configured(network.clone(), blocks);
+            machine.leases(&network, net.leases(node.boot));
+            let (id, until) = (add.id, add.until);
+            machine.exhausted(Request { id, network, pool: 0, address: None, name, until });
+            node.adds.push(add);
+            self.wake(number, ms(1));
+        }
+    }
+
+    /// An ADD.
+    pub fn add(&mut self, number: usize, net: usize, wish: Wish) {
+        if !self.nodes[number].is_on || self.try_add(number, net, &wish) {
+            return;
+        }
+        let until = self.now + ms(60_000);
+        self.log(|| format!("n{number} ADD of {wish:?} asks the daemon"));
+        self.ask(number, Add { id: RequestId(0), net, wish, until });
+    }
+
+    fn try_add(&mut self, number: usize, net: usize, wish: &Wish) -> bool {
+        let Some(ip) = self.nodes[number].free(net, wish) else { return false };
+        let attachment = self.fresh();
+        let node = &mut self.nodes[number];
+        node.disk.nets[net].leases.insert(ip, (attachment, node.boot));
+        node.alive.insert(attachment, ip);
+        self.served += 1;
+        self.log(|| format!("n{number} ADD #{attachment} of {wish:?} gets {ip}"));
+        self.check();
+        true
+    }
+
+    pub fn del(&mut self, number: usize, ip: IpAddr) {
+        let node = &mut self.nodes[number];
+        for net in &mut node.disk.nets {
+            if let Some((attachment, _)) = net.leases.remove(&ip) {
+                node.alive.remove(&attachment);
             }
         }
-        self.held.retain(|_, (holder, _)| *holder != node);
+        self.log(|| format!("n{number} DEL {ip}"));
     }
 
-    pub fn power_on(&mut self, node: usize) {
-        self.nodes[node].is_on = true;
-        self.start(node);
+    // Life of machines.
+
+    pub fn start(&mut self, number: usize) {
+        let node = &self.nodes[number];
+        if !node.is_on || node.machine.is_some() {
+            return;
+        }
+        let quiet = self.down_until + QUIET_AFTER_RESTORE;
+        if self.restores > 0 && self.faults.outage.is_some() && self.now < quiet {
+            let generation = node.generation;
+            return self.at(quiet, Event::Start(number, generation));
+        }
+        let now = self.now;
+        self.nodes[number].start(SETTLE, now);
+        self.log(|| format!("n{number} daemon starts"));
+        let after = if self.is_rough { self.pick(&[10, 100, 1000]) } else { ms(10) };
+        self.wake(number, after);
+        let generation = self.nodes[number].generation;
+        self.at(now + after, Event::Hear(number, generation));
     }
 
-    /// A daemon has fenced a node that was absent for `reclaimAfter`. If the node still runs, its attachments
-    /// keep their addresses, and other nodes may allocate the same ones: `reclaimAfter` does not prevent that.
-    /// It guarantees that the node allocates nothing more from these blocks, which `used_twice` checks.
-    pub fn abandon(&mut self, name: &Name) {
-        self.say(|| format!("{name} was fenced"));
-        let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
-        self.held.retain(|_, (holder, _)| *holder != node);
+    pub fn crash(&mut self, number: usize, after: Duration) {
+        if self.nodes[number].machine.take().is_none() {
+            return;
+        }
+        self.log(|| format!("n{number} daemon CRASHES"));
+        let node = &mut self.nodes[number];
+        node.generation += 1;
+        node.adds.clear();
+        let generation = node.generation;
+        self.at(self.now + after, Event::Start(number, generation));
     }
 
-    /// Blocks on disks that the store no longer has.
-    pub fn forgive_lost_claims(&mut self) {
-        let mut lost = vec![];
-        for held in self.nodes.iter().flat_map(|node| &node.nets).flat_map(|net| &net.blocks.blocks)
-        {
-            let key =
-                held.of.map_or((held.block, held.token), |origin| (origin.block, origin.token));
-            let is_there =
-                self.store.blocks.get(&key.0).is_some_and(|found| found.value.token == key.1);
-            if !is_there && !matches!(held.state, State::Returning) {
-                lost.push(key.0);
+    pub fn power_off(&mut self, number: usize) {
+        if self.nodes[number].is_on {
+            self.log(|| format!("n{number} POWER OFF"));
+            self.nodes[number].power_off();
+        }
+    }
+
+    pub fn power_on_after(&mut self, number: usize, after: Duration) {
+        self.at(self.now + after, Event::PowerOn(number));
+    }
+
+    pub fn power_on(&mut self, number: usize) {
+        if self.nodes[number].is_on || self.nodes[number].is_retired {
+            return;
+        }
+        let boot = self.fresh();
+        (self.nodes[number].is_on, self.nodes[number].boot) = (true, boot);
+        self.log(|| format!("n{number} BOOTS, boot {boot}"));
+        self.start(number);
+    }
+
+    pub fn reclaim(&mut self, node: &Name) {
+        if self.is_rough && self.reclaims.iter().filter(|it| !it.is_done).count() >= 2 {
+            return;
+        }
+        let number = self.reclaims.len();
+        self.log(|| format!("R{number} reclaims {node}"));
+        let mark = Token(self.fresh().into());
+        let stepper = Reclaim::new(node.clone(), mark, false);
+        let node = node.clone();
+        self.reclaims.push(Reclaiming { node, stepper, is_done: false, is_asking: false });
+        self.at(self.now + ms(10), Event::Reclaim(number));
+    }
+
+    fn step_reclaim(&mut self, number: usize) {
+        let reclaim = &mut self.reclaims[number];
+        if reclaim.is_done || reclaim.is_asking {
+            return;
+        }
+        match reclaim.stepper.next(self.now) {
+            Step::Ask(operation) => {
+                reclaim.is_asking = true;
+                self.send(Sender::Reclaim(number), operation);
+            }
+            Step::Wait(until) => self.at(until, Event::Reclaim(number)),
+            Step::Done(end) => {
+                reclaim.is_done = true;
+                self.log(|| format!("R{number} ends: {end:?}"));
             }
         }
-        self.forgiven.extend(lost);
+    }
+
+    /// The daemon hears what its watch sees, if that has changed: all of it, some time ago.
+    fn hear(&mut self, number: usize, generation: u64) {
+        let now = self.now;
+        let node = &mut self.nodes[number];
+        let (true, Some(machine)) = (node.generation == generation, &mut node.machine) else {
+            return;
+        };
+        let heard = self.hints.heard();
+        if self.is_up && node.heard.as_ref() != Some(&heard) {
+            machine.heard(Heard::Now(heard.clone()), now);
+            node.heard = Some(heard);
+            if node.stalled_until <= now {
+                self.wake(number, ms(1));
+            }
+        }
+        let after = if self.is_rough { self.pick(&[100, 500, 2000]) } else { ms(500) };
+        self.at(now + after, Event::Hear(number, generation));
+    }
+
+    pub fn restore(&mut self, snapshot: Records) {
+        self.restores += 1;
+        self.store = snapshot;
+        match self.faults.outage {
+            Some(outage) => {
+                self.log(|| "the store is DOWN, and restored".to_owned());
+                self.is_up = false;
+                self.down_until = self.now + outage;
+                self.at(self.down_until, Event::StoreUp);
+            }
+            None => self.log(|| "the store is restored ROUGHLY".to_owned()),
+        }
+    }
+
+    // What must be true.
+
+    /// Whether the promise does not hold between two machines.
+    fn is_excluded(&self, one: usize, other: usize) -> bool {
+        let is_rough = self.restores > 0 && self.faults.outage.is_none();
+        let is_quiet = self.quiet_since.checked_add(ms(100_000)).is_some_and(|at| self.now >= at);
+        let is_resumed =
+            self.faults.resumes && (self.nodes[one].is_odd || self.nodes[other].is_odd);
+        is_rough && !is_quiet || is_resumed
+    }
+
+    /// No address is leased twice, and no block is used twice or without its key.
+    fn check(&mut self) {
+        let mut seen: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let is_rough = self.restores > 0 && self.faults.outage.is_none();
+        for (number, node) in self.nodes.iter().enumerate() {
+            for ip in node.alive.values() {
+                let before = seen.insert(*ip, number);
+                if before.is_some_and(|before| !self.is_excluded(before, number)) && !is_rough {
+                    return self.fail(format!("I1 {ip} is leased twice"));
+                }
+            }
+        }
+        let mut usable: Vec<(usize, Held)> = vec![];
+        for (number, node) in self.nodes.iter().enumerate() {
+            usable.extend(node.usable().into_iter().map(|(_, held)| (number, held)));
+        }
+        for (place, (number, held)) in usable.iter().enumerate() {
+            for (before, other) in &usable[..place] {
+                if held.block.overlaps(other.block) && !self.is_excluded(*before, *number) {
+                    let (one, two) = (held.block.prefix(), other.block.prefix());
+                    let what = format!("I2 {one} of n{number} and {two} of n{before} are usable");
+                    return self.fail(what);
+                }
+            }
+        }
+        let may_lack_keys = self.restores > 0
+            || self.faults.other_store
+            || self.faults.resumes
+            || self.faults.hasty_reclaims;
+        if may_lack_keys {
+            return;
+        }
+        let lacking = usable.iter().find(|(_, held)| {
+            let key = Key::Block("default".parse().unwrap(), held.block);
+            match self.store.0.get(&key).map(|stored| &stored.record.value) {
+                Some(Value::Claim(claim)) => claim.token != held.token,
+                _ => true,
+            }
+        });
+        if let Some((number, held)) = lacking {
+            self.fail(format!("I3 {} of n{number} is usable without its key", held.block.prefix()));
+        }
+    }
+
+    // Time.
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Step(number, step) => {
+                let node = &self.nodes[number];
+                if node.step != step || node.machine.is_none() || !node.is_on {
+                    return;
+                }
+                match node.stalled_until.checked_sub(self.now) {
+                    Some(left) if !left.is_zero() => self.wake(number, left),
+                    _ => self.step(number),
+                }
+            }
+            Event::Execute(id) => self.execute(id),
+            Event::Answer(id) => self.answer(id),
+            Event::Hear(number, generation) => self.hear(number, generation),
+            Event::Fault if self.is_rough => {
+                self.ticks += 1;
+                let after = self.pick(&[10, 10, 200, 1000, 4000, 12_000, 35_000]);
+                if self.ticks < 30 {
+                    self.at(self.now + after, Event::Fault);
+                    super::schedule::happen(self);
+                } else {
+                    self.at(self.now + after, Event::FaultsEnd);
+                }
+            }
+            Event::Reclaim(number) => self.step_reclaim(number),
+            Event::Start(number, generation) => {
+                if self.nodes[number].generation == generation {
+                    self.start(number);
+                }
+            }
+            Event::PowerOn(number) => self.power_on(number),
+            Event::StoreUp if self.now >= self.down_until => {
+                self.is_up = true;
+                self.log(|| "the store is UP".to_owned());
+            }
+            Event::Fault | Event::StoreUp | Event::FaultsEnd => (),
+        }
+    }
+
+    /// Lets time pass until a moment, or until the faults end.
+    pub fn run_until(&mut self, end: Moment) {
+        while let Some(Reverse((moment, _, event))) = self.queue.peek().copied() {
+            if moment > end || self.violation.is_some() {
+                break;
+            }
+            self.queue.pop();
+            self.now = self.now.max(moment);
+            self.steps += 1;
+            if self.now >= self.next_hint && self.is_up {
+                self.hints = if self.is_other { self.other.clone() } else { self.store.clone() };
+                let after = if self.is_rough { self.pick(&[20, 100, 500, 2000]) } else { ms(20) };
+                self.next_hint = self.now + after;
+            }
+            if self.steps > MOST_STEPS {
+                self.fail("the schedule does not end".to_owned());
+            }
+            if event == Event::FaultsEnd {
+                return;
+            }
+            self.handle(event);
+        }
+        if end != NEVER && self.violation.is_none() {
+            self.now = self.now.max(end);
+        }
+    }
+
+    pub fn run(&mut self, time: Duration) {
+        self.run_until(self.now + time);
+    }
+
+    pub fn begin_faults(&mut self) {
+        self.at(self.now + ms(1000), Event::Fault);
+    }
+
+    /// A machine beside another, out of its memory.
+    pub fn resume(&mut self, number: usize, memory: (Disk, Machine, Option<(u64, Option<u64>)>)) {
+        let (disk, mut machine, confirmed) = memory;
+        let now = self.now;
+        machine.answered(Outcome::Unknown("no answer".to_owned()), now);
+        let mut node = self.nodes[number].clone();
+        (node.disk, node.confirmed, node.machine) = (disk, confirmed, Some(Box::new(machine)));
+        node.alive.clear();
+        node.adds.clear();
+        (node.generation, node.is_odd, node.saved_memory) = (node.generation + 1000, true, None);
+        self.nodes[number].is_odd = true;
+        self.nodes.push(node);
+        let copy = self.nodes.len() - 1;
+        self.log(|| format!("n{number} is RESUMED as n{copy}"));
+        self.wake(copy, ms(10));
+        let generation = self.nodes[copy].generation;
+        self.at(now + ms(10), Event::Hear(copy, generation));
     }
 }
 
-/// Names of range sets differ in the family alone, in the model.
-fn is_same_pool(one: Block, other: Block) -> bool {
-    one.family() == other.family()
+/// A value as one line of a trace, without what does not matter there.
+fn short(value: &dyn std::fmt::Debug) -> String {
+    let mut text = format!("{value:?}");
+    let noise = [
+        ("NetworkName", ""),
+        ("Name(\"default\")", "default"),
+        ("Record { key: ", ""),
+        ("Stored { record: ", ""),
+        ("is_v6: false, network: 167772", ""),
+        (", length: ", "/"),
+        ("Block { ", "{"),
+        ("version: \"0.1.0\", trusts_reboot: false, mark: None, ended: false", ""),
+        ("taken: None, ", ""),
+        ("contested: false, ", ""),
+        ("version: Version", "v"),
+        ("name: None", ""),
+        ("NodeRecord", ""),
+        ("value: ", ""),
+        ("since: 1800000", ""),
+    ];
+    for (from, to) in noise {
+        text = text.replace(from, to);
+    }
+    let mut parts = text.split("Token(");
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_once(')').unwrap_or((part, ""));
+        line += &format!("T{}{rest}", &digits[digits.len().saturating_sub(4)..]);
+    }
+    line
 }

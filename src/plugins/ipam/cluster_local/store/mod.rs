@@ -10,8 +10,28 @@
 //!
 //! An engine repeats no write of which a byte was sent, and never guesses an outcome.
 
+#[cfg(feature = "cluster")]
+pub mod endpoint;
+#[cfg(feature = "cluster")]
+pub mod etcd;
+#[cfg(all(test, feature = "cluster"))]
+#[allow(clippy::unwrap_used)]
+mod fake;
+#[cfg(feature = "cluster")]
+pub mod http;
+#[cfg(feature = "cluster")]
+pub mod incoming;
 #[cfg(test)]
 pub mod memory;
+#[cfg(feature = "cluster")]
+pub mod settings;
+#[cfg(feature = "cluster")]
+mod stamps;
+#[cfg(feature = "cluster")]
+pub mod tls;
+mod value;
+#[cfg(feature = "cluster")]
+pub mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -149,6 +169,9 @@ pub struct Claim {
     pub uid: Token,
     /// Random for each claim; of a gift, the nonce of the want.
     pub token: Token,
+    /// Random for each time that its node took it over: each such write changes the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Token>,
     /// The name that a single address is kept for: network, then name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -1,18 +1,16 @@
 //! `/etc/cni-multi/ipam.json`: the identity of this node and the way to the store, for every network
 //! of the node. It may name passwords' files, so it is root's alone.
 
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::engine::Name;
-use super::super::machine::contact::ALIVE;
-use super::client::Store;
+use super::super::name::Name;
+use super::Store;
 use super::endpoint::Endpoint;
-use super::login::Login;
+use super::etcd::Etcd;
 use super::tls::{Files, Tls};
 use crate::cni::decode;
 use crate::cni::json::Value;
@@ -24,21 +22,27 @@ pub const PATH: &str = "/etc/cni-multi/ipam.json";
 
 /// The longest password.
 const LONGEST_PASSWORD: usize = 4096;
-/// How long a new claim waits before it is used, by default.
-const SETTLE: u64 = 30;
-/// The longest times, in seconds: a year.
+/// How long a claim made in doubt waits before it is used, by default: twice a beat.
+const SETTLE: u64 = 60;
+/// The longest time, in seconds: a year.
 const LONGEST: u64 = 366 * 86_400;
 
-/// The shortest `reclaimAfter`, in seconds: ten times as long as a heartbeat lasts. Plugins stop
-/// allocating after an outage of etcd of three quarters of `reclaimAfter`, so with a short one each outage
-/// of etcd would make ADD fail.
-const SHORTEST_ABSENCE: u64 = 10 * ALIVE as u64;
-
 /// The keys of the file.
-const KEYS: [&str; 6] = ["cluster", "node", "etcd", "settle", "reclaimAfter", "onFence"];
+const KEYS: [&str; 5] = ["cluster", "node", "etcd", "settle", "trustReboot"];
 /// The keys of `etcd`.
 const ETCD_KEYS: [&str; 7] =
     ["endpoints", "ca", "cert", "key", "user", "passwordFile", "acceptControlPlane"];
+/// Keys that there are no more, each with what to do instead.
+const FORMER_KEYS: [(&str, &str); 2] = [
+    (
+        "reclaimAfter",
+        "remove the key: `cni-multi ipam reclaim NODE` frees the blocks of a node that is gone",
+    ),
+    ("onFence", "remove the key: reclaim a node only once its machine is off"),
+];
+
+/// Takes a line for the log.
+pub type Note = Box<dyn Fn(String) + Send>;
 
 /// The settings of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +51,17 @@ pub struct Settings {
     pub cluster: Name,
     /// The name of this node.
     pub node: Name,
+    /// The way to etcd.
+    pub etcd: Access,
+    /// How long a claim made in doubt waits before it is used.
+    pub settle: Duration,
+    /// Whether plugins allocate after a boot before the store is reached.
+    pub trusts_reboot: bool,
+}
+
+/// The way to etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
     /// The members.
     pub endpoints: Vec<Endpoint>,
     /// Certificates.
@@ -54,23 +69,16 @@ pub struct Settings {
     /// The user, and the file of the password.
     pub user: Option<(String, PathBuf)>,
     /// Whether the etcd of a Kubernetes control plane is accepted.
-    pub accept_control_plane: bool,
-    /// How long a new claim waits before it is used.
-    pub settle: Duration,
-    /// After how long without a heartbeat the daemons reclaim a node; None if only an operator does.
-    pub reclaim_after: Option<Duration>,
-    /// What happens to containers in the blocks of a node that was reclaimed.
-    pub on_fence: OnFence,
+    pub accepts_control_plane: bool,
 }
 
-/// What happens to the containers of a node that was reclaimed and still runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFence {
-    /// They keep their networks: an operator deletes them.
-    #[default]
-    Keep,
-    /// Their host ends are set down.
-    Down,
+/// What the files of an [`Access`] have.
+#[derive(Debug)]
+pub struct Credentials {
+    /// Certificates.
+    pub tls: Tls,
+    /// User and password.
+    pub login: Option<[String; 2]>,
 }
 
 /// The file as written.
@@ -79,22 +87,19 @@ pub enum OnFence {
 struct Written {
     /// The name of the cluster. Required.
     cluster: String,
-    /// The name of the node. Default: the host name.
+    /// The name of the node. Default: the host name in lower case.
     node: String,
     /// The store. Required.
-    etcd: Etcd,
-    /// Seconds that a new claim waits before it is used. Default: 30.
+    etcd: WrittenAccess,
+    /// Seconds that a claim made in doubt waits before it is used. Default: 60.
     settle: Option<u64>,
-    /// Seconds without a heartbeat after which a node is reclaimed. Default: never.
-    reclaim_after: Option<u64>,
-    /// What happens to the containers of this node if it was reclaimed: `down` cuts them off.
-    /// Default: they keep their networks.
-    on_fence: Option<String>,
+    /// Whether plugins allocate after a boot before the store is reached. Default: false.
+    trust_reboot: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Etcd {
+struct WrittenAccess {
     /// URLs of the members. Required.
     endpoints: Vec<String>,
     /// The file of CA certificates. Required for https.
@@ -116,8 +121,10 @@ fn require_known(parent: &str, value: &Value, known: &[&str]) -> Result<()> {
     let Value::Object(members) = value else { return Ok(()) };
     let unknown = members.iter().find(|(key, _)| !known.contains(&key.as_str()));
     unknown.map_or(Ok(()), |(key, _)| {
-        Err(Error::config(format_args!("{parent}{key}"), "unknown key".to_owned())
-            .expecting(known.join(", ").as_str()))
+        let former = FORMER_KEYS.iter().find(|(former, _)| *former == key.as_str());
+        Err(Error::config(format_args!("{parent}{key}"), "unknown key")
+            .expecting(known.join(", ").as_str())
+            .with_details(former.map_or("", |(_, instead)| instead)))
     })
 }
 
@@ -144,59 +151,73 @@ impl Settings {
         require_known("", &value, &KEYS)?;
         require_known("etcd.", value.get("etcd").unwrap_or(&Value::Null), &ETCD_KEYS)?;
         let written: Written = decode::from_value(&value)?;
-        let etcd = &written.etcd;
-        let settings = Settings {
+        let settle = written.settle.unwrap_or(SETTLE);
+        if settle > LONGEST {
+            return Err(Error::out_of_range("settle", settle, 0..=LONGEST.cast_signed()));
+        }
+        Ok(Settings {
             cluster: name("cluster", &written.cluster)?,
             node: node(&written.node)?,
-            endpoints: endpoints(&etcd.endpoints)?,
-            files: Files { ca: etcd.ca.clone(), cert: etcd.cert.clone(), key: etcd.key.clone() },
-            user: (!etcd.user.is_empty()).then(|| (etcd.user.clone(), etcd.password_file.clone())),
-            accept_control_plane: etcd.accept_control_plane,
-            settle: seconds("settle", written.settle.unwrap_or(SETTLE))?,
-            reclaim_after: written.reclaim_after.map(absence).transpose()?,
-            on_fence: written.on_fence.as_deref().map_or(Ok(OnFence::Keep), on_fence)?,
-        };
-        settings.require_files(etcd)?;
-        Ok(settings)
+            etcd: Access::of(written.etcd)?,
+            settle: Duration::from_secs(settle),
+            trusts_reboot: written.trust_reboot,
+        })
     }
 
-    /// The store, with the certificates and the password that the files have now.
-    pub fn store(&self, now: SystemTime) -> Result<Store> {
-        let tls = Tls::load(&self.files, now)?;
-        let login = self
-            .user
-            .as_ref()
-            .map(|(user, file)| Ok::<_, Error>(Login::new(user.clone(), password(file)?)));
-        let (cluster, endpoints) = (self.cluster.clone(), self.endpoints.clone());
-        Ok(Store { cluster, endpoints, tls, login: login.transpose()? })
+    /// The store. It connects when it has something to ask.
+    pub fn open(&self, note: Note) -> Result<Box<dyn Store + Send>> {
+        Ok(Box::new(Etcd::open(&self.cluster, self.etcd.clone(), note)?))
     }
+}
 
-    fn require_files(&self, etcd: &Etcd) -> Result<()> {
-        let is_missing = |path: &Path| path.as_os_str().is_empty();
-        let has_tls = self.endpoints.iter().any(|endpoint| endpoint.tls);
+impl Access {
+    fn of(written: WrittenAccess) -> Result<Access> {
+        let endpoints = endpoints(&written.endpoints)?;
+        let is_given = |path: &Path| !path.as_os_str().is_empty();
+        let [has_tls, has_user] = [endpoints.iter().any(|it| it.tls), !written.user.is_empty()];
         let needs = [
-            ("ca", &etcd.ca, has_tls, "etcd.endpoints has https"),
-            ("key", &etcd.key, !is_missing(&etcd.cert), "etcd.cert is given"),
-            ("cert", &etcd.cert, !is_missing(&etcd.key), "etcd.key is given"),
-            ("passwordFile", &etcd.password_file, !etcd.user.is_empty(), "etcd.user is given"),
+            ("ca", &written.ca, has_tls, "etcd.endpoints has https"),
+            ("key", &written.key, is_given(&written.cert), "etcd.cert is given"),
+            ("cert", &written.cert, is_given(&written.key), "etcd.key is given"),
+            ("passwordFile", &written.password_file, has_user, "etcd.user is given"),
         ];
         for (key, path, is_needed, why) in needs {
             let place = format!("etcd.{key}");
-            if is_needed && is_missing(path) {
+            if is_needed && !is_given(path) {
                 return Err(Error::missing(place, format_args!("the path of a file, as {why}")));
             }
-            if !is_missing(path) && !path.is_absolute() {
-                let found = format_args!("{:?}", path).to_string();
+            if is_given(path) && !path.is_absolute() {
+                let found = format_args!("{path:?}").to_string();
                 return Err(Error::config(place, found).expecting("an absolute path"));
             }
         }
-        Ok(())
+        Ok(Access {
+            endpoints,
+            files: Files { ca: written.ca, cert: written.cert, key: written.key },
+            user: has_user.then_some((written.user, written.password_file)),
+            accepts_control_plane: written.accept_control_plane,
+        })
+    }
+
+    /// The files of certificates and password.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let Files { ca, cert, key } = &self.files;
+        let paths = [ca, cert, key].into_iter().chain(self.user.iter().map(|(_, file)| file));
+        paths.filter(|path| !path.as_os_str().is_empty()).cloned().collect()
+    }
+
+    /// Reads certificates and password.
+    pub fn read(&self) -> Result<Credentials> {
+        let read =
+            |(user, file): &(String, PathBuf)| -> Result<_> { Ok([user.clone(), password(file)?]) };
+        let login = self.user.as_ref().map(read);
+        Ok(Credentials { tls: Tls::load(&self.files)?, login: login.transpose()? })
     }
 }
 
 fn name(key: &str, text: &str) -> Result<Name> {
     if text.is_empty() {
-        return Err(Error::missing(key, "a name of letters, digits, '.', '_' and '-'"));
+        return Err(Error::missing(key, "a name of lower-case letters, digits, '.' and '-'"));
     }
     text.parse().map_err(|no_name| Error::config(key, no_name))
 }
@@ -207,7 +228,7 @@ fn node(text: &str) -> Result<Name> {
     }
     let path = Path::new("/proc/sys/kernel/hostname");
     let host = std::fs::read_to_string(path).map_err(Error::at_path("read", path))?;
-    let named = host.trim().parse();
+    let named = host.trim().to_ascii_lowercase().parse();
     named
         .map_err(|no_name| Error::config("node", format_args!("the host name {no_name}; set node")))
 }
@@ -221,37 +242,6 @@ fn endpoints(urls: &[String]) -> Result<Vec<Endpoint>> {
         endpoint.map_err(|mistake| mistake.at(format_args!("etcd.endpoints[{place}]")).into())
     });
     parsed.collect()
-}
-
-fn seconds(key: &str, number: u64) -> Result<Duration> {
-    match number {
-        0..=LONGEST => Ok(Duration::from_secs(number)),
-        _ => Err(Error::out_of_range(key, number, 0..=LONGEST.cast_signed())),
-    }
-}
-
-fn absence(number: u64) -> Result<Duration> {
-    let allowed = SHORTEST_ABSENCE.cast_signed()..=LONGEST.cast_signed();
-    if !(SHORTEST_ABSENCE..=LONGEST).contains(&number) {
-        return Err(Error::out_of_range("reclaimAfter", number, allowed).with_details(
-            format_args!(
-                "a heartbeat lasts {ALIVE} s, and a node without etcd stops allocating before \
-             reclaimAfter ends; without the key only `cni-multi ipam reclaim` frees blocks"
-            ),
-        ));
-    }
-    Ok(Duration::from_secs(number))
-}
-
-fn on_fence(word: &str) -> Result<OnFence> {
-    match word {
-        "keep" => Ok(OnFence::Keep),
-        "down" => Ok(OnFence::Down),
-        _ => {
-            Err(Error::config("onFence", format_args!("{word:?}"))
-                .expecting("\"keep\" or \"down\""))
-        }
-    }
 }
 
 fn password(path: &Path) -> Result<String> {
@@ -270,7 +260,7 @@ fn password(path: &Path) -> Result<String> {
 /// Refuses a file that others than root can read or write.
 fn require_private(path: &Path) -> Result<()> {
     let metadata = path.metadata().map_err(Error::at_path("read", path))?;
-    let [mode, owner] = mode_and_owner(&metadata);
+    let [mode, owner] = [metadata.mode() & 0o7777, metadata.uid()];
     if owner == 0 && mode & 0o077 == 0 {
         return Ok(());
     }
@@ -282,16 +272,12 @@ fn require_private(path: &Path) -> Result<()> {
     Err(Error::new(Code::INVALID_CONFIG, found).with_details(advice))
 }
 
-fn mode_and_owner(metadata: &Metadata) -> [u32; 2] {
-    [metadata.mode() & 0o7777, metadata.uid()]
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "reclaimAfter": 600, "onFence": "down", "etcd": {
+    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "trustReboot": true, "etcd": {
         "endpoints": ["https://10.0.0.1:2379", "https://etcd-2"], "ca": "/a/ca.crt", "cert": "/a/c.crt",
         "key": "/a/c.key", "user": "cni", "passwordFile": "/a/password", "acceptControlPlane": true}}"#;
 
@@ -299,38 +285,34 @@ mod tests {
     fn each_key_is_read() {
         let settings = Settings::parse(WHOLE.as_bytes()).unwrap();
         assert_eq!((settings.cluster.as_str(), settings.node.as_str()), ("prod", "n1"));
-        assert_eq!(settings.endpoints[1].to_string(), "https://etcd-2:2379");
-        assert_eq!(settings.files.key, Path::new("/a/c.key"));
-        assert_eq!(settings.user, Some(("cni".into(), "/a/password".into())));
-        assert!(settings.accept_control_plane);
+        assert_eq!(settings.etcd.endpoints[1].to_string(), "https://etcd-2:2379");
+        assert_eq!(settings.etcd.files.key, Path::new("/a/c.key"));
+        assert_eq!(settings.etcd.user, Some(("cni".into(), "/a/password".into())));
+        assert!(settings.etcd.accepts_control_plane);
         assert_eq!(settings.settle, Duration::from_secs(5));
-        assert_eq!(settings.reclaim_after, Some(Duration::from_secs(600)));
-        assert_eq!(settings.on_fence, OnFence::Down);
+        assert!(settings.trusts_reboot);
     }
 
     #[test]
-    fn defaults_are_the_host_name_and_half_a_minute() {
+    fn defaults_are_the_host_name_and_a_minute() {
         let text = br#"{"cluster": "c", "etcd": {"endpoints": ["http://127.0.0.1"]}}"#;
         let settings = Settings::parse(text).unwrap();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        assert_eq!(settings.node.as_str(), host.trim());
-        assert_eq!(settings.settle, Duration::from_secs(30));
-        assert_eq!(settings.reclaim_after, None, "never");
-        assert_eq!(settings.on_fence, OnFence::Keep);
-        assert!(settings.user.is_none() && !settings.accept_control_plane);
+        assert_eq!(settings.node.as_str(), host.trim().to_ascii_lowercase());
+        assert_eq!(settings.settle, Duration::from_secs(60));
+        assert!(settings.etcd.user.is_none() && !settings.etcd.accepts_control_plane);
     }
 
     #[test]
     fn each_mistake_has_its_place_value_and_expectation() {
         let cases = [
-            (r#"{}"#, "cluster: missing, expected a name of letters, digits, '.', '_' and '-'"),
             (
-                r#"{"cluster": "c", "onfence": "down"}"#,
-                "onfence: unknown key, expected cluster, node, etcd, settle, reclaimAfter, onFence",
+                r#"{}"#,
+                "cluster: missing, expected a name of lower-case letters, digits, '.' and '-'",
             ),
             (
-                r#"{"cluster": "c", "node": "n", "onFence": "up", "etcd": {"endpoints": ["http://a"]}}"#,
-                "onFence: \"up\", expected \"keep\" or \"down\"",
+                r#"{"cluster": "c", "Settle": 5}"#,
+                "Settle: unknown key, expected cluster, node, etcd, settle, trustReboot",
             ),
             (
                 r#"{"cluster": "c", "etcd": {"endpoint": "http://a"}}"#,
@@ -339,7 +321,7 @@ mod tests {
             (r#"{"cluster": 7}"#, "cluster: expected a string, found integer 7"),
             (
                 r#"{"cluster": "a/b"}"#,
-                "cluster: \"a/b\" is not a valid name, expected letters, digits, '.', '_' and '-', a letter or digit first",
+                "cluster: \"a/b\" is not a valid name, expected lower-case letters, digits, '.' and '-', a letter or digit at both ends",
             ),
             (
                 r#"{"cluster": "c", "node": "n"}"#,
@@ -373,14 +355,20 @@ mod tests {
                 r#"{"cluster": "c", "node": "n", "settle": 99999999, "etcd": {"endpoints": ["http://a"]}}"#,
                 "settle: 99999999 is out of range, expected 0 to 31622400",
             ),
-            (
-                r#"{"cluster": "c", "node": "n", "reclaimAfter": 599, "etcd": {"endpoints": ["http://a"]}}"#,
-                "reclaimAfter: 599 is out of range, expected 600 to 31622400",
-            ),
         ];
         for (text, expected) in cases {
             let error = Settings::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.msg, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn former_keys_are_refused_with_what_to_do() {
+        for (key, instead) in FORMER_KEYS {
+            let text = format!(r#"{{"cluster": "c", "{key}": 600}}"#);
+            let error = Settings::parse(text.as_bytes()).unwrap_err();
+            assert!(error.msg.starts_with(&format!("{key}: unknown key, expected cluster, ")));
+            assert_eq!(error.details(), instead);
         }
     }
 

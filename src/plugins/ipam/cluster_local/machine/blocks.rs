@@ -1,0 +1,596 @@
+//! A block from its claim to its end. Two things are known of it: its state on the disk, and its key in
+//! the store. What is due follows from both, as in the table of the design's §4.
+//!
+//! A claim is a create, a beat, a read of the key, and then use. One beat and one read confirm several.
+
+use super::super::block::Block;
+use super::super::held::{Held, State};
+use super::super::name::Name;
+use super::super::store::{
+    Answer, Claim, Key, Operation, Outcome, Record, Selection, Stored, Value,
+};
+use super::network::{Known, Note, Tracked};
+use super::{At, Line, Machine, Mark, Purpose, Step, Turn, in_state};
+
+/// How many blocks one read confirms.
+const MOST_READ: usize = 32;
+
+/// What is known of the sizes of a chunk's blocks.
+enum Division {
+    Unknown,
+    Absent,
+    Fits,
+    Other,
+}
+
+fn claim_of(stored: &Stored) -> Option<&Claim> {
+    match &stored.record.value {
+        Value::Claim(claim) => Some(claim),
+        _ => None,
+    }
+}
+
+impl Machine {
+    /// What a record says of a block.
+    fn known(&self, held: &Held, found: Option<Stored>) -> Known {
+        let Some(stored) = found else { return Known::Absent };
+        match claim_of(&stored).filter(|it| it.node == self.setup.node && it.token == held.token) {
+            Some(claim) if self.is_own_uid(claim.uid) => Known::Own(stored),
+            Some(claim) if self.is_earlier_uid(claim.uid) => Known::Earlier(stored),
+            _ => Known::Foreign,
+        }
+    }
+
+    /// The record of a block of this node.
+    pub(super) fn record_of(&self, at: &At) -> Option<Record> {
+        let held = &self.tracked(at)?.held;
+        let name = held.name.as_ref().map(|name| super::names::full(&at.network, name));
+        let uid = self.file.as_ref()?.uid;
+        let node = self.setup.node.clone();
+        let claim = Claim { node, uid, token: held.token, taken: None, name };
+        let key = Key::Block(self.realm_of(at)?, at.block);
+        Some(Record { key, value: Value::Claim(claim) })
+    }
+
+    /// Writes that other nodes have leases in usable blocks, or no longer have.
+    pub(super) fn note_contests(&mut self, _: &mut Turn<'_>) -> Step {
+        if self.hints.conflicts.is_empty() && !self.has_contested() {
+            return Step::Rest;
+        }
+        for at in self.all() {
+            let (Some(tracked), Some(realm)) = (self.tracked(&at), self.realm_of(&at)) else {
+                continue;
+            };
+            let held = tracked.held.clone();
+            let contested = self.hints.is_contested(&realm, at.block, &self.setup.node);
+            let matters = matches!(held.state, State::Active | State::Settling);
+            if !tracked.is_on_disk || !matters || contested == held.contested {
+                continue;
+            }
+            let step = self.mark(&at.network, vec![Mark::Put(Held { contested, ..held })], vec![]);
+            if let Step::Do(_) = step {
+                let line = if contested { Line::Contested } else { Line::ContestEnded };
+                self.lines.push_back(line(at.block));
+                return step;
+            }
+        }
+        Step::Rest
+    }
+
+    fn has_contested(&self) -> bool {
+        let mut all = self.networks.values().flat_map(|network| network.blocks.values());
+        all.any(|tracked| tracked.held.contested)
+    }
+
+    /// Does what is due for one block.
+    pub(super) fn pursue_blocks(&mut self, turn: &mut Turn<'_>) -> Step {
+        for at in self.all() {
+            match self.pursue_block(&at, turn) {
+                Step::Rest => (),
+                step => return step,
+            }
+        }
+        Step::Rest
+    }
+
+    fn pursue_block(&mut self, at: &At, turn: &mut Turn<'_>) -> Step {
+        let Some(tracked) = self.tracked(at).cloned() else { return Step::Rest };
+        let is_leased = self.networks[&at.network].is_leased(at.block);
+        match (tracked.held.state, &tracked.key) {
+            (State::Lost, Known::Foreign) => self.pursue_lost(at, &tracked, is_leased),
+            (State::Returning, Known::Own(seen) | Known::Earlier(seen)) => {
+                self.return_block(at, &tracked, seen.clone())
+            }
+            (_, Known::Unknown | Known::Missing) => match self.realm_of(at) {
+                Some(realm) => {
+                    self.get(Purpose::ReadBlock(at.clone()), Key::Block(realm, at.block))
+                }
+                None => Step::Rest,
+            },
+            (State::Returning, _) => self.drop_block(at),
+            (_, Known::Earlier(seen)) => {
+                let Some(mut record) = self.record_of(at) else { return Step::Rest };
+                if let Value::Claim(claim) = &mut record.value {
+                    claim.taken = Some(turn.token());
+                }
+                let operation = Operation::Update(record, seen.clone());
+                self.send(Purpose::TakeOver(at.clone()), operation)
+            }
+            (State::Claiming | State::Settling, Known::Foreign) if !is_leased => {
+                self.drop_block(at)
+            }
+            (_, Known::Foreign) => {
+                self.lines.push_back(Line::Lost(at.block));
+                self.change(at, State::Lost, turn)
+            }
+            (_, Known::Absent) => self.create(at, &tracked, is_leased, turn),
+            (state, Known::Own(_)) => match self.division(at) {
+                Division::Fits => self.pursue_own(at, &tracked, state, turn),
+                Division::Other if is_leased => {
+                    if let Some(tracked) = self.tracked_mut(at) {
+                        tracked.key = Known::Foreign;
+                    }
+                    self.change(at, State::Lost, turn)
+                }
+                Division::Other => self.change(at, State::Returning, turn),
+                undecided => self.divide(at, &undecided),
+            },
+        }
+    }
+
+    /// A block in another state: at once if it is not on the disk and need not be.
+    pub(super) fn change(&mut self, at: &At, state: State, turn: &mut Turn<'_>) -> Step {
+        let Some(tracked) = self.tracked_mut(at) else { return Step::Rest };
+        let held = in_state(&tracked.held, state, turn.wall);
+        if !tracked.is_on_disk && state == State::Returning {
+            tracked.held = held;
+            return Step::Again;
+        }
+        let unleased = if state == State::Returning { vec![at.block] } else { vec![] };
+        self.mark(&at.network.clone(), vec![Mark::Put(held)], unleased)
+    }
+
+    /// A block that the node no longer has.
+    fn drop_block(&mut self, at: &At) -> Step {
+        let is_on_disk = self.tracked(at).is_some_and(|tracked| tracked.is_on_disk);
+        if is_on_disk {
+            return self.mark(&at.network, vec![Mark::Forget(at.block)], vec![at.block]);
+        }
+        if let Some(network) = self.networks.get_mut(&at.network) {
+            network.blocks.remove(&at.block);
+        }
+        Step::Again
+    }
+
+    /// What is known of the sizes of the chunk that a block is in.
+    fn division(&self, at: &At) -> Division {
+        let chunk = at.block.chunk();
+        if at.block == chunk {
+            return Division::Fits;
+        }
+        let Some(realm) = self.realm_of(at) else { return Division::Unknown };
+        match self.divisions.get(&(realm, chunk)) {
+            None => Division::Unknown,
+            Some(None) => Division::Absent,
+            Some(Some(size)) if u64::from(*size) == at.block.size() => Division::Fits,
+            Some(Some(_)) => Division::Other,
+        }
+    }
+
+    /// Reads how a chunk is divided, or divides it: before a block smaller than it is claimed.
+    fn divide(&mut self, at: &At, division: &Division) -> Step {
+        let Some(realm) = self.realm_of(at) else { return Step::Rest };
+        let chunk = at.block.chunk();
+        let key = Key::Block(realm.clone(), chunk);
+        match division {
+            Division::Unknown => self.get(Purpose::ReadDivision(realm, chunk), key),
+            Division::Absent => {
+                let size = u8::try_from(at.block.size()).unwrap_or(u8::MAX); // it is 1 or 8
+                let record = Record { key, value: Value::Divided(size) };
+                self.send(Purpose::Divide(realm, chunk), Operation::Create(record))
+            }
+            Division::Fits | Division::Other => Step::Rest,
+        }
+    }
+
+    pub(super) fn on_division(&mut self, realm: Name, chunk: Block, outcome: Outcome<Answer>) {
+        let Outcome::Done(Answer::Found(found)) = outcome else { return };
+        let size = found.map(|stored| match stored.record.value {
+            Value::Divided(size) => size,
+            _ => 0, // a node has all of it: no block fits
+        });
+        self.divisions.insert((realm, chunk), size);
+    }
+
+    pub(super) fn on_division_written(
+        &mut self,
+        realm: Name,
+        chunk: Block,
+        outcome: Outcome<Answer>,
+    ) {
+        match outcome {
+            Outcome::Done(Answer::Written(Stored { record, .. })) => {
+                if let Value::Divided(size) = record.value {
+                    self.divisions.insert((realm, chunk), Some(size));
+                }
+            }
+            _ => drop(self.divisions.remove(&(realm, chunk))),
+        }
+    }
+
+    /// Creates a key, unless nobody needs the block any more.
+    fn create(&mut self, at: &At, of: &Tracked, is_leased: bool, turn: &mut Turn<'_>) -> Step {
+        let is_waited_for = self.networks[&at.network].is_waited_for(&of.held);
+        let is_needed = match of.held.state {
+            State::Claiming => is_leased || is_waited_for,
+            State::Lost => is_leased,
+            _ => true,
+        };
+        if !is_needed && of.note != Note::None {
+            return self.end_note(at, &of.note);
+        }
+        if !is_needed {
+            return self.drop_block(at);
+        }
+        match self.division(at) {
+            Division::Other => {
+                if let Some(tracked) = self.tracked_mut(at) {
+                    tracked.key = Known::Foreign;
+                }
+                return Step::Again;
+            }
+            Division::Fits => (),
+            undecided => return self.divide(at, &undecided),
+        }
+        if of.held.state == State::Settling {
+            // What is created while a block settles settles anew.
+            self.baton.settle_until = self.baton.settle_until.max(self.now + self.setup.settle);
+            return self.change(at, State::Claiming, turn);
+        }
+        if let Some(step) = self.write_session(turn) {
+            return step;
+        }
+        let Some(record) = self.record_of(at) else { return Step::Rest };
+        let step = self.send(Purpose::CreateBlock(at.clone()), Operation::Create(record));
+        let now = self.now;
+        if let (Step::Do(_), Some(tracked)) = (&step, self.tracked_mut(at)) {
+            tracked.created = Some(now);
+        }
+        step
+    }
+
+    /// A block whose key is the node's.
+    fn pursue_own(&mut self, at: &At, of: &Tracked, state: State, turn: &mut Turn<'_>) -> Step {
+        let is_read = self.is_read(of);
+        match state {
+            State::Claiming if !is_read => Step::Rest, // a beat and a read come first
+            State::Claiming if of.held.name.is_some() && of.named <= self.baton.confirmed => {
+                self.check_name(at)
+            }
+            State::Claiming => {
+                let is_leased = self.networks[&at.network].is_leased(at.block);
+                if of.contest.is_some_and(|(is_contested, _)| is_contested) && !is_leased {
+                    return self.change(at, State::Returning, turn);
+                }
+                let settles = self.is_made_in_doubt(of);
+                self.change(at, if settles { State::Settling } else { State::Active }, turn)
+            }
+            State::Settling => self.settle(at, of, turn),
+            State::Active if of.is_unread && self.is_made_in_doubt(of) => {
+                self.change(at, State::Settling, turn)
+            }
+            State::Active => {
+                if let Some(tracked) = self.tracked_mut(at).filter(|it| it.is_unread && is_read) {
+                    tracked.is_unread = false;
+                }
+                Step::Rest
+            }
+            State::Lost if of.note != Note::None => self.end_note(at, &of.note),
+            State::Lost => {
+                let order = self.order;
+                if let Some(tracked) = self.tracked_mut(at) {
+                    tracked.known = order;
+                }
+                self.lines.push_back(Line::ClaimedAgain(at.block));
+                self.change(at, State::Claiming, turn)
+            }
+            State::Returning => Step::Rest, // it is on its way already
+        }
+    }
+
+    /// Whether a beat that was sent after the key became the node's was accepted, and the key was read
+    /// after it.
+    fn is_read(&self, tracked: &Tracked) -> bool {
+        self.baton.confirmed > tracked.known && tracked.read > self.baton.confirmed
+    }
+
+    fn is_made_in_doubt(&self, tracked: &Tracked) -> bool {
+        tracked.created.unwrap_or(self.now) < self.baton.settle_until
+    }
+
+    fn settle(&mut self, at: &At, of: &Tracked, turn: &mut Turn<'_>) -> Step {
+        let (end, from) = of.settles.unwrap_or((self.now + self.setup.settle, None));
+        let (now, order) = (self.now, self.order);
+        let Some(tracked) = self.tracked_mut(at) else { return Step::Rest };
+        if now < end {
+            tracked.settles = Some((end, None));
+            self.by(end);
+            return Step::Rest;
+        }
+        let from = from.unwrap_or(order);
+        tracked.settles = Some((end, Some(from)));
+        let is_read = tracked.read > from;
+        let contest = tracked.contest.filter(|(_, at)| *at > from);
+        match contest {
+            Some((is_contested, _)) if is_read => {
+                let is_contested = is_contested || of.held.contested;
+                self.change(at, if is_contested { State::Returning } else { State::Active }, turn)
+            }
+            _ => Step::Rest, // it is read
+        }
+    }
+
+    /// Whether a block waits for a beat.
+    pub(super) fn needs_beat(&self) -> bool {
+        let mut all = self.networks.values().flat_map(|network| network.blocks.values());
+        all.any(|tracked| self.must_be_read(tracked) && self.baton.confirmed <= tracked.known)
+    }
+
+    /// Whether a block that is the node's own is not used, or not for long, before its key is read.
+    fn must_be_read(&self, tracked: &Tracked) -> bool {
+        let is_new = tracked.held.state == State::Claiming || tracked.is_unread;
+        matches!(tracked.key, Known::Own(_)) && is_new && !self.is_read(tracked)
+    }
+
+    /// Reads the keys that a beat has confirmed, and those of blocks at the end of their time to settle.
+    pub(super) fn confirm_reads(&mut self, _: &mut Turn<'_>) -> Step {
+        let has_settled = |tracked: &Tracked| {
+            let from = tracked.settles.and_then(|(_, from)| from);
+            tracked.held.state == State::Settling && from.is_some_and(|from| tracked.read <= from)
+        };
+        let mut asked = self.all();
+        asked.retain(|at| {
+            let tracked = self.tracked(at).filter(|it| matches!(it.key, Known::Own(_)));
+            tracked.is_some_and(|it| self.must_be_read(it) || has_settled(it))
+        });
+        let Some(realm) = asked.first().and_then(|at| self.realm_of(at)) else {
+            return Step::Rest;
+        };
+        asked.retain(|at| self.realm_of(at).as_ref() == Some(&realm));
+        asked.truncate(MOST_READ);
+        let blocks = asked.iter().map(|at| at.block).collect();
+        let node = self.setup.node.clone();
+        let selection = Selection::Confirm { node, realm: realm.clone(), blocks };
+        self.list(Purpose::Confirm(realm, asked), selection)
+    }
+
+    pub(super) fn on_confirmed(&mut self, realm: &Name, asked: &[At], outcome: Outcome<Answer>) {
+        let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
+        let order = self.order;
+        for at in asked {
+            let noted =
+                listed.iter().any(|stored| match (&stored.record.key, &stored.record.value) {
+                    (Key::Conflict(of, block), Value::Conflict(by)) => {
+                        of == realm && block.overlaps(at.block) && *by != self.setup.node
+                    }
+                    _ => false,
+                });
+            if let Some(tracked) = self.tracked_mut(at) {
+                tracked.contest = Some((noted, order));
+            }
+            let key = Key::Block(realm.clone(), at.block);
+            match listed.iter().find(|stored| stored.record.key == key) {
+                Some(stored) => self.on_found(at, Some(stored.clone())),
+                None => {
+                    if let Some(tracked) = self.tracked_mut(at) {
+                        tracked.key = Known::Missing;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_block_read(&mut self, at: &At, outcome: Outcome<Answer>) {
+        if let Outcome::Done(Answer::Found(found)) = outcome {
+            self.on_found(at, found);
+        }
+    }
+
+    /// The key of a block was read.
+    fn on_found(&mut self, at: &At, found: Option<Stored>) {
+        let Some(tracked) = self.tracked(at).cloned() else { return };
+        let (known, order) = (self.known(&tracked.held, found), self.order);
+        let was_own = matches!(tracked.key, Known::Own(_) | Known::Missing);
+        if known == Known::Absent && was_own {
+            self.doubt("a key of this node is gone");
+        }
+        let is_as_known = known == tracked.key;
+        let Some(tracked) = self.tracked_mut(at) else { return };
+        if matches!(known, Known::Own(_)) {
+            tracked.read = order;
+        }
+        if !is_as_known {
+            tracked.known = order;
+        }
+        tracked.key = known;
+    }
+
+    /// A key was created or taken over, or not.
+    pub(super) fn on_block_written(&mut self, at: &At, outcome: Outcome<Answer>) {
+        let order = self.order;
+        let Some(tracked) = self.tracked_mut(at) else { return };
+        match outcome {
+            Outcome::Done(Answer::Written(stored)) => {
+                (tracked.key, tracked.known, tracked.is_unread) = (Known::Own(stored), order, true);
+            }
+            Outcome::Lost | Outcome::Unknown(_) | Outcome::Done(_) => {
+                (tracked.key, tracked.known) = (Known::Unknown, order);
+                self.baton.needs_list |= super::is_doubtful(&outcome);
+                if outcome == Outcome::Lost {
+                    self.note_lost(at);
+                }
+            }
+            _ => (), // it was not executed
+        }
+    }
+
+    pub(super) fn on_block_deleted(&mut self, at: &At, outcome: &Outcome<Answer>) {
+        let order = self.order;
+        let known = match outcome {
+            Outcome::Done(_) => Known::Absent,
+            Outcome::Lost | Outcome::Unknown(_) => Known::Unknown,
+            _ => return, // it was not executed
+        };
+        self.baton.needs_list |= super::is_doubtful(outcome);
+        if let Some(tracked) = self.tracked_mut(at) {
+            (tracked.key, tracked.known) = (known, order);
+        }
+    }
+
+    /// The node's records were listed.
+    pub(super) fn on_own(&mut self, outcome: Outcome<Answer>) {
+        let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
+        let is_first = self.baton.phase == super::Phase::List;
+        let takes_over = std::mem::take(&mut self.baton.takes_over);
+        (self.baton.listed, self.baton.last_list) = (self.order, self.now);
+        self.baton.needs_list = false;
+        self.orphans.clear();
+        for stored in listed {
+            self.on_own_record(stored, is_first, takes_over);
+        }
+        if is_first {
+            self.baton.phase = super::Phase::Run;
+        }
+    }
+
+    fn on_own_record(&mut self, stored: Stored, is_first: bool, takes_over: bool) {
+        let order = self.order;
+        match (&stored.record.key, &stored.record.value) {
+            (Key::Conflict(realm, block), Value::Conflict(_)) => {
+                let lost = self
+                    .find(realm, *block)
+                    .filter(|at| self.tracked(at).is_some_and(|it| it.held.state == State::Lost));
+                match lost.and_then(|at| self.tracked_mut(&at)) {
+                    Some(tracked) => tracked.note = Note::Perhaps,
+                    None => self.orphans.push((stored, order)),
+                }
+            }
+            (Key::Block(realm, block), Value::Claim(claim)) => {
+                let found = self.find(realm, *block);
+                let held = found.as_ref().and_then(|at| self.tracked(at)).map(|it| it.held.clone());
+                let known = held.map(|held| self.known(&held, Some(stored.clone())));
+                let token = claim.token;
+                match (known, found) {
+                    (Some(known @ (Known::Own(_) | Known::Earlier(_))), Some(at)) => {
+                        self.on_own_claim(&at, known, is_first, takes_over);
+                    }
+                    // A gift that was not taken yet.
+                    _ if self.want.as_ref().is_some_and(|want| want.nonce == token) => (),
+                    _ => self.orphans.push((stored, order)),
+                }
+            }
+            _ => (),
+        }
+    }
+
+    fn on_own_claim(&mut self, at: &At, known: Known, is_first: bool, takes_over: bool) {
+        let order = self.order;
+        let Some(tracked) = self.tracked_mut(at) else { return };
+        let is_news = is_first || matches!(tracked.key, Known::Unknown | Known::Missing);
+        if !is_news {
+            return;
+        }
+        tracked.known = order;
+        tracked.key = match known {
+            Known::Own(stored) if takes_over => Known::Earlier(stored),
+            known => known,
+        };
+    }
+
+    /// Deletes a record of the node that no file of it knows, after a beat that followed the list.
+    pub(super) fn delete_orphans(&mut self, _: &mut Turn<'_>) -> Step {
+        if !self.setup.is_complete || self.retry > self.now {
+            return Step::Rest;
+        }
+        while let Some((stored, _)) = self.orphans.pop() {
+            let is_known = match (&stored.record.key, &stored.record.value) {
+                (Key::Block(realm, block), Value::Claim(claim)) => {
+                    let tracked =
+                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
+                    tracked.is_some_and(|it| it.held.token == claim.token)
+                }
+                (Key::Conflict(realm, block), _) => {
+                    let tracked =
+                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
+                    tracked.is_some_and(|it| it.held.state == State::Lost)
+                }
+                _ => true,
+            };
+            if is_known {
+                continue;
+            }
+            if let Key::Block(_, block) = stored.record.key {
+                self.lines.push_back(Line::Orphan(block));
+            }
+            return self.send(Purpose::DeleteOrphan, Operation::Delete(stored));
+        }
+        Step::Rest
+    }
+
+    /// A block that another node has: a note while it has leases.
+    fn pursue_lost(&mut self, at: &At, of: &Tracked, is_leased: bool) -> Step {
+        /// How long a lost block's key is not read again.
+        const EACH: std::time::Duration = std::time::Duration::from_secs(10);
+        let Some(realm) = self.realm_of(at) else { return Step::Rest };
+        if is_leased && of.note == Note::None {
+            let value = Value::Conflict(self.setup.node.clone());
+            let record = Record { key: Key::Conflict(realm, at.block), value };
+            return self.send(Purpose::CreateNote(at.clone()), Operation::Create(record));
+        }
+        if !is_leased && of.note != Note::None {
+            return self.end_note(at, &of.note);
+        }
+        if !is_leased {
+            return self.drop_block(at);
+        }
+        let since = of.created.unwrap_or_default();
+        let now = self.now;
+        if now >= since + EACH
+            && let Some(tracked) = self.tracked_mut(at)
+        {
+            (tracked.created, tracked.key) = (Some(now), Known::Unknown);
+            return Step::Again;
+        }
+        self.by(since + EACH);
+        Step::Rest
+    }
+
+    /// Deletes the note of a block, if it is this node's.
+    fn end_note(&mut self, at: &At, note: &Note) -> Step {
+        let Some(realm) = self.realm_of(at) else { return Step::Rest };
+        match note {
+            Note::Found(stored) => {
+                self.send(Purpose::DeleteNote(at.clone()), Operation::Delete(stored.clone()))
+            }
+            Note::Perhaps | Note::None => {
+                self.get(Purpose::ReadNote(at.clone()), Key::Conflict(realm, at.block))
+            }
+        }
+    }
+
+    /// An operation about the note of a block has ended.
+    pub(super) fn on_note(&mut self, at: &At, is_deleted: bool, outcome: Outcome<Answer>) {
+        let (now, own) = (self.now, Value::Conflict(self.setup.node.clone()));
+        let Some(tracked) = self.tracked_mut(at) else { return };
+        match outcome {
+            Outcome::Done(Answer::Found(found)) => {
+                let own = found.filter(|stored| stored.record.value == own);
+                tracked.note = own.map_or(Note::None, Note::Found);
+            }
+            Outcome::Done(_) if is_deleted => tracked.note = Note::None,
+            Outcome::Done(_) => (tracked.note, tracked.created) = (Note::Perhaps, Some(now)),
+            Outcome::Lost | Outcome::Unknown(_) => tracked.note = Note::Perhaps,
+            _ => (), // it was not executed
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! ADDs that found nothing free: blocks are claimed for them, in batches. A candidate is chosen by
+//! hints, at random, in chunks first that are divided already.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::block::Block;
+use super::super::held::{Held, State};
+use super::super::name::Name;
+use super::super::pool::Pool;
+use super::super::store::{Answer, Outcome, Selection};
+use super::hints::RealmHint;
+use super::interface::Reply;
+use super::network::{Known, Network, Tracked, Waiting};
+use super::{At, Machine, Purpose, Step, Turn};
+use crate::cni::attachment::NetworkName;
+
+/// The most claims of one batch, which one beat and one read confirm.
+const MOST_AT_ONCE: usize = 8;
+/// How old a list may be that shows nothing to claim.
+const FRESH: Duration = Duration::from_secs(1);
+/// How old it may be once it has shown so.
+const AGAIN: Duration = Duration::from_secs(3);
+/// How many blocks of a pool are looked at one by one.
+const MOST_COUNTED: u128 = 16_384;
+/// How many are tried of a larger one.
+const MOST_TRIED: usize = 64;
+
+/// A block to claim.
+pub(super) struct Candidate {
+    pub(super) network: NetworkName,
+    pub(super) block: Block,
+    pub(super) name: Option<String>,
+}
+
+impl Machine {
+    /// Begins a batch of claims, if ADDs wait and none is going on.
+    pub(super) fn claim(&mut self, turn: &mut Turn<'_>) -> Step {
+        if !self.is_confirmed || self.networks.values().any(Network::is_claiming) {
+            return Step::Rest;
+        }
+        let mut batch = vec![];
+        let networks: Vec<NetworkName> = self.networks.keys().cloned().collect();
+        for network in &networks {
+            for look in [Machine::claim_any, Machine::claim_asked] {
+                match look(self, network, &mut batch, turn) {
+                    Step::Rest => (),
+                    step => return step,
+                }
+            }
+        }
+        batch.truncate(MOST_AT_ONCE);
+        if batch.is_empty() {
+            return Step::Rest;
+        }
+        self.begin_session(turn);
+        for Candidate { network, block, name } in batch {
+            let (token, since) = (turn.token(), turn.wall);
+            let state = State::Claiming;
+            self.track(&network, Held { block, token, state, since, contested: false, name });
+        }
+        Step::Again
+    }
+
+    /// Adds a block that is not on the disk, and that no claim was sent of.
+    pub(super) fn track(&mut self, network: &NetworkName, held: Held) {
+        let known = self.order;
+        if let Some(network) = self.networks.get_mut(network) {
+            let tracked = Tracked { key: Known::Absent, known, ..Tracked::new(held, false) };
+            network.blocks.insert(tracked.held.block, tracked);
+        }
+    }
+
+    /// Blocks for the ADDs of each pool that any address will do for.
+    fn claim_any(
+        &mut self,
+        name: &NetworkName,
+        batch: &mut Vec<Candidate>,
+        turn: &mut Turn<'_>,
+    ) -> Step {
+        for number in 0..self.networks[name].pools.len() {
+            let now = self.now;
+            let Some(network) = self.networks.get_mut(name) else { break };
+            let lacking = network.lacking(number, now);
+            if lacking == 0 {
+                continue;
+            }
+            let count = network.batch(number, lacking, now);
+            let (realm, pool) = (network.realm.clone(), network.pools[number].clone());
+            let found = self.candidates(&realm, &pool, count, batch, turn);
+            if found.is_empty() {
+                let is_for_any =
+                    |it: &Waiting| it.request.pool == number && it.request.is_for_any();
+                match self.note_full(name, &realm, &is_for_any) {
+                    Step::Rest => continue,
+                    step => return step,
+                }
+            }
+            let network = name.clone();
+            let new = |block| Candidate { network: network.clone(), block, name: None };
+            batch.extend(found.into_iter().map(new));
+        }
+        Step::Rest
+    }
+
+    /// Blocks for the ADDs that need one address, or that of a name.
+    fn claim_asked(
+        &mut self,
+        name: &NetworkName,
+        batch: &mut Vec<Candidate>,
+        turn: &mut Turn<'_>,
+    ) -> Step {
+        for index in 0..self.networks[name].requests.len() {
+            let request = self.networks[name].requests[index].request.clone();
+            let step = match (request.address, &request.name) {
+                (Some(ip), _) => self.claim_address(name, ip, batch),
+                (None, Some(_)) => self.claim_name(name, index, batch, turn),
+                (None, None) => Step::Rest,
+            };
+            match step {
+                Step::Rest => (),
+                step => return step,
+            }
+        }
+        Step::Rest
+    }
+
+    fn claim_address(
+        &mut self,
+        name: &NetworkName,
+        ip: std::net::IpAddr,
+        batch: &mut Vec<Candidate>,
+    ) -> Step {
+        let network = &self.networks[name];
+        let realm = network.realm.clone();
+        let mut pools = network.pools.iter().chain(&network.names);
+        let Some(pool) = pools.find(|pool| pool.allocates(ip)).cloned() else { return Step::Rest };
+        let Some(hint) = self.hints.realms.get(&realm) else { return self.list_realm(&realm) };
+        let block = pool.block_of(ip).map(|block| hint.as_divided(block, ip));
+        let Some(block) = block else { return Step::Rest };
+        if network.blocks.values().any(|tracked| tracked.held.block.overlaps(block))
+            || batch.iter().any(|other| other.block.overlaps(block))
+        {
+            return Step::Rest; // it is coming
+        }
+        if self.may_claim(&realm, block) {
+            batch.push(Candidate { network: name.clone(), block, name: None });
+            return Step::Rest;
+        }
+        self.note_full(name, &realm, &|waiting| waiting.request.address == Some(ip))
+    }
+
+    /// Whether a block may be free, by hints, and is not this node's already.
+    pub(super) fn may_claim(&self, realm: &Name, block: Block) -> bool {
+        let may = self.hints.realms.get(realm).is_some_and(|hint| hint.may_claim(block));
+        let size = self.divisions.get(&(realm.clone(), block.chunk())).copied().flatten();
+        let is_fitting =
+            size.is_none_or(|size| u64::from(size) == block.size() && block != block.chunk());
+        may && is_fitting
+            && self.find(realm, block).is_none()
+            && !self.hints.is_contested(realm, block, &self.setup.node)
+    }
+
+    /// Notes that nothing is left to claim for these ADDs, once a recent list has shown so.
+    pub(super) fn note_full(
+        &mut self,
+        name: &NetworkName,
+        realm: &Name,
+        which: &dyn Fn(&Waiting) -> bool,
+    ) -> Step {
+        let now = self.now;
+        let listed = self.hints.realms.get(realm).map(|hint| hint.listed);
+        let Some(network) = self.networks.get_mut(name) else { return Step::Rest };
+        let mut waiting = network.requests.iter_mut().filter(|waiting| which(waiting));
+        let is_known = waiting.any(|waiting| waiting.full.is_some());
+        let due = listed.map(|at| at + if is_known { AGAIN } else { FRESH });
+        match due.filter(|due| *due > now) {
+            Some(_) => {
+                let due = listed.map(|at| at + AGAIN);
+                for waiting in network.requests.iter_mut().filter(|waiting| which(waiting)) {
+                    waiting.full.get_or_insert(now);
+                }
+                due.into_iter().for_each(|due| self.by(due));
+                Step::Rest
+            }
+            None => self.list_realm(realm),
+        }
+    }
+
+    pub(super) fn list_realm(&mut self, realm: &Name) -> Step {
+        self.list(Purpose::ListRealm(realm.clone()), Selection::Realm(realm.clone()))
+    }
+
+    pub(super) fn on_realm(&mut self, realm: Name, outcome: Outcome<Answer>) {
+        if let Outcome::Done(Answer::Listed(listed)) = outcome {
+            self.hints.realms.insert(realm, RealmHint::new(listed, self.now));
+        }
+    }
+
+    /// A block was tried in vain: not again before the next list.
+    pub(super) fn note_lost(&mut self, at: &At) {
+        let Some(realm) = self.realm_of(at) else { return };
+        if let Some(hint) = self.hints.realms.get_mut(&realm) {
+            hint.lost.insert(at.block);
+        }
+    }
+
+    /// Blocks of a pool that may be free.
+    pub(super) fn candidates(
+        &self,
+        realm: &Name,
+        pool: &Pool,
+        count: usize,
+        batch: &[Candidate],
+        turn: &mut Turn<'_>,
+    ) -> Vec<Block> {
+        let Some(hint) = self.hints.realms.get(realm) else { return vec![] };
+        let is_free = |block: &Block| {
+            pool.meets(*block)
+                && self.may_claim(realm, *block)
+                && !batch.iter().any(|other| other.block.overlaps(*block))
+        };
+        let mut found = vec![];
+        let mut seen = BTreeSet::new();
+        let known = |chunk: &Block| self.divisions.contains_key(&(realm.clone(), *chunk));
+        let size = pool.block(0).map_or(1, Block::size);
+        let divided = hint
+            .divided
+            .iter()
+            .filter(|(chunk, of)| u64::from(**of) == size && pool.meets(**chunk));
+        let (own, others): (Vec<Block>, Vec<Block>) =
+            divided.map(|(chunk, _)| *chunk).partition(known);
+        for chunk in shuffled(own, turn).into_iter().chain(shuffled(others, turn)) {
+            seen.insert(chunk);
+            found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
+            if found.len() >= count {
+                break;
+            }
+        }
+        let all = pool.count();
+        let starts: Vec<Block> = if found.len() >= count {
+            vec![]
+        } else if all <= MOST_COUNTED {
+            let blocks = (0..all).filter_map(|place| pool.block(place)).filter(|it| is_free(it));
+            let chunks: BTreeSet<Block> = blocks.map(Block::chunk).collect();
+            shuffled(chunks.into_iter().collect(), turn)
+        } else {
+            let place = |turn: &mut Turn<'_>| u128::from(turn.random.number()) % all;
+            (0..MOST_TRIED).filter_map(|_| pool.block(place(turn))).map(Block::chunk).collect()
+        };
+        for chunk in starts {
+            if found.len() >= count {
+                break;
+            }
+            if seen.insert(chunk) {
+                found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
+            }
+        }
+        found.truncate(count);
+        found
+    }
+}
+
+/// The blocks of a pool in a chunk, beginning at random.
+fn parts(chunk: Block, pool: &Pool, turn: &mut Turn<'_>) -> Vec<Block> {
+    let Some(first) = Block::around(chunk.first(), pool.length()) else { return vec![] };
+    let size = first.size();
+    let count = (chunk.size() / size).max(1);
+    let start = turn.below(count as usize) as u64;
+    let at = |number: u64| {
+        let offset = u128::from((start + number) % count * size);
+        Block::at(chunk.family(), chunk.start() + offset, pool.length())
+    };
+    (0..count).map(at).collect()
+}
+
+fn shuffled(mut blocks: Vec<Block>, turn: &mut Turn<'_>) -> Vec<Block> {
+    for last in (1..blocks.len()).rev() {
+        blocks.swap(last, turn.below(last + 1));
+    }
+    blocks
+}
+
+impl Network {
+    /// How many ADDs wait for any address of a pool beyond those that are free or coming.
+    fn lacking(&mut self, number: usize, now: crate::sys::clock::Moment) -> u64 {
+        let waiting = self.requests.iter().filter(|it| it.request.pool == number);
+        let waiting = waiting.filter(|it| it.request.is_for_any()).count() as u64;
+        if waiting == 0 {
+            return 0;
+        }
+        let is_coming = |held: &&Held| {
+            matches!(held.state, State::Claiming | State::Settling) && !held.contested
+        };
+        let coming = self.blocks.values().map(|it| &it.held).filter(is_coming);
+        let coming: u64 = coming.map(|held| self.free_in(number, held)).sum();
+        waiting.saturating_sub(coming + self.free(number, now))
+    }
+
+    /// How many blocks are claimed at once: as many as are lacking. Of several addresses, as many as the
+    /// pool has, unless others want some.
+    fn batch(&self, number: usize, lacking: u64, now: crate::sys::clock::Moment) -> usize {
+        let pool = &self.pools[number];
+        let size = pool.block(0).map_or(1, Block::size);
+        let lacking = usize::try_from(lacking.div_ceil(size)).unwrap_or(MOST_AT_ONCE);
+        let held = self.blocks.values().filter(|it| it.held.name.is_none());
+        let held = held.filter(|it| pool.meets(it.held.block)).count();
+        let grows = size > 1 && self.scarce_until <= now;
+        lacking.max(if grows { held } else { 0 }).min(MOST_AT_ONCE)
+    }
+
+    /// The answer to an ADD whose time is over.
+    pub(super) fn end_of(&self, waiting: &Waiting) -> Reply {
+        let request = &waiting.request;
+        if self
+            .blocks
+            .values()
+            .any(|it| it.held.state == State::Settling && self.is_waited_for(&it.held))
+        {
+            return Reply::Settling;
+        }
+        match (&request.name, &waiting.named) {
+            (Some(_), Some((Some(stored), _))) => super::names::elsewhere(stored),
+            _ => Reply::Full,
+        }
+    }
+}
+
+impl super::Request {
+    /// Whether any address of the pool will do.
+    pub(super) fn is_for_any(&self) -> bool {
+        self.address.is_none() && self.name.is_none()
+    }
+}
+
+impl RealmHint {
+    /// The block around an address: as its chunk is divided, if it is.
+    fn as_divided(&self, block: Block, ip: std::net::IpAddr) -> Block {
+        let chunk = block.chunk();
+        let length = match self.divided.get(&chunk) {
+            Some(1) => chunk.length() + 6,
+            Some(8) => chunk.length() + 3,
+            _ => block.length(),
+        };
+        Block::around(ip, length).unwrap_or(block)
+    }
+}
