@@ -141,12 +141,22 @@ fn unusable(reason: &str) -> Error {
         .with_details("check the endpoints and the credentials in the node's configuration")
 }
 
-/// The daemon's journal: no daemon runs until it is dropped.
-fn without_daemon(data_dir: &Path) -> Result<Journal> {
-    Journal::open(&DAEMON, &identity::directory(data_dir)).map_err(|error| match error.code {
-        Code::CONFLICT => Error::new(Code::CONFLICT, error.msg.clone()).with_details(
+/// The daemon's journal: no daemon runs until it is dropped. Several commands may share it.
+pub fn without_daemon(data_dir: &Path) -> Result<Journal> {
+    let dir = identity::directory(data_dir);
+    let left_behind = || match Journal::left_behind(&DAEMON, &dir) {
+        Err(error) if error.code == Code::CONFLICT => Err(Error::new(
+            Code::CONFLICT,
+            error.msg.clone(),
+        )
+        .with_details(
             "stop the daemon first: `systemctl stop cni-multi-ipam.socket cni-multi-ipam.service`",
-        ),
-        _ => error,
-    })
+        )),
+        found => found,
+    };
+    if let Some(journal) = left_behind()? {
+        return Ok(journal);
+    }
+    drop(Journal::open(&DAEMON, &dir)?); // no daemon has ever run here: makes the directory
+    left_behind()?.ok_or_else(|| Error::new(Code::BUG, "the journal of the daemon is gone"))
 }
