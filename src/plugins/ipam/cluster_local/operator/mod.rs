@@ -10,6 +10,8 @@ mod reclaim;
 mod recover;
 mod run;
 
+pub use self::join::claim;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
@@ -26,7 +28,6 @@ use crate::plugin::{IPAM, OperatorCommand};
 use crate::terminal::arguments::{option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::{self, Streams};
-
 
 /// The subcommands of `cni-multi ipam` that this plugin adds.
 pub const COMMAND: OperatorCommand =

@@ -122,8 +122,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "what was listed counts while the fence stands",
         file: "machine/reclaim.rs",
-        from: "                if found.as_ref() == Some(&fence) {",
-        to: "                if found.is_some() || !listed.is_empty() {",
+        from: "                if found == fence =>",
+        to: "                if found.record.key == fence.record.key =>",
         kind: "reclaimed",
     },
     Mutant {
@@ -136,8 +136,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "each active block is known to be the node's own before plugins use it",
         file: "machine/baton.rs",
-        from: "        if !active.iter()",
-        to: "        if false && !active.iter()",
+        from: "matches!(it.key, Known::Own(_))))\n        {\n            return Step::Rest;",
+        to: "it.known < u64::MAX))\n        {\n            return Step::Rest;",
         kind: "reclaimed",
     },
     Mutant {
