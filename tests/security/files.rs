@@ -148,7 +148,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
             ("4-0a310002-32", json!({})),
             ("6-fd000049000000000000000000000000-122", json!({})),
         ]);
-        held.confirm();
+        lab.confirm();
         call("ADD");
         lab.host.sh("rm -r /var/lib/cni/cluster-local/.node /run/cni-multi"); // the daemon's
 

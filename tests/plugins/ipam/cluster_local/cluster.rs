@@ -31,12 +31,17 @@ impl<'a> Held<'a> {
         for (key, value) in ipam.as_object().unwrap() {
             conf["ipam"][key] = value.clone();
         }
-        let held = Held { lab, container: lab.container(), conf };
+        let held = Held::of(lab, conf);
         held.try_add("first").fails(11, WAYS_OUT);
         held
     }
 
-    fn attachment(&self, id: &str) -> Attachment<'_> {
+    /// A node with a network "pods" of this configuration.
+    pub fn of(lab: &'a Lab, conf: Value) -> Held<'a> {
+        Held { lab, container: lab.container(), conf }
+    }
+
+    pub fn attachment(&self, id: &str) -> Attachment<'_> {
         self.lab.attach(&self.container, &self.conf).id(id)
     }
 
@@ -49,7 +54,8 @@ impl<'a> Held<'a> {
         ips(&self.try_add(id).ok()).join(" ")
     }
 
-    fn hold(&self, blocks: &[(&str, Value)]) {
+    /// Gives the node blocks as a daemon writes them, with changes of each.
+    pub fn hold(&self, blocks: &[(&str, Value)]) {
         self.lab.hold("pods", blocks);
     }
 }

@@ -20,7 +20,7 @@ pub fn block(text: &str) -> Key {
 
 /// A node's claim of a block.
 pub fn claim(node: &str, at: &str) -> Record {
-    let claim = Claim { node: name(node), uid: Token(7), token: Token(1), name: None };
+    let claim = Claim { node: name(node), uid: Token(7), token: Token(1), taken: None, name: None };
     Record { key: block(at), value: Value::Claim(claim) }
 }
 
