@@ -176,7 +176,7 @@ fn loopback_and_a_static_address_always_serve() {
 /// `capabilities`, and sends an empty `runtimeConfig`.
 #[test]
 fn issue_23_what_a_runtime_supplies_with_add_may_be_missing() {
-    let of_ipam = |kind: &str| json!({"name": "net1", "type": "bridge", "ipam": {"type": kind}});
+    let of_ipam = |kind: &str| json!({"name": "net1", "type": "bridge", "ipam": {"type": kind, "scope": "machine"}});
     for (conf, capability) in [
         (of_ipam("host-local"), "ipRanges"),
         (of_ipam("cluster-local"), "ipRanges"),

@@ -1,58 +1,66 @@
 //! Any bytes as the response of a member of etcd: read at once or in pieces, it is the same response or
 //! the same flaw, and nothing that the engine reads of it panics.
 
-use cni_multi::plugins::ipam::cluster_local::etcd::reply::{
-    LeaseReply, Message, RangeReply, TokenReply, TxnReply, WatchReply, decode,
-};
-use cni_multi::plugins::ipam::cluster_local::etcd::response::{Flaw, Limits, Response};
-use cni_multi::plugins::ipam::cluster_local::etcd::verdict::Verdict;
+use std::io::{self, Read};
 
-const LIMITS: Limits = Limits { head: 4096, body: 32 * 1024 };
+use cni_multi::plugins::ipam::cluster_local::store::etcd::gateway::{
+    KeyValue, Message, Reply, Verdict, decode,
+};
+use cni_multi::plugins::ipam::cluster_local::store::incoming::{Head, Incoming};
+use cni_multi::plugins::ipam::cluster_local::store::{Key, Value, http};
+
+/// The limit of a body.
+const MOST: usize = 32 * 1024;
 
 /// The sizes of the pieces in which a response arrives.
 const PIECES: [usize; 3] = [1, 7, 1024];
+
+/// Bytes that arrive in pieces of a size, and then the connection ends.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.1.min(self.0.len()).min(into.len());
+        self.0.read(&mut into[..count])
+    }
+}
 
 /// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let whole = received(bytes, usize::MAX);
     for size in PIECES {
-        let pieces = received(bytes, size);
-        assert_eq!(text(&pieces), text(&whole), "in pieces of {size} bytes");
+        assert_eq!(received(bytes, size), whole, "in pieces of {size} bytes");
     }
-    let Ok(response) = whole else { return };
-    assert!(response.body().len() <= LIMITS.body);
-    let Some(status) = response.status() else { return };
-    let _ = Verdict::of(status, response.body());
-    let _ = decode::<RangeReply>(response.body()); // the results do not matter, as below
-    let _ = decode::<TxnReply>(response.body());
-    let _ = decode::<LeaseReply>(response.body());
-    let _ = decode::<Message<LeaseReply>>(response.body());
-    let _ = decode::<TokenReply>(response.body());
-    lines(response);
+    lines(bytes);
+    let Ok((head, body)) = whole else { return };
+    assert!(body.len() <= MOST);
+    if let Ok(reply) = serde_json::from_slice::<Reply>(&body) {
+        reply.kvs.iter().for_each(value);
+    }
+    let _ = Verdict::of(&http::Reply { head, body, server: String::new() }); // any will do
+}
+
+/// What is stored under a key may have been edited by hand.
+fn value(kv: &KeyValue) {
+    let text = decode(&kv.value).unwrap_or_default();
+    let value = Value::of_json(&Key::Meta, &text);
+    assert_eq!(Value::of_json(&Key::Meta, value.to_json().as_bytes()), value);
 }
 
 /// The messages of a stream.
-fn lines(mut response: Response) {
-    while let Some(line) = response.take_line() {
-        let _ = decode::<Message<WatchReply>>(&line);
-    }
-}
-
-/// The response when it arrives in pieces of this size and then ends.
-fn received(bytes: &[u8], size: usize) -> Result<Response, Flaw> {
-    let mut response = Response::new(LIMITS);
-    for piece in bytes.chunks(size.min(bytes.len().max(1))) {
-        if response.is_complete() {
-            break; // the client reads no further
+fn lines(bytes: &[u8]) {
+    let mut incoming = Incoming::new(bytes);
+    let Ok(_) = incoming.head() else { return };
+    while let Ok(Some(line)) = incoming.line() {
+        if let Ok(Message { error: Some(problem), .. }) = serde_json::from_slice(&line) {
+            let _ = Verdict::of_problem(&problem); // any will do
         }
-        response.feed(piece)?;
     }
-    let _ = response.end(); // a response that is cut is one as well
-    Ok(response)
 }
 
-/// What has to be the same. Of a response that was refused it is not when that was noticed.
-fn text(response: &Result<Response, Flaw>) -> Option<(Option<u16>, &[u8], bool)> {
-    let response = response.as_ref().ok()?;
-    Some((response.status(), response.body(), response.is_complete()))
+/// The response when it arrives in pieces of this size and then ends, or why it is none.
+fn received(bytes: &[u8], size: usize) -> Result<(Head, Vec<u8>), String> {
+    let mut incoming = Incoming::new(Pieces(bytes, size));
+    let read = incoming.head().and_then(|head| Ok((head, incoming.body(MOST)?)));
+    read.map_err(|error| error.to_string())
 }

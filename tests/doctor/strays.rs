@@ -36,6 +36,34 @@ fn what_the_node_has_for_others_or_lacks_is_found() {
     });
 }
 
+/// STATUS passes while the node's own blocks have free addresses.
+#[test]
+fn a_daemon_that_does_not_run_and_blocks_of_two_nodes_are_found() {
+    let site = Site::empty();
+    let ipam = json!({"type": "cluster-local", "subnet": "10.96.0.0/16", "patience": 0});
+    site.configure("pods", &json!([{"type": "bridge", "bridge": "pods0", "ipam": ipam}]));
+    assert_eq!(site.codes(""), ["D213"], "there is nothing to allocate from");
+    let container = site.lab.container();
+    assert!(!site.run(&format!("net add pods {}", container.netns)).status.success());
+    site.lab.hold("pods", &[("4-0a600008-29", json!({})), ("4-0a600010-29", json!({}))]);
+    site.lab.confirm();
+    let daemon = site.findings("");
+    assert_eq!(site.codes(""), ["D215"]);
+    assert!(daemon[0]["evidence"].as_str().unwrap().contains("run the IPAM daemon"), "{daemon:?}");
+    for (changes, count) in [(json!({"state": "lost"}), 0), (json!({"contested": true}), 1)] {
+        if count == 1 {
+            site.attach("pods", &container, "eth0");
+        }
+        let blocks = [("4-0a600008-29", changes), ("4-0a600010-29", json!({}))];
+        site.lab.hold("pods", &blocks);
+        let findings = site.findings("");
+        let found = findings.iter().find(|finding| finding["code"] == "D216").unwrap();
+        let expected = format!("10.96.0.8/29 is another node's, too, and has {count} leases");
+        assert_eq!(found["evidence"], expected);
+        site.lab.hold("pods", &[("4-0a600008-29", json!({})), ("4-0a600010-29", json!({}))]);
+    }
+}
+
 /// What a container has of a router, of its own DHCP client and of another attachment is no stray; nor is
 /// anything on a network without IPAM, or the gateway on the host's end of ptp.
 #[test]

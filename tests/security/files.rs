@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::docs::{Page, code_spans};
+use crate::plugins::ipam::cluster_local::cluster::Held;
 use crate::plugins::main::bridge;
-use crate::support::attachment::{for_ours, with};
+use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::{Peer, binary};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
@@ -124,21 +125,32 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         let sets = json!([[{"subnet": "10.49.0.0/24"}], [{"subnet": "fd00:49::/64"}]]);
         let of_scope = |scope: &str| {
             let ipam = json!({"type": "cluster-local", "scope": scope, "sticky": "arg:VM", "ranges": sets});
-            json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": ipam})
+            json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": ipam})
         };
-        let [shared, local] =
-            ["cluster", "machine"].map(|scope| lab.attach(&lab.container(), &of_scope(scope)));
+        let local = lab.attach(&lab.container(), &of_scope("machine"));
+        let held = Held::of(lab, with(&of_scope("cluster"), json!({"ipam": {"sticky": "none"}})));
+        let shared = held.attachment("shared");
         let keys = json!({"cniVersion": "1.1.0", "name": "cbr0", "delegate": {"bridge": "pods0"}});
         let delegated = lab.attach(&lab.container(), &with(&flannel::conf(), keys));
+        let run = |attachment: &Attachment<'_>, command: &str| {
+            let mut call = attachment.call(command, None).env("CNI_ARGS", "IgnoreUnknown=1;VM=one");
+            call.wrapper.extend(wrapper.clone());
+            call.run()
+        };
         let call = |command: &str| {
             for attachment in [&device, &shared, &local, &delegated] {
-                let mut call =
-                    attachment.call(command, None).env("CNI_ARGS", "IgnoreUnknown=1;VM=one");
-                call.wrapper.extend(wrapper.clone());
-                call.run().ok();
+                run(attachment, command).ok();
             }
         };
+        // Without a daemon: it writes what is configured.
+        assert_eq!(run(&shared, "ADD").err().code, 11);
+        held.hold(&[
+            ("4-0a310002-32", json!({})),
+            ("6-fd000049000000000000000000000000-122", json!({})),
+        ]);
+        lab.confirm();
         call("ADD");
+        lab.host.sh("rm -r /var/lib/cni/cluster-local/.node /run/cni-multi"); // the daemon's
 
         lab.lan(Kind::Macvlan);
         let _server = Scripted::start(lab, json!({}));

@@ -1,18 +1,14 @@
 //! Real etcd servers in a lab: one on the pretend host, or three members in namespaces of their own
-//! behind a bridge, and a driver for the client under test.
+//! behind a bridge, and the engine under test.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use cni_multi::net::netns::Netns;
-use cni_multi::plugins::ipam::cluster_local::engine::{Operation, OperationId, Outcome};
-use cni_multi::plugins::ipam::cluster_local::etcd::blocking::turn;
-use cni_multi::plugins::ipam::cluster_local::etcd::client::{Client, Event, Store};
-use cni_multi::plugins::ipam::cluster_local::etcd::endpoint::Endpoint;
-use cni_multi::plugins::ipam::cluster_local::etcd::tls::{Files, Tls};
-use cni_multi::sys::clock::since_boot;
-use cni_multi::sys::random::Random;
+use cni_multi::plugins::ipam::cluster_local::store::endpoint::Endpoint;
+use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
+use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -222,22 +218,17 @@ impl Etcd {
         self.lab.host.sh(&format!("ip link set p{number} master etcd"));
     }
 
-    /// The blocks that have keys, and each other key of the realm, with the machine that it names.
+    /// The blocks that have keys in the realm `default`, each with its node.
     pub fn block_keys(&self) -> BTreeSet<String> {
-        let realm = "/cni-multi/v1/test/r/default/";
+        let realm = "/cni-multi/v2/test/b/default/";
         let text = self.members[0].ctl(&format!("get --prefix {realm}"));
         let lines: Vec<&str> = text.lines().collect();
         let shown = |pair: &[&str]| {
-            let key = pair[0].strip_prefix(realm).unwrap();
             let value: Value = serde_json::from_str(pair[1]).unwrap();
-            format!(
-                "{} {}",
-                key.strip_prefix("b/").unwrap_or(key),
-                value["node"].as_str().unwrap_or("?")
-            )
+            let node = value["node"].as_str().unwrap_or("?");
+            format!("{} {node}", pair[0].strip_prefix(realm).unwrap())
         };
-        let keys = lines.chunks(2).filter(|pair| !pair[0][realm.len()..].starts_with("pool/"));
-        keys.map(shown).collect()
+        lines.chunks(2).map(shown).collect()
     }
 
     /// The number of the member that leads.
@@ -272,83 +263,14 @@ pub fn within<T: Send>(lab: &Lab, work: impl FnOnce() -> T + Send) -> T {
     done.unwrap().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The store of these members, without certificates.
-pub fn store(urls: &[&str]) -> Store {
-    secure_store(urls, &Files::default())
+/// The engine on these members, without certificates.
+pub fn engine(urls: &[&str]) -> Engine {
+    engine_with(urls, Access::default())
 }
 
-/// The store of these members, with certificates.
-pub fn secure_store(urls: &[&str], files: &Files) -> Store {
+/// The engine on these members, with a way to reach them. Its notes are lost.
+pub fn engine_with(urls: &[&str], access: Access) -> Engine {
     let endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
-    let tls = Tls::load(files, SystemTime::now()).unwrap();
-    Store { cluster: "test".parse().unwrap(), endpoints, tls, login: None }
-}
-
-/// A client, driven by poll(2) as a daemon drives it.
-pub struct Driver {
-    pub client: Client,
-    last: u64,
-    /// Events that were not for the operation that was waited for.
-    pub aside: Vec<Event>,
-}
-
-impl Driver {
-    /// A client of these members.
-    pub fn of(urls: &[&str]) -> Driver {
-        Driver::over(store(urls))
-    }
-
-    /// A client of a store.
-    pub fn over(store: Store) -> Driver {
-        Driver { client: Client::new(store, Random::new()), last: 0, aside: vec![] }
-    }
-
-    /// Submits an operation.
-    pub fn submit(&mut self, operation: Operation) -> OperationId {
-        self.last += 1;
-        let id = OperationId(self.last);
-        self.client.submit(id, operation, since_boot());
-        id
-    }
-
-    /// Executes an operation to its end.
-    #[track_caller]
-    pub fn run(&mut self, operation: Operation) -> Outcome {
-        let id = self.submit(operation);
-        self.outcome(id)
-    }
-
-    /// Waits for the outcome of an operation.
-    #[track_caller]
-    pub fn outcome(&mut self, id: OperationId) -> Outcome {
-        let is_it = |event: &Event| matches!(event, Event::Outcome(of, _) if *of == id);
-        match self.wait_for(is_it) {
-            Event::Outcome(_, outcome) => outcome,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Waits for an event.
-    #[track_caller]
-    pub fn wait_for(&mut self, is_it: impl Fn(&Event) -> bool) -> Event {
-        if let Some(place) = self.aside.iter().position(&is_it) {
-            return self.aside.remove(place);
-        }
-        let until = Instant::now() + patience(15);
-        while Instant::now() < until {
-            while let Some(event) = self.client.next_event() {
-                if is_it(&event) {
-                    return event;
-                }
-                self.aside.push(event);
-            }
-            self.turn(Duration::from_millis(200));
-        }
-        panic!("the event does not come; others were {:?}", self.aside)
-    }
-
-    /// One turn of the loop, which waits no longer than this.
-    pub fn turn(&mut self, longest: Duration) {
-        turn(&mut self.client, longest).unwrap();
-    }
+    let access = Access { endpoints, ..access };
+    Engine::open(&"test".parse().unwrap(), access, Box::new(|_| ())).unwrap()
 }

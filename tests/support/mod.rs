@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;
+pub mod held;
 pub mod kernel;
 pub mod limit;
 pub mod netns;

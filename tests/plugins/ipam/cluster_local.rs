@@ -1,7 +1,7 @@
 //! cluster-local on one machine: addresses that the networks of one realm never share. The rows of
 //! this file and of `realm`, `scope`, `sticky` and `operators` have the scope `machine`.
 
-mod cluster;
+pub mod cluster;
 #[cfg(feature = "cluster")]
 mod conflicts;
 #[cfg(feature = "cluster")]

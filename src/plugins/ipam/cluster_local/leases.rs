@@ -19,25 +19,17 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// The configuration for an import. Leases of the cluster have claims in its store: the daemon makes
-    /// them.
+    /// The configuration for an import.
     fn importing(&self, cx: &Context<'_>) -> Result<Conf> {
         let mut confs = (self.confs)(cx)?;
-        let (count, network) = (confs.len(), cx.config.name.as_str());
-        let refused = |msg| Err(Error::new(Code::INVALID_CONFIG, msg));
-        match confs.pop() {
-            Some(conf) if conf.scope == Scope::Cluster => {
-                let msg =
-                    format!("addresses of network {network:?} are claimed in the cluster's store");
-                refused(msg).map_err(|e| e.with_details(
-                    "import with scope machine, then run `cni-multi ipam join` before the daemon starts",
-                ))
-            }
-            Some(conf) if count == 1 => Ok(conf),
-            _ => refused(format!(
+        let count = confs.len();
+        confs.pop().filter(|_| count == 1).ok_or_else(|| {
+            let network = cx.config.name.as_str();
+            let msg = format!(
                 "the ranges of network {network:?} are in {count} realms, expected one for an import"
-            )),
-        }
+            );
+            Error::new(Code::INVALID_CONFIG, msg)
+        })
     }
 }
 
@@ -101,8 +93,49 @@ impl LeaseImporter for Leases {
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
         let conf = self.importing(cx)?;
-        operator::import(&conf.place(cx), &conf.sets, incoming, then)
+        let place = conf.place(cx);
+        match conf.scope {
+            Scope::Machine => operator::import(&place, &conf.sets, incoming, then),
+            Scope::Cluster => into_cluster(cx, &conf, incoming, then),
+        }
     }
+}
+
+/// Writes the leases, and claims of their addresses, which the daemon makes when it starts.
+#[cfg(feature = "cluster")]
+fn into_cluster(
+    cx: &Context<'_>,
+    conf: &Conf,
+    incoming: &Incoming<'_>,
+    then: &mut dyn FnMut() -> Result<()>,
+) -> Result<usize> {
+    use super::held::Blocks;
+    use super::operator::{claim, without_daemon};
+
+    let _no_daemon = without_daemon(&conf::directory(cx))?;
+    let (place, terms) = (conf.place(cx), conf.terms.clone());
+    let Some(realm) = terms.realm else {
+        return Err(Error::new(Code::BUG, "a configuration that was not validated"));
+    };
+    let fresh = Blocks { names: terms.names, ..Blocks::new(realm, terms.pools, terms.spare) };
+    let mut claim_and_then = || {
+        let addresses = incoming.leases.iter().map(|lease| (lease.address, None));
+        claim(&place, fresh.clone(), addresses)?;
+        then()
+    };
+    operator::import(&place, &conf.sets, incoming, &mut claim_and_then)
+}
+
+#[cfg(not(feature = "cluster"))]
+fn into_cluster(
+    _: &Context<'_>,
+    _: &Conf,
+    _: &Incoming<'_>,
+    _: &mut dyn FnMut() -> Result<()>,
+) -> Result<usize> {
+    let msg = "this program was built without the cargo feature `cluster`";
+    Err(Error::new(Code::INVALID_CONFIG, msg)
+        .with_details("leases are imported into a network of scope cluster by a program with it"))
 }
 
 /// The configuration, as ADD has it.

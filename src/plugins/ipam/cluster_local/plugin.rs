@@ -52,7 +52,13 @@ impl Plugin for ClusterLocal {
     /// Pools that are used up are a warning: kubelet evicts the pods of a node that is not ready, and
     /// the next DEL frees an address.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        match conf.scope {
+        // Where a runtime supplies the ranges with ADD, nothing of the configuration was validated.
+        let written = cx.config.value.get("ipam").and_then(|ipam| ipam.get("scope")?.as_str());
+        let scope = match &conf.sets[..] {
+            [] => Scope::read(written.unwrap_or_default())?,
+            _ => conf.scope,
+        };
+        match scope {
             Scope::Machine => machine_scope::status(&conf.place(cx), conf),
             Scope::Cluster => {
                 status::of(&conf::directory(cx), &conf::place(cx), conf, cx.deadline())

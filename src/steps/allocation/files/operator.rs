@@ -71,8 +71,7 @@ pub fn preview(place: &Place, sets: &[RangeSet], leases: &[Holding]) -> Result<u
     Ok(missing(leases, place)?.len())
 }
 
-/// Writes the missing leases and calls `then`, under the lock of ADD. Any failure leaves the store
-/// as it was.
+/// Writes the missing leases, which have to be in the sets, as [`write`] does.
 pub fn import(
     place: &Place,
     sets: &[RangeSet],
@@ -80,6 +79,16 @@ pub fn import(
     then: &mut dyn FnMut() -> Result<()>,
 ) -> Result<usize> {
     require_in_ranges(incoming.leases, sets)?;
+    write(place, incoming, then)
+}
+
+/// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were missing.
+/// Any failure leaves the store as it was.
+pub fn write(
+    place: &Place,
+    incoming: &Incoming<'_>,
+    then: &mut dyn FnMut() -> Result<()>,
+) -> Result<usize> {
     let mut store = FileStore::create_whole(place)?;
     store.require_all_read()?;
     let missing = missing(incoming.leases, place)?;

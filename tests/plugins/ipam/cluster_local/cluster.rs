@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::usual_path::calls_outside;
 use crate::support::attachment::{Attachment, for_ours, ips};
 use crate::support::call::Outcome;
+use crate::support::held::DATA;
 use crate::support::netns::{Container, Lab};
 
-const DATA: &str = "/var/lib/cni/cluster-local";
 /// What an ADD says that needs the daemon.
 const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
 /// A node with a network of 65 533 addresses, so that blocks have eight.
-struct Held<'a> {
+pub struct Held<'a> {
     lab: &'a Lab,
     container: Container,
     conf: Value,
@@ -31,12 +31,17 @@ impl<'a> Held<'a> {
         for (key, value) in ipam.as_object().unwrap() {
             conf["ipam"][key] = value.clone();
         }
-        let held = Held { lab, container: lab.container(), conf };
+        let held = Held::of(lab, conf);
         held.try_add("first").fails(11, WAYS_OUT);
         held
     }
 
-    fn attachment(&self, id: &str) -> Attachment<'_> {
+    /// A node with a network "pods" of this configuration.
+    pub fn of(lab: &'a Lab, conf: Value) -> Held<'a> {
+        Held { lab, container: lab.container(), conf }
+    }
+
+    pub fn attachment(&self, id: &str) -> Attachment<'_> {
         self.lab.attach(&self.container, &self.conf).id(id)
     }
 
@@ -50,34 +55,8 @@ impl<'a> Held<'a> {
     }
 
     /// Gives the node blocks as a daemon writes them, with changes of each.
-    fn hold(&self, blocks: &[(&str, Value)]) {
-        let path = self.lab.path(&format!("{DATA}/pods/blocks.json"));
-        let mut file: Value =
-            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        let held = |(block, changes): &(&str, Value)| {
-            let mut held = json!({"block": block, "token": "000000000000000000000000000000ab",
-                "state": "active", "since": 1_795_000_000});
-            held.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-            held
-        };
-        file["blocks"] = blocks.iter().map(held).collect();
-        // The version comes first.
-        let text = file.to_string().replace("\"version\":2", "\"v\":2");
-        std::fs::write(path, text.replacen('{', "{\"version\":2,", 1)).unwrap();
-    }
-
-    /// Confirms the blocks as a daemon does.
-    fn confirm(&self) {
-        self.lab.host.sh(&format!(
-            r#"mkdir -p {DATA}/.node /run/cni-multi
-               test -e {DATA}/.node/node.json || echo '{{}}' >{DATA}/.node/node.json
-               time=$(stat -c %z {DATA}/.node/node.json)
-               nanoseconds=${{time#*.}}
-               nanoseconds=$(echo "${{nanoseconds%% *}}" | sed 's/^0*\(.\)/\1/')
-               stat -c '{{"boot":"'$(cat /proc/sys/kernel/random/boot_id)'","node":"n1",
-                   "machine":"00000000000000000000000000000007","record":[%d,%i,%Z,'$nanoseconds']}}' \
-                   {DATA}/.node/node.json >/run/cni-multi/ipam-confirmed.json"#
-        ));
+    pub fn hold(&self, blocks: &[(&str, Value)]) {
+        self.lab.hold("pods", blocks);
     }
 }
 
@@ -98,7 +77,7 @@ fn confirmed_blocks_give_addresses_and_the_fullest_first() {
         let held = Held::new(lab, &json!({}));
         held.hold(&[("4-0a010008-29", json!({})), ("4-0a010010-29", json!({}))]);
         held.try_add("a").fails(11, "connect to the IPAM daemon");
-        held.confirm();
+        lab.confirm();
         let given: Vec<String> = (0..10).map(|id| held.add(&format!("c{id}"))).collect();
         let expected = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|n| format!("10.1.0.{n}"));
         assert_eq!(given, expected);
@@ -125,7 +104,7 @@ fn held_blocks_need_no_socket_no_program_and_no_sync() {
     for_ours("cluster-local", |lab| {
         let held = Held::new(lab, &json!({}));
         held.hold(&[("4-0a010008-29", json!({}))]);
-        held.confirm();
+        lab.confirm();
         for (command, id) in [("ADD", "a"), ("ADD", "b"), ("DEL", "a"), ("ADD", "c"), ("GC", "c")] {
             let call = held.attachment(id).call(command, None);
             assert_eq!(calls_outside(&call), [""; 0], "{command} {id}");
@@ -138,11 +117,11 @@ fn a_directory_that_was_replaced_is_not_allocated_from() {
     for_ours("cluster-local", |lab| {
         let held = Held::new(lab, &json!({}));
         held.hold(&[("4-0a010008-29", json!({}))]);
-        held.confirm();
+        lab.confirm();
         held.add("a");
         held.lab.host.sh(&format!("cp -a {DATA} /run/copy && rm -r {DATA} && mv /run/copy {DATA}"));
         held.try_add("b").fails(11, WAYS_OUT);
-        held.confirm();
+        lab.confirm();
         assert_eq!(held.add("b"), "10.1.0.9");
         held.lab.host.sh("sed -i s/-/_/ /run/cni-multi/ipam-confirmed.json"); // another boot
         held.try_add("c").fails(11, WAYS_OUT);
@@ -154,7 +133,7 @@ fn check_fails_in_blocks_that_another_node_may_have() {
     for_ours("cluster-local", |lab| {
         let held = Held::new(lab, &json!({}));
         held.hold(&[("4-0a010008-29", json!({}))]);
-        held.confirm();
+        lab.confirm();
         let result = held.attachment("a").add();
         for (changes, reason) in [
             (json!({"state": "lost"}), Some("which another node has")),
@@ -196,7 +175,7 @@ fn a_name_gets_its_own_block_and_no_other() {
         add("a", "one").fails(11, WAYS_OUT);
         let one = json!({"name": "one/eth0"});
         named.hold(&[("4-0a0100f0-32", one), ("4-0a010005-32", json!({}))]);
-        named.confirm();
+        lab.confirm();
         assert_eq!(ips(&add("a", "one").ok()), ["10.1.0.240"]);
         add("b", "one").fails(11, "is held by container a");
         add("c", "two").fails(11, WAYS_OUT);
@@ -210,7 +189,7 @@ fn a_network_with_blocks_stays_in_its_realm() {
     for_ours("cluster-local", |lab| {
         let mut held = Held::new(lab, &json!({}));
         held.hold(&[("4-0a010008-29", json!({}))]);
-        held.confirm();
+        lab.confirm();
         held.conf["ipam"]["realm"] = "other".into();
         held.try_add("a").fails(7, "1 blocks of the network are in realm \"default\"");
     });
@@ -256,7 +235,7 @@ fn the_daemon_claims_and_confirms_what_an_add_needs() {
         let claim = || held.hold(&[("4-0a010010-32", json!({}))]);
         let claim_another = || {
             held.hold(&[("4-0a010010-32", json!({})), ("4-0a010099-32", json!({}))]);
-            held.confirm();
+            lab.confirm();
         };
         let claimed = r#"{"protocol":2,"answer":"claimed"}"#;
         let away = r#"{"protocol":2,"error":{"code":11,"msg":"the store cannot be used"}}"#;
@@ -264,7 +243,7 @@ fn the_daemon_claims_and_confirms_what_an_add_needs() {
             // The address is there, and not confirmed yet.
             (claimed, &claim),
             (r#"{"protocol":2,"answer":"verifying"}"#, &nothing),
-            (r#"{"protocol":2,"answer":"verifying"}"#, &|| held.confirm()),
+            (r#"{"protocol":2,"answer":"verifying"}"#, &|| lab.confirm()),
             (r#"{"protocol":2,"answer":"none"}"#, &nothing),
             (away, &nothing),
             (claimed, &claim_another),

@@ -1,23 +1,19 @@
-//! Members that are gone, cut off, stopped, full, or have no gateway.
+//! Members that are gone, cut off, stopped, full, of another cluster, or have no gateway.
 
 use std::time::{Duration, Instant};
 
-use cni_multi::plugins::ipam::cluster_local::engine::{Operation, Outcome};
+use cni_multi::plugins::ipam::cluster_local::store::{Heard, Key, Outcome, Store as _};
 use nix::sys::signal::Signal;
 
-use super::etcd::{block, claim, claimed, name, node_state, realm, realm_state, register, written};
-use crate::support::etcd::{Driver, Etcd, ONE, THREE};
+use super::etcd::{claim, done};
+use crate::support::etcd::{Etcd, ONE, THREE, engine};
 
 #[track_caller]
-fn unreachable(outcome: Outcome) -> String {
+fn reason(outcome: Outcome<impl std::fmt::Debug>) -> String {
     match outcome {
-        Outcome::Unreachable { reason } => reason,
+        Outcome::Unreachable(reason) | Outcome::Unknown(reason) => reason,
         other => panic!("{other:?}"),
     }
-}
-
-fn read_node() -> Operation {
-    Operation::ReadNode { node: name("n1") }
 }
 
 /// The member is stopped after it has the connection: the claim is in its buffers.
@@ -25,51 +21,35 @@ fn read_node() -> Operation {
 fn a_claim_at_a_stopped_member_is_unknown_and_then_read() {
     let Some(etcd) = Etcd::one() else { return };
     etcd.inside(|| {
-        let mut driver = Driver::of(&[ONE]);
-        let ground = register(&mut driver, "n1");
+        let mut store = engine(&[ONE]);
+        let record = claim("n1", "4-0a580100-26");
+        assert_eq!(store.get(&record.key), Outcome::Done(None));
         etcd.members[0].signal(Signal::SIGSTOP);
         let began = Instant::now();
-        let outcome = driver.run(claim("n1", "4-0a580100-26", ground));
-        let Outcome::Unknown { reason } = outcome else { panic!("{outcome:?}") };
-        assert_eq!(reason, "http://127.0.0.1:2379 did not answer within 5 s");
+        let outcome = store.create(&record);
+        assert_eq!(outcome, Outcome::Unknown(format!("{ONE} did not answer within 5 s")));
         assert!(began.elapsed() >= Duration::from_secs(5));
         etcd.members[0].signal(Signal::SIGCONT);
         // The server executes what it finds in its buffers, at the latest before what comes after.
         std::thread::sleep(Duration::from_millis(500));
-        let read =
-            driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
-        let found = realm_state(read).1.blocks;
-        assert!(
-            found.iter().all(|found| found.claimed == Some(claimed("n1", 1))),
-            "ours or none: {found:?}"
-        );
+        let found = done(store.get(&record.key));
+        assert!(found.is_none_or(|found| found.record == record), "ours or none");
     });
 }
 
 #[test]
-fn without_a_member_attempts_are_spaced_out() {
+fn members_are_tried_until_one_serves() {
     let Some(mut etcd) = Etcd::none() else { return };
     etcd.inside(|| {
-        let urls = [ONE, "http://127.0.0.3:2379"];
-        let mut driver = Driver::of(&urls);
-        let first = unreachable(driver.run(read_node()));
-        assert_eq!(
-            first, "connect to http://127.0.0.3:2379: connection refused",
-            "the last of both"
-        );
-        let second = unreachable(driver.run(read_node()));
-        assert!(second.starts_with(&format!("{first}; the next attempt is in 0.")), "{second}");
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(550));
-            unreachable(driver.run(read_node()));
-        }
-        let third = unreachable(driver.run(read_node()));
-        assert!(third.contains("the next attempt is in "), "{third}");
+        let mut store = engine(&[ONE, "http://127.0.0.3:2379"]);
+        let outcome = store.create(&claim("n1", "4-0a580100-26"));
+        let expected = "connect to http://127.0.0.3:2379: connection refused"; // the last of both
+        assert_eq!(outcome, Outcome::Unreachable(expected.to_owned()));
     });
     etcd.start_one(&[]);
     etcd.inside(|| {
-        let mut driver = Driver::of(&["http://127.0.0.3:2379", "http://no-such-name.invalid", ONE]);
-        assert_eq!(node_state(driver.run(read_node())).record, None, "the third member serves");
+        let urls = ["http://127.0.0.3:2379", "http://no-such-name.invalid", ONE];
+        done(engine(&urls).create(&claim("n1", "4-0a580100-26")));
     });
 }
 
@@ -82,36 +62,50 @@ fn a_member_that_is_cut_off_is_left_for_the_next() {
     etcd.inside(|| {
         let urls = [others[2], others[0], others[1]].map(|number| THREE[number - 1]);
         assert_eq!(urls[0], THREE[leader - 1]);
-        let mut driver = Driver::of(&urls);
-        let ground = register(&mut driver, "n1");
+        let mut store = engine(&urls);
+        assert_eq!(store.get(&Key::Meta), Outcome::Done(None));
         etcd.cut(leader);
         let began = Instant::now();
-        let outcome = driver.run(claim("n1", "4-0a580100-26", ground));
-        assert!(matches!(outcome, Outcome::Unknown { .. }), "sent to the leader: {outcome:?}");
+        let record = claim("n1", "4-0a580100-26");
+        let outcome = store.create(&record);
+        assert!(matches!(outcome, Outcome::Unknown(_)), "sent to the leader: {outcome:?}");
         // A new leader is elected meanwhile, and a read goes on until it is served.
-        let read =
-            driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
-        let found = realm_state(read).1.blocks;
-        assert_eq!(found, []);
-        written(&driver.run(claim("n1", "4-0a580100-26", ground)));
+        assert_eq!(store.get(&record.key), Outcome::Done(None));
+        done(store.create(&record));
         assert!(began.elapsed() < Duration::from_secs(30));
     });
 }
 
-/// The client is with the minority: both members that it reaches have no quorum and answer 503.
+/// The client is with the minority: the member that it reaches has no quorum.
 #[test]
-fn a_minority_answers_503_which_is_unknown_for_a_write() {
+fn what_a_minority_answers_is_unknown() {
     let Some(etcd) = Etcd::three() else { return };
     etcd.inside(|| {
-        let mut driver = Driver::of(&[THREE[0]]);
-        let ground = register(&mut driver, "n1");
+        let mut store = engine(&[THREE[0]]);
+        assert_eq!(store.get(&Key::Meta), Outcome::Done(None));
         etcd.cut(2);
         etcd.cut(3);
-        let read = unreachable(driver.run(read_node()));
+        let read = reason(store.get(&Key::Meta));
         assert!(read.starts_with(THREE[0]), "{read}");
-        std::thread::sleep(Duration::from_millis(600)); // the back-off
-        let outcome = driver.run(claim("n1", "4-0a580100-26", ground));
-        assert!(matches!(outcome, Outcome::Unknown { .. }), "{outcome:?}");
+        let outcome = store.create(&claim("n1", "4-0a580100-26"));
+        assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    });
+}
+
+/// The second URL leads to an etcd of its own.
+#[test]
+fn another_etcd_behind_an_endpoint_is_noticed() {
+    let Some(mut etcd) = Etcd::three() else { return };
+    etcd.start_one(&["--initial-cluster-token", "other"]);
+    etcd.inside(|| {
+        let mut store = engine(&[THREE[0], ONE]);
+        done(store.create(&claim("n1", "4-0a580100-26")));
+        etcd.cut(1);
+        let other = claim("n1", "4-0a580140-26");
+        assert!(matches!(store.create(&other), Outcome::Unknown(_)), "sent to the first");
+        let outcome = store.create(&other);
+        let Outcome::Unknown(reason) = outcome else { panic!("{outcome:?}") };
+        assert!(reason.ends_with("is an endpoint of another etcd?"), "{reason}");
     });
 }
 
@@ -119,15 +113,14 @@ fn a_minority_answers_503_which_is_unknown_for_a_write() {
 fn a_full_store_refuses_claims_and_says_what_to_do() {
     let Some(etcd) = Etcd::one_with(&["--quota-backend-bytes", "65536"]) else { return };
     etcd.inside(|| {
-        let mut driver = Driver::of(&[ONE]);
-        let ground = register(&mut driver, "n1");
+        let mut store = engine(&[ONE]);
         etcd.lab
             .host
             .sh("head -c 60000 /dev/zero | tr '\\0' x | ETCDCTL_API=3 etcdctl put big || true");
-        let mut outcomes = (0..20)
-            .map(|number| driver.run(claim("n1", &format!("4-0a58{number:02x}00-26"), ground)));
-        let refused = outcomes.find(|outcome| !matches!(outcome, Outcome::Done { .. })).unwrap();
-        let Outcome::Refused { reason } = refused else { panic!("{refused:?}") };
+        let mut outcomes =
+            (0..20).map(|number| store.create(&claim("n1", &format!("4-0a58{number:02x}00-26"))));
+        let refused = outcomes.find(|outcome| !matches!(outcome, Outcome::Done(_))).unwrap();
+        let Outcome::Refused(reason) = refused else { panic!("{refused:?}") };
         assert_eq!(
             reason,
             "etcdserver: mvcc: database space exceeded; compact and defragment the store or raise \
@@ -140,7 +133,7 @@ fn a_full_store_refuses_claims_and_says_what_to_do() {
 fn a_gateway_that_is_off_is_told_in_words() {
     let Some(etcd) = Etcd::one_with(&["--enable-grpc-gateway=false"]) else { return };
     etcd.inside(|| {
-        let reason = unreachable(Driver::of(&[ONE]).run(read_node()));
+        let reason = reason(engine(&[ONE]).get(&Key::Meta));
         assert_eq!(
             reason,
             "http://127.0.0.1:2379: the member has no JSON gateway; start etcd without --enable-grpc-gateway=false"
@@ -151,21 +144,22 @@ fn a_gateway_that_is_off_is_told_in_words() {
 #[test]
 fn a_server_that_restarts_ends_the_watch_and_serves_again() {
     let Some(mut etcd) = Etcd::one() else { return };
-    let mut driver = Driver::of(&[ONE]);
-    let watch = etcd.inside(|| {
-        register(&mut driver, "n1");
-        let watch = driver.submit(Operation::Watch { realm: realm(), from: 1 });
-        driver.run(read_node());
-        watch
+    let mut store = engine(&[ONE]);
+    etcd.inside(|| done(store.create(&claim("n1", "4-0a580100-26"))));
+    let (tell, told) = std::sync::mpsc::channel();
+    let watch = std::thread::scope(|scope| {
+        let (etcd, tell) = (&etcd, &tell);
+        let watch = scope.spawn(move || {
+            etcd.inside(|| engine(&[ONE]).watch(&mut |heard| tell.send(heard).is_ok()))
+        });
+        assert_eq!(told.recv().unwrap(), Heard::Now(vec![]));
+        std::thread::sleep(Duration::from_millis(300));
+        etcd.members[0].signal(Signal::SIGKILL);
+        watch.join().unwrap()
     });
-    etcd.members.clear();
-    etcd.inside(|| {
-        let ended = driver.outcome(watch);
-        assert!(unreachable(ended).contains(ONE));
-    });
-    etcd.start_one(&[]);
-    etcd.inside(|| {
-        // The idle connection ended with the server that had it.
-        assert!(node_state(driver.run(read_node())).record.is_some());
-    });
+    assert!(reason(watch).contains(ONE));
+    etcd.restart(1);
+    etcd.wait_until_ready("one0");
+    // The idle connection ended with the server that had it.
+    etcd.inside(|| assert!(done(store.get(&claim("n1", "4-0a580100-26").key)).is_some()));
 }

@@ -4,12 +4,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use cni_multi::plugins::ipam::cluster_local::engine::{Ground, Operation, Outcome};
+use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
+use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
+use cni_multi::plugins::ipam::cluster_local::store::{Heard, Key, Outcome, Store as _};
 
-use super::etcd::{claim, name, realm};
+use super::etcd::claim;
 use crate::support::attachment::skip;
 use crate::support::call::Peer;
-use crate::support::etcd::{Driver, within};
+use crate::support::etcd::{engine_with, within};
 use crate::support::netns::{Lab, is_root};
 
 /// What a fake server does with a connection after the request.
@@ -50,34 +52,28 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.lines().next().unwrap().parse().unwrap()
 }
 
-fn read_node() -> Operation {
-    Operation::ReadNode { node: name("n1") }
-}
-
-fn write() -> Operation {
-    claim("n1", "4-0a580100-26", Ground { node_revision: 1, epoch: 0 })
-}
-
-fn say(mut stream: TcpStream, text: &str) {
+fn say(mut stream: &TcpStream, text: &str) {
     let _ = stream.write_all(text.as_bytes()); // the client may have seen enough
 }
 
-fn reason(outcome: Outcome) -> String {
+/// An engine that asks at once, without looking for a control plane's keys.
+fn engine(url: &str) -> Engine {
+    engine_with(&[url], Access { accepts_control_plane: true, ..Access::default() })
+}
+
+fn reason(outcome: Outcome<impl std::fmt::Debug>) -> String {
     match outcome {
-        Outcome::Unreachable { reason } | Outcome::Unknown { reason } => reason,
+        Outcome::Unknown(reason) => reason,
         other => panic!("{other:?}"),
     }
 }
 
-/// A read is unreachable and a write unknown, with the same reason.
+/// A read and a write are unknown, with the same reason.
 fn both_fail(answer: Answer, expected: &str) {
     with_server(answer, |url| {
-        let read = Driver::of(&[url]).run(read_node());
-        assert!(matches!(read, Outcome::Unreachable { .. }), "{read:?}");
-        let written = Driver::of(&[url]).run(write());
-        assert!(matches!(written, Outcome::Unknown { .. }), "{written:?}");
-        for outcome in [read, written] {
-            let reason = reason(outcome);
+        let read = engine(url).get(&Key::Meta);
+        let written = engine(url).create(&claim("n1", "4-0a580100-26"));
+        for reason in [reason(read), reason(written)] {
             assert!(reason.contains(expected), "{reason:?} lacks {expected:?}");
         }
     });
@@ -88,22 +84,6 @@ fn inside(test: impl FnOnce() + Send) {
         true => within(&Lab::new(Peer::Ours), test),
         false => skip("root, or unshare -Urnm"),
     }
-}
-
-#[test]
-fn garbage_is_no_reply() {
-    inside(|| {
-        both_fail(|stream| say(stream, "SSH-2.0-OpenSSH_9.6\r\n"), "the response is not HTTP/1.1");
-        both_fail(drop, "the connection ended before the response");
-        const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>";
-        both_fail(|stream| say(stream, PAGE), "the response cannot be read: expected value");
-        const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        both_fail(|stream| say(stream, OTHER), "the response is none of etcd's");
-        const PROXY: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno";
-        both_fail(|stream| say(stream, PROXY), "HTTP status 502 without an error object of etcd");
-        const CUT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{\"header\":{}";
-        both_fail(|stream| say(stream, CUT), "the connection ended before the response");
-    });
 }
 
 #[test]
@@ -151,7 +131,7 @@ fn a_reply_that_drips_is_given_up() {
             },
             |url| {
                 let began = Instant::now();
-                let outcome = Driver::of(&[url]).run(read_node());
+                let outcome = engine(url).get(&Key::Meta);
                 assert_eq!(reason(outcome), format!("{url} did not answer within 5 s"));
                 assert!(began.elapsed() < Duration::from_secs(15));
             },
@@ -159,55 +139,28 @@ fn a_reply_that_drips_is_given_up() {
     });
 }
 
+/// The list before the watch is served, and the watch is not.
 #[test]
-fn pages_without_an_end_are_refused() {
+fn a_watch_that_talks_without_end_ends() {
     inside(|| {
-        let page = |stream| {
-            let body = r#"{"header":{"revision":"5"},"kvs":[{"key":"AA==","mod_revision":"5"}],"more":true}"#;
+        let answer = |mut stream: TcpStream| {
+            let list = r#"{"header":{"cluster_id":"7","revision":"9"}}"#;
             say(
-                stream,
-                &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()),
+                &stream,
+                &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{list}", list.len()),
             );
+            read_request(&mut stream);
+            say(&stream, "HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'a'; 65536]).is_ok() {}
         };
-        with_server(page, |url| {
-            let outcome = Driver::of(&[url]).run(Operation::List { realm: realm() });
-            assert_eq!(reason(outcome), "the response has a page without an end");
-        });
-    });
-}
-
-#[test]
-fn a_watch_that_talks_without_end_or_nonsense_ends() {
-    let cases: [(Answer, &str); 4] = [
-        (
-            |mut stream| {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"); // as below
-                while stream.write_all(&[b'a'; 65536]).is_ok() {}
-            },
-            "the response is too long",
-        ),
-        (|stream| say(stream, "HTTP/1.1 200 OK\r\n\r\nhello\n"), "the response cannot be read"),
-        (
-            |stream| say(stream, "HTTP/1.1 200 OK\r\n\r\n{\"result\":{\"created\":true}}\n"),
-            "has ended the watch",
-        ),
-        (
-            |stream| {
-                say(
-                    stream,
-                    "HTTP/1.1 200 OK\r\n\r\n{\"error\":{\"grpc_code\":14,\"message\":\"no leader\"}}\n",
-                )
-            },
-            "no leader",
-        ),
-    ];
-    inside(move || {
-        for (answer, expected) in cases {
-            with_server(answer, |url| {
-                let outcome = Driver::of(&[url]).run(Operation::Watch { realm: realm(), from: 1 });
-                let reason = reason(outcome);
-                assert!(reason.contains(expected), "{reason:?} lacks {expected:?}");
+        with_server(answer, |url| {
+            let mut told = vec![];
+            let outcome = engine(url).watch(&mut |heard| {
+                told.push(heard);
+                true
             });
-        }
+            assert_eq!(told, [Heard::Now(vec![])]);
+            assert!(reason(outcome).contains("the response is too long"));
+        });
     });
 }

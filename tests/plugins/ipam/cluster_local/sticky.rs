@@ -124,7 +124,7 @@ fn a_name_that_is_too_long_is_no_reason_to_fail() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", sticky("10.1.0.0/24", "arg:VM"));
     let outcome = add(&net, "a", &format!("VM={}", "n".repeat(600)));
-    let said = "ipam.sticky: the name has 605 bytes, expected at most 512; it keeps no address";
+    let said = "ipam.sticky: the name has 605 bytes, expected at most 253; it keeps no address";
     assert!(outcome.stderr.contains(said), "{outcome:?}");
     assert_eq!(ips(&outcome.ok()), ["10.1.0.2"]);
 }

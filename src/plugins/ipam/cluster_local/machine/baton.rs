@@ -530,13 +530,14 @@ impl Machine {
                 self.lines.push_back(Line::Registered);
                 let order = self.order - 1;
                 self.accept(stored, order);
-                // The store may have gone back between the read of its id and this write.
-                self.baton.meta = None;
+                // It may be another store than the one whose id was read before.
+                (self.baton.meta, self.baton.has_meta) = (None, false);
                 self.baton.phase = Phase::Meta;
             }
             (Purpose::Register, _) => {
                 (self.baton.meta, self.baton.found) = (None, None);
-                self.baton.phase = Phase::Record;
+                self.baton.has_meta = false;
+                self.baton.phase = Phase::Meta;
             }
             (Purpose::Beat(_, order), Outcome::Done(Answer::Written(stored))) => {
                 self.accept(stored, order);

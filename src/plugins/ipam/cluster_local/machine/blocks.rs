@@ -589,7 +589,9 @@ impl Machine {
             }
             Outcome::Done(_) if is_deleted => tracked.note = Note::None,
             Outcome::Done(_) => (tracked.note, tracked.created) = (Note::Perhaps, Some(now)),
-            Outcome::Lost | Outcome::Unknown(_) => tracked.note = Note::Perhaps,
+            // Of a create that has lost, there is one. An unknown one is tried again.
+            Outcome::Lost => tracked.note = Note::Perhaps,
+            Outcome::Unknown(_) if is_deleted => tracked.note = Note::Perhaps,
             _ => (), // it was not executed
         }
     }

@@ -3,11 +3,10 @@
 //!
 //! For each network the leases move out of the directories of realms into that of the network, and
 //! each address gets a claim of its own in the network's file of blocks. The daemon makes the claims
-//! when it starts: the command asks no store. The claims are on the disk before the first lease moves,
-//! and a lease is written before the old one is removed, so a command that was interrupted is run
-//! again.
+//! when it starts: the command asks no store. Leases and claims are written before the old leases are
+//! removed, so a command that was interrupted is run again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -27,9 +26,9 @@ use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
-use crate::rollback::transaction;
-use crate::steps::allocation::files::{FileStore, Place};
-use crate::steps::allocation::{Lease, Owner, Store as _};
+use crate::plugin::leases::{Holding, Incoming};
+use crate::steps::allocation::files::{FileStore, Place, operator};
+use crate::steps::allocation::{Lease, Store as _};
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
@@ -62,8 +61,12 @@ pub fn command(join: Command) -> Command {
     .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
 }
 
-/// The leases of a network in a realm, each with the name that its address is kept for.
-type Leases = Vec<(Lease, Option<String>)>;
+/// The leases of a network in a realm, and the names that their addresses are kept for.
+#[derive(Default)]
+struct Leases {
+    held: Vec<Holding>,
+    names: HashMap<IpAddr, String>,
+}
 
 /// Moves the leases, and lists them.
 pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
@@ -101,66 +104,48 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
         let Some(mut files) = FileStore::open_whole(place)? else { continue };
         files.require_all_read()?;
         for (network, leases) in of_networks(place.dir(), files.leases())? {
-            take_over(data_dir, &NetworkName::parse(&network)?, realm, &leases)?;
-            leases.iter().try_for_each(|(lease, _)| files.release(lease.ip))?;
+            take_over(data_dir, &network, realm, &leases)?;
+            leases.held.iter().try_for_each(|held| files.release(held.address))?;
         }
     }
     Ok(rows)
 }
 
-/// The leases in a realm's directory by network, as the networks have them in their own directories.
+/// The leases in a realm's directory by network.
 fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>> {
     let names = RealmNames::read(dir)?;
     let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
     for Lease { ip, owner } in leases {
         let Some(network) = &owner.network else { continue }; // another program's
-        let lease = Lease { ip: *ip, owner: Owner { network: None, ..owner.clone() } };
-        let name = names.name_at(*ip).map(str::to_owned);
-        networks.entry(network.clone()).or_default().push((lease, name));
+        let of = networks.entry(network.clone()).or_default();
+        of.names.extend(names.name_at(*ip).map(|name| (*ip, name.to_owned())));
+        of.held.push(Holding {
+            address: *ip,
+            container_id: owner.container_id.clone(),
+            ifname: owner.ifname.clone().unwrap_or_default(),
+            since: None,
+            netns_path: String::new(),
+        });
     }
-    networks.values_mut().for_each(|leases| leases.sort_by_key(|(lease, _)| lease.ip));
+    networks.values_mut().for_each(|of| of.held.sort_by_key(|held| held.address));
     Ok(networks)
 }
 
-/// Writes the claims and the leases of a network: all or none.
-fn take_over(
-    data_dir: &Path,
-    network: &NetworkName,
-    realm: &Name,
-    leases: &[(Lease, Option<String>)],
-) -> Result<()> {
-    let place = Place::new(data_dir, network, Deadline::after(PATIENCE)).of_this_boot();
-    let mut files = FileStore::create_whole(&place)?;
-    files.require_all_read()?;
-    let mut missing = vec![];
-    for (lease, _) in leases {
-        match files.leases().iter().find(|found| found.ip == lease.ip) {
-            Some(found) if found.owner == lease.owner => (), // the command was interrupted
-            None if !place.is_taken(lease.ip) => missing.push(lease),
-            _ => {
-                let msg = format!("{} of network {:?} has two leases", lease.ip, network.as_str());
-                return Err(Error::new(Code::CONFLICT, msg).with_details(format_args!(
-                    "one in {}, one in {}: delete that of the container that is gone; leases of \
-                     networks before this one have moved",
-                    place.dir().display(),
-                    data_dir.join(REALMS).join(realm.as_str()).display()
-                )));
-            }
-        }
-    }
-    let addresses = leases.iter().map(|(lease, name)| (lease.ip, name.clone()));
-    claim(&place, Blocks::new(realm.clone(), vec![], DEFAULT_SPARE), addresses)?;
-    let written = transaction(|rb| {
-        for lease in missing {
-            if !files.insert(lease)? {
-                let msg = format!("{} appeared in {}", lease.ip, place.dir().display());
-                return Err(Error::new(Code::CONFLICT, msg));
-            }
-            files.release_on_failure(lease.ip, rb);
-        }
-        Ok(())
-    });
-    written.inspect_err(|_| files.forget_what_is_gone())
+/// Writes the leases and the claims of a network: all or none.
+fn take_over(data_dir: &Path, network: &str, realm: &Name, leases: &Leases) -> Result<()> {
+    let name = NetworkName::parse(network)?;
+    let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
+    let incoming = Incoming { leases: &leases.held, tell: &|_, _| () };
+    let mut claim_them = || {
+        let named = |held: &Holding| (held.address, leases.names.get(&held.address).cloned());
+        let fresh = Blocks::new(realm.clone(), vec![], DEFAULT_SPARE);
+        claim(&place, fresh, leases.held.iter().map(named))
+    };
+    let written = operator::write(&place, &incoming, &mut claim_them);
+    written.map(drop).map_err(|e| {
+        e.context(format_args!("network {network:?}"))
+            .with_details("networks before this one have joined: run the command again")
+    })
 }
 
 /// Writes claims of leased addresses into a network's file of blocks, which is `fresh` if there is none.
@@ -203,23 +188,27 @@ pub fn claim(
 }
 
 fn table(network: &str, realm: &Name, leases: &Leases) -> Vec<Value> {
-    let row = |(lease, name): &(Lease, Option<String>)| {
+    let row = |held: &Holding| {
         let mut row = Members::new();
         put_text(&mut row, "network", network);
-        put_text(&mut row, "address", &lease.ip.to_string());
-        put_text(&mut row, "containerId", &lease.owner.container_id);
+        put_text(&mut row, "address", &held.address.to_string());
+        put_text(&mut row, "containerId", &held.container_id);
         put_text(&mut row, "realm", realm.as_str());
-        put_text(&mut row, "name", name.as_deref().unwrap_or_default());
+        let name = leases.names.get(&held.address);
+        put_text(&mut row, "name", name.map_or("", String::as_str));
         Value::Object(row)
     };
-    leases.iter().map(row).collect()
+    leases.held.iter().map(row).collect()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::super::daemon::identity::{self, Journal};
+    use super::super::super::wire::DAEMON;
     use super::*;
     use crate::scratch::Scratch;
+    use crate::steps::allocation::Owner;
 
     /// Two networks of one realm, and one of another.
     fn machine() -> Scratch {
@@ -286,24 +275,22 @@ mod tests {
     /// Wherever the command ends, another one completes it.
     #[test]
     fn an_interrupted_join_is_run_again() {
-        for stop in ["claims", "one lease", "leases", "one removed"] {
+        for stop in ["one lease", "leases", "claims", "one removed"] {
             let dir = machine();
             let place =
                 Place::new(dir.path(), &NetworkName::parse("pods").unwrap(), Deadline::default());
             let mut files = FileStore::create_whole(&place).unwrap();
             let ips = ["10.1.0.2", "10.1.0.4"].map(|ip| ip.parse().unwrap());
-            let fresh = Blocks::new("default".parse().unwrap(), vec![], 1);
-            let name = |ip| (ip, Some("shop/till".to_owned()).filter(|_| ip == ips[1]));
-            claim(&place, fresh, ips.into_iter().map(name)).unwrap();
-            let leases = match stop {
-                "claims" => 0,
-                "one lease" => 1,
-                _ => 2,
-            };
-            for (ip, id) in ips.into_iter().zip(["a", "b"]).take(leases) {
+            let leases = ips.into_iter().zip(["a", "b"]);
+            for (ip, id) in leases.take(if stop == "one lease" { 1 } else { 2 }) {
                 files.insert(&Lease { ip, owner: Owner::new(id, "eth0") }).unwrap();
             }
             drop(files);
+            if matches!(stop, "claims" | "one removed") {
+                let fresh = Blocks::new("default".parse().unwrap(), vec![], 1);
+                let name = |ip| (ip, Some("shop/till".to_owned()).filter(|_| ip == ips[1]));
+                claim(&place, fresh, ips.into_iter().map(name)).unwrap();
+            }
             if stop == "one removed" {
                 std::fs::remove_file(dir.path().join(REALMS).join("default/10.1.0.2")).unwrap();
             }
@@ -320,8 +307,8 @@ mod tests {
                 "c\r\neth0\r\npods",
                 "network \"pods\" has leases in realms default and lab",
             ),
-            ("pods/10.1.0.4", "another\r\neth0", "10.1.0.4 of network \"pods\" has two leases"),
-            ("pods/10.1.0.4", "x y z", "10.1.0.4 of network \"pods\" has two leases"),
+            ("pods/10.1.0.4", "another\r\neth0", "network \"pods\": 10.1.0.4 is held by "),
+            ("pods/10.1.0.4", "x y z", "network \"pods\": 10.1.0.4 is held by "),
             (
                 "pods/blocks.json",
                 r#"{"version":2,"realm":"lab","pools":[],"spare":1,"blocks":[{"block":"4-0a010100-32",
@@ -357,7 +344,7 @@ mod tests {
     #[test]
     fn no_lease_moves_while_a_daemon_runs() {
         let dir = machine();
-        let mut daemon = without_daemon(dir.path()).unwrap();
+        let mut daemon = Journal::open(&DAEMON, &identity::directory(dir.path())).unwrap();
         daemon.started();
         let error = join(dir.path(), false).unwrap_err();
         assert!(error.details().starts_with("stop the daemon first"), "{error}");

@@ -10,6 +10,8 @@ mod reclaim;
 mod recover;
 mod run;
 
+pub use self::join::claim;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
@@ -26,8 +28,6 @@ use crate::plugin::{IPAM, OperatorCommand};
 use crate::terminal::arguments::{option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::{self, Streams};
-
-pub use self::join::claim;
 
 /// The subcommands of `cni-multi ipam` that this plugin adds.
 pub const COMMAND: OperatorCommand =
@@ -142,12 +142,22 @@ fn unusable(reason: &str) -> Error {
         .with_details("check the endpoints and the credentials in the node's configuration")
 }
 
-/// The daemon's journal: no daemon runs until it is dropped.
-fn without_daemon(data_dir: &Path) -> Result<Journal> {
-    Journal::open(&DAEMON, &identity::directory(data_dir)).map_err(|error| match error.code {
-        Code::CONFLICT => Error::new(Code::CONFLICT, error.msg.clone()).with_details(
+/// The daemon's journal: no daemon runs until it is dropped. Several commands may share it.
+pub fn without_daemon(data_dir: &Path) -> Result<Journal> {
+    let dir = identity::directory(data_dir);
+    let left_behind = || match Journal::left_behind(&DAEMON, &dir) {
+        Err(error) if error.code == Code::CONFLICT => Err(Error::new(
+            Code::CONFLICT,
+            error.msg.clone(),
+        )
+        .with_details(
             "stop the daemon first: `systemctl stop cni-multi-ipam.socket cni-multi-ipam.service`",
-        ),
-        _ => error,
-    })
+        )),
+        found => found,
+    };
+    if let Some(journal) = left_behind()? {
+        return Ok(journal);
+    }
+    drop(Journal::open(&DAEMON, &dir)?); // no daemon has ever run here: makes the directory
+    left_behind()?.ok_or_else(|| Error::new(Code::BUG, "the journal of the daemon is gone"))
 }

@@ -88,7 +88,7 @@ fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> 
             Step::Ask(operation) => {
                 let remaining = reclaim.remaining().filter(|_| told <= now);
                 if let Some(remaining) = remaining {
-                    told = tell(io, &format!("{remaining} records are left"));
+                    told = tell(io, &format!("records left: {remaining}"));
                 }
                 let outcome = operation.perform(store);
                 match &outcome {
@@ -114,7 +114,7 @@ fn tell(io: &mut Streams<'_>, line: &str) -> Moment {
 }
 
 fn report(node: &Name, freed: &[Stored], as_json: bool) -> String {
-    let rows: Vec<Value> = freed.iter().filter_map(row).collect();
+    let rows: Vec<Value> = freed.iter().rev().filter_map(row).collect();
     if as_json {
         let members = [("node", Value::text(node.as_str())), ("freed", Value::Array(rows))];
         return table::json(&Value::object(members));

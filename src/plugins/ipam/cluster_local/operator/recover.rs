@@ -1,6 +1,6 @@
 //! `ipam recover`: accepts another store than the one that this node has claimed its blocks in.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
 
@@ -45,9 +45,10 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         return Ok("the store is the one that this node knows: nothing is to be done\n".to_owned());
     }
     file.store = id;
-    let own = identity::confirmation(settings.node)?;
-    let confirmed = confirmed::path(Path::new(SOCKET));
-    Identity::new(journal, &data_dir, confirmed, own)?.write(&file)?;
+    // The confirmation is of the record's file: blocks that the node holds stay in use.
+    let (path, confirmation) =
+        (confirmed::path(SOCKET.as_ref()), identity::confirmation(settings.node)?);
+    Identity::new(journal, &data_dir, path, confirmation)?.write(&file)?;
     let mut blocks = 0;
     for network in operator::networks(&data_dir) {
         let place = Place::new(&data_dir, &network, Deadline::default());

@@ -38,6 +38,7 @@ fn calm(world: &mut World) {
         world.run_until(world.down_until);
     }
     (world.is_up, world.is_other) = (true, false);
+    world.publish();
     for number in 0..world.nodes.len() {
         world.nodes[number].stalled_until = Duration::ZERO;
         let (name, is_odd) = (world.nodes[number].name.clone(), world.nodes[number].is_odd);

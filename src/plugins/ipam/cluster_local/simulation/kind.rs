@@ -63,24 +63,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 15] = [
-        Kind::Network,
-        Kind::Crashes,
-        Kind::Reclaims,
-        Kind::Sizes,
-        Kind::Names,
-        Kind::Restore,
-        Kind::Restores,
-        Kind::RestoreOfSizes,
-        Kind::RoughRestore,
-        Kind::RestoredDisk,
-        Kind::Clone,
-        Kind::CloneOfName,
-        Kind::ReplacedDirectory,
-        Kind::ResumedMemory,
-        Kind::OtherStore,
-    ];
-
     pub fn faults(self) -> Faults {
         let net = Faults { net: true, ..Faults::default() };
         let late = Faults { late: Duration::from_secs(60), ..net };

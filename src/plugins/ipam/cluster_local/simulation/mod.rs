@@ -8,6 +8,7 @@
 
 mod ends;
 mod kind;
+mod mutants;
 mod node;
 mod schedule;
 mod store;

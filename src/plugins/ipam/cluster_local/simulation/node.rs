@@ -7,7 +7,7 @@ use super::super::block::{Block, address};
 use super::super::held::{Blocks, Held};
 use super::super::machine::{Machine, Mark, Marks, NodeFile, RequestId, Setup, Written};
 use super::super::name::Name;
-use super::super::store::{Stored, Token};
+use super::super::store::Token;
 use super::kind::Faults;
 use crate::cni::attachment::NetworkName;
 use crate::sys::clock::Moment;
@@ -48,6 +48,8 @@ pub struct Add {
     pub net: usize,
     pub wish: Wish,
     pub until: Moment,
+    /// How often the daemon has told it to look again.
+    pub replies: u8,
 }
 
 /// A machine.
@@ -69,8 +71,8 @@ pub struct Node {
     pub stalled_until: Moment,
     /// The number of the next step: an earlier one is void.
     pub step: u64,
-    /// What its daemon has heard last.
-    pub heard: Option<Vec<Stored>>,
+    /// How much its daemon has heard.
+    pub heard: usize,
     /// When its leases were read last.
     pub looked: Moment,
     /// Its containers that live: the attachment, and its address.
@@ -154,7 +156,7 @@ impl Node {
             generation: 0,
             stalled_until: Moment::ZERO,
             step: 0,
-            heard: None,
+            heard: 0,
             looked: Moment::ZERO,
             alive: BTreeMap::new(),
             adds: vec![],
@@ -185,7 +187,7 @@ impl Node {
         self.tell_leases(&mut machine);
         self.machine = Some(Box::new(machine));
         self.generation += 1;
-        self.heard = None;
+        self.heard = 0;
         self.stalled_until = Moment::ZERO;
     }
 

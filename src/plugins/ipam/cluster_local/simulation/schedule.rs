@@ -121,6 +121,7 @@ pub fn happen(world: &mut World) {
             };
             if world.is_up && world.nodes.iter().all(knows) {
                 world.is_other = !world.is_other;
+                world.publish();
                 let is_other = world.is_other;
                 world.log(|| format!("another store: {is_other}"));
             }

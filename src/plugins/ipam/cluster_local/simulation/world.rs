@@ -9,7 +9,9 @@ use super::super::held::Held;
 use super::super::machine::reclaim::{Reclaim, Step};
 use super::super::machine::{Action, Machine, Reply, Request, RequestId, Turn, Written};
 use super::super::name::Name;
-use super::super::store::{Answer, Heard, Key, Operation, Outcome, Token, Value};
+use super::super::store::{
+    Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Value,
+};
 use super::kind::{Faults, Kind};
 use super::node::{Add, Disk, Node, Wish};
 use super::store::Records;
@@ -48,7 +50,7 @@ enum Event {
     Step(usize, u64),
     Execute(usize),
     Answer(usize),
-    Hear(usize, u64),
+    Hear(usize, u64, usize),
     Fault,
     Reclaim(usize),
     Start(usize, u64),
@@ -59,7 +61,6 @@ enum Event {
 
 /// A reclaim that runs.
 pub struct Reclaiming {
-    pub node: Name,
     pub stepper: Reclaim,
     pub is_done: bool,
     is_asking: bool,
@@ -90,8 +91,10 @@ pub struct World {
     queue: BinaryHeap<Reverse<(Moment, u64, Event)>>,
     queued: u64,
     flights: Vec<Flight>,
-    hints: Records,
-    next_hint: Moment,
+    /// What watches have heard, in this order.
+    heard: Vec<Vec<Stored>>,
+    /// The records some time ago: what a list of a realm may have.
+    old: Records,
     version: u64,
     fresh: u64,
     ticks: u32,
@@ -122,8 +125,8 @@ impl World {
             queue: BinaryHeap::new(),
             queued: 0,
             flights: vec![],
-            hints: Records::default(),
-            next_hint: Moment::ZERO,
+            heard: vec![],
+            old: Records::default(),
             version: 0,
             fresh: 100,
             ticks: 0,
@@ -231,11 +234,26 @@ impl World {
 
     fn execute(&mut self, id: usize) {
         let Flight { operation, from, outcome } = self.flights[id].clone();
-        let store = if self.is_other { &mut self.other } else { &mut self.store };
-        let found = match self.is_up {
-            true => store.execute(&operation, &mut self.version),
-            false => Outcome::Unknown("the store is down".to_owned()),
+        let is_old = self.is_rough
+            && matches!(operation, Operation::List(Selection::Realm(_)))
+            && !self.is_other
+            && self.one_in(3);
+        let mut void = Records::default();
+        let store = match (self.is_other, is_old) {
+            _ if !self.is_up => &mut void,
+            (true, _) => &mut self.other,
+            (false, true) => &mut self.old,
+            (false, false) => &mut self.store,
         };
+        let found = match (self.is_up, store.execute(&operation, &mut self.version)) {
+            (true, found) if !self.is_other => found,
+            // An engine tells the answers of another store.
+            (true, _) => Outcome::Unknown("another cluster answers".to_owned()),
+            (false, _) => Outcome::Unknown("the store is down".to_owned()),
+        };
+        if matches!(found, Outcome::Done(Answer::Written(_) | Answer::Deleted)) {
+            self.publish();
+        }
         self.log(|| format!("   {from:?} {} = {}", short(&operation), short(&found)));
         if outcome.is_none() {
             self.flights[id].outcome = Some(found);
@@ -353,10 +371,11 @@ impl World {
     fn reply(&mut self, number: usize, id: RequestId, reply: &Reply) {
         let adds = &mut self.nodes[number].adds;
         let Some(place) = adds.iter().position(|add| add.id == id) else { return };
-        let add = adds.remove(place);
+        let mut add = adds.remove(place);
+        add.replies += 1;
         self.log(|| format!("n{number}: ADD {id:?} hears {reply:?}"));
         let goes_on = match reply {
-            Reply::LookAgain => !self.try_add(number, add.net, &add.wish) && add.until > self.now,
+            Reply::LookAgain => !self.try_add(number, add.net, &add.wish) && add.replies < 4,
             _ => false,
         };
         if goes_on {
@@ -392,7 +411,7 @@ impl World {
         }
         let until = self.now + ms(60_000);
         self.log(|| format!("n{number} ADD of {wish:?} asks the daemon"));
-        self.ask(number, Add { id: RequestId(0), net, wish, until });
+        self.ask(number, Add { id: RequestId(0), net, wish, until, replies: 0 });
     }
 
     fn try_add(&mut self, number: usize, net: usize, wish: &Wish) -> bool {
@@ -434,8 +453,7 @@ impl World {
         self.log(|| format!("n{number} daemon starts"));
         let after = if self.is_rough { self.pick(&[10, 100, 1000]) } else { ms(10) };
         self.wake(number, after);
-        let generation = self.nodes[number].generation;
-        self.at(now + after, Event::Hear(number, generation));
+        self.tell(number);
     }
 
     pub fn crash(&mut self, number: usize, after: Duration) {
@@ -479,8 +497,7 @@ impl World {
         self.log(|| format!("R{number} reclaims {node}"));
         let mark = Token(self.fresh().into());
         let stepper = Reclaim::new(node.clone(), mark, false);
-        let node = node.clone();
-        self.reclaims.push(Reclaiming { node, stepper, is_done: false, is_asking: false });
+        self.reclaims.push(Reclaiming { stepper, is_done: false, is_asking: false });
         self.at(self.now + ms(10), Event::Reclaim(number));
     }
 
@@ -502,23 +519,32 @@ impl World {
         }
     }
 
-    /// The daemon hears what its watch sees, if that has changed: all of it, some time ago.
-    fn hear(&mut self, number: usize, generation: u64) {
-        let now = self.now;
-        let node = &mut self.nodes[number];
-        let (true, Some(machine)) = (node.generation == generation, &mut node.machine) else {
-            return;
-        };
-        let heard = self.hints.heard();
-        if self.is_up && node.heard.as_ref() != Some(&heard) {
-            machine.heard(Heard::Now(heard.clone()), now);
-            node.heard = Some(heard);
-            if node.stalled_until <= now {
-                self.wake(number, ms(1));
-            }
+    /// Has the daemons hear, some time later, what has changed of what watches see.
+    pub fn publish(&mut self) {
+        let now = self.store.heard();
+        if !self.is_other && self.heard.last() != Some(&now) {
+            self.heard.push(now);
+            (0..self.nodes.len()).for_each(|number| self.tell(number));
         }
-        let after = if self.is_rough { self.pick(&[100, 500, 2000]) } else { ms(500) };
-        self.at(now + after, Event::Hear(number, generation));
+    }
+
+    fn tell(&mut self, number: usize) {
+        let lag = if self.is_rough { self.pick(&[5, 20, 500, 2000]) } else { ms(20) };
+        let (generation, place) = (self.nodes[number].generation, self.heard.len());
+        self.at(self.now + lag, Event::Hear(number, generation, place));
+    }
+
+    /// A daemon hears what its watch has seen, unless it has heard of something later.
+    fn hear(&mut self, number: usize, generation: u64, place: usize) {
+        let (now, node) = (self.now, &mut self.nodes[number]);
+        let is_news = place > node.heard && node.generation == generation;
+        let (true, Some(machine)) = (is_news, &mut node.machine) else { return };
+        node.heard = place;
+        let heard = self.heard[place - 1].clone();
+        machine.heard(Heard::Now(heard), now);
+        if node.stalled_until <= now {
+            self.wake(number, ms(1));
+        }
     }
 
     pub fn restore(&mut self, snapshot: Records) {
@@ -531,7 +557,10 @@ impl World {
                 self.down_until = self.now + outage;
                 self.at(self.down_until, Event::StoreUp);
             }
-            None => self.log(|| "the store is restored ROUGHLY".to_owned()),
+            None => {
+                self.log(|| "the store is restored ROUGHLY".to_owned());
+                self.publish();
+            }
         }
     }
 
@@ -606,12 +635,15 @@ impl World {
             }
             Event::Execute(id) => self.execute(id),
             Event::Answer(id) => self.answer(id),
-            Event::Hear(number, generation) => self.hear(number, generation),
+            Event::Hear(number, generation, place) => self.hear(number, generation, place),
             Event::Fault if self.is_rough => {
                 self.ticks += 1;
                 let after = self.pick(&[10, 10, 200, 1000, 4000, 12_000, 35_000]);
                 if self.ticks < 30 {
                     self.at(self.now + after, Event::Fault);
+                    if self.one_in(3) {
+                        self.old = self.store.clone();
+                    }
                     super::schedule::happen(self);
                 } else {
                     self.at(self.now + after, Event::FaultsEnd);
@@ -627,6 +659,7 @@ impl World {
             Event::StoreUp if self.now >= self.down_until => {
                 self.is_up = true;
                 self.log(|| "the store is UP".to_owned());
+                self.publish();
             }
             Event::Fault | Event::StoreUp | Event::FaultsEnd => (),
         }
@@ -641,11 +674,6 @@ impl World {
             self.queue.pop();
             self.now = self.now.max(moment);
             self.steps += 1;
-            if self.now >= self.next_hint && self.is_up {
-                self.hints = if self.is_other { self.other.clone() } else { self.store.clone() };
-                let after = if self.is_rough { self.pick(&[20, 100, 500, 2000]) } else { ms(20) };
-                self.next_hint = self.now + after;
-            }
             if self.steps > MOST_STEPS {
                 self.fail("the schedule does not end".to_owned());
             }
@@ -682,8 +710,7 @@ impl World {
         let copy = self.nodes.len() - 1;
         self.log(|| format!("n{number} is RESUMED as n{copy}"));
         self.wake(copy, ms(10));
-        let generation = self.nodes[copy].generation;
-        self.at(now + ms(10), Event::Hear(copy, generation));
+        self.tell(copy);
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod gateway;
 pub mod keys;
+mod lists;
 
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use serde_json::{Value as Json, json};
 
 use self::gateway::{Header, KeyValue, Message, Reply, Verdict, decode, encode};
 use self::keys::Keys;
-use super::super::block::Block;
 use super::super::name::Name;
 use super::http::{Http, Request};
 use super::settings::{Access, Note};
@@ -25,12 +25,6 @@ const TXN: &str = "/v3/kv/txn";
 const WATCH: &str = "/v3/watch";
 const AUTHENTICATE: &str = "/v3/auth/authenticate";
 
-/// The keys of one page: some 500 bytes each in the reply.
-const PAGE: usize = 1000;
-/// The most keys of a list, as a limit of memory.
-const MOST_KEYS: usize = 1_000_000;
-/// How often a list starts again because its revision was compacted.
-const RESTARTS: usize = 3;
 /// The longest silence of a watch: etcd reports its progress every ten minutes, or one more.
 const SILENCE: Duration = Duration::from_secs(720);
 
@@ -156,9 +150,9 @@ impl Etcd {
         let verdict = match self.http.exchange(request) {
             Ok(reply) if reply.head.status == 200 => match serde_json::from_slice(&reply.body) {
                 Ok(reply) => return Ok(reply),
-                Err(error) => Verdict::Unknown(format!("the response cannot be read: {error}")),
+                Err(error) => unreadable(&error).of_member(&reply.server),
             },
-            Ok(reply) => Verdict::of(reply.head.status, &reply.body),
+            Ok(reply) => Verdict::of(&reply),
             Err(failure) if failure.is_sent => return Err(Verdict::Unknown(failure.reason)),
             Err(failure) => return Err(Verdict::Unreachable(failure.reason)),
         };
@@ -175,89 +169,6 @@ impl Etcd {
         }
         require_cluster(self.cluster, &reply.header).inspect_err(|_| self.http.distrust())?;
         Ok(reply)
-    }
-
-    /// The records below some paths, at one revision, which is the second.
-    fn pages(
-        &mut self,
-        paths: &[&str],
-        are_hints: bool,
-        keep: impl Fn(&Value) -> bool,
-    ) -> Result<(Vec<Stored>, u64), Verdict> {
-        for _ in 0..RESTARTS {
-            match self.pages_once(paths, are_hints, &keep) {
-                Err(Verdict::Compacted) => (),
-                pages => return pages,
-            }
-        }
-        self.pages_once(paths, are_hints, &keep)
-    }
-
-    fn pages_once(
-        &mut self,
-        paths: &[&str],
-        are_hints: bool,
-        keep: &impl Fn(&Value) -> bool,
-    ) -> Result<(Vec<Stored>, u64), Verdict> {
-        let (mut found, mut revision, mut count) = (vec![], 0, 0);
-        for path in paths {
-            let mut from = self.keys.below(path).into_bytes();
-            let mut range = prefix(&self.keys.below(path));
-            range["limit"] = json!(PAGE.to_string());
-            range["serializable"] = json!(are_hints);
-            loop {
-                range["key"] = json!(encode(&from));
-                range["revision"] = json!(revision.to_string());
-                let page = self.ask(RANGE, &range)?;
-                revision = if revision == 0 { page.header.revision.0 } else { revision };
-                let records = page.kvs.iter().filter_map(|kv| stored(&self.keys, kv));
-                found.extend(records.filter(|stored| keep(&stored.record.value)));
-                count += page.kvs.len();
-                if !page.more {
-                    break;
-                }
-                let last = page.kvs.last().and_then(|last| decode(&last.key));
-                let next = last.filter(|last| *last >= from && count <= MOST_KEYS);
-                let endless = || Verdict::Unknown("the response has a page without an end".into());
-                from = next.ok_or_else(endless)?;
-                from.push(0);
-            }
-        }
-        Ok((found, revision))
-    }
-
-    fn select(&mut self, selection: &Selection) -> Result<Vec<Stored>, Verdict> {
-        let of_realm = |realm: &Name| format!("b/{realm}/");
-        let found = match selection {
-            Selection::Node(node) => {
-                self.pages(&["b/", "c/conflict/"], false, |value| match value {
-                    Value::Claim(claim) => claim.node == *node,
-                    Value::Conflict(of) => of == node,
-                    _ => false,
-                })
-            }
-            Selection::Confirm { realm, blocks, .. } => return self.confirm(realm, blocks),
-            Selection::Named(realm, name) => self.pages(
-                &[&of_realm(realm)],
-                false,
-                |value| matches!(value, Value::Claim(claim) if claim.name.as_ref() == Some(name)),
-            ),
-            Selection::Realm(realm) => self.pages(&[&of_realm(realm)], true, |_| true),
-            Selection::Nodes => self.pages(&["n/"], false, |_| true),
-            Selection::All => self.pages(&[""], false, |_| true),
-        };
-        found.map(|(found, _)| found)
-    }
-
-    /// Reads blocks and conflicts in one transaction. A transaction of reads is linearizable, too.
-    fn confirm(&mut self, realm: &Name, blocks: &[Block]) -> Result<Vec<Stored>, Verdict> {
-        let keys = blocks.iter().map(|block| self.keys.text(&Key::Block(realm.clone(), *block)));
-        let conflicts = prefix(&self.keys.below(&format!("c/conflict/{realm}/")));
-        let ranges = keys.map(|key| one(&key)).chain([conflicts]);
-        let reads: Vec<Json> = ranges.map(|range| json!({"requestRange": range})).collect();
-        let reply = self.ask(TXN, &json!({"success": reads}))?;
-        let kvs = reply.responses.iter().flat_map(|part| &part.response_range.kvs);
-        Ok(kvs.filter_map(|kv| stored(&self.keys, kv)).collect())
     }
 
     /// The revision of a write of one key; lost unless everything compared is true.
@@ -323,7 +234,7 @@ impl Etcd {
             });
         match streamed {
             Ok(None) => end,
-            Ok(Some(reply)) => Err(Verdict::of(reply.head.status, &reply.body)),
+            Ok(Some(reply)) => Err(Verdict::of(&reply)),
             Err(failure) => Err(Verdict::Unknown(failure.reason)),
         }
     }
@@ -333,8 +244,7 @@ fn heard(keys: &Keys, cluster: u64, line: &[u8]) -> Result<Vec<Heard>, Verdict> 
     if line.is_empty() {
         return Ok(vec![]);
     }
-    let flaw = |error| Verdict::Unknown(format!("the response cannot be read: {error}"));
-    let message: Message = serde_json::from_slice(line).map_err(flaw)?;
+    let message: Message = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
     if let Some(problem) = &message.error {
         return Err(Verdict::of_problem(problem));
     }
@@ -358,6 +268,10 @@ fn require_cluster(cluster: u64, header: &Header) -> Result<(), Verdict> {
              endpoint of another etcd?"
         ))),
     }
+}
+
+fn unreadable(error: &serde_json::Error) -> Verdict {
+    Verdict::Unknown(format!("the response cannot be read: {error}"))
 }
 
 /// Before the request was sent, nothing of it is unknown, and it is not what was refused.

@@ -46,6 +46,8 @@ pub struct Reply {
     pub head: Head,
     /// Its body.
     pub body: Vec<u8>,
+    /// The URL of the server.
+    pub server: String,
 }
 
 /// Why there is no reply.
@@ -190,7 +192,12 @@ impl Line {
     fn reply(&mut self) -> io::Result<Reply> {
         let head = self.incoming.head()?;
         self.has_heard = true;
-        Ok(Reply { head, body: self.incoming.body(LARGEST_REPLY)? })
+        self.rest(head)
+    }
+
+    fn rest(&mut self, head: Head) -> io::Result<Reply> {
+        let body = self.incoming.body(LARGEST_REPLY)?;
+        Ok(Reply { head, body, server: self.endpoint.to_string() })
     }
 
     fn stream(
@@ -200,7 +207,7 @@ impl Line {
     ) -> io::Result<Option<Reply>> {
         let head = self.incoming.head()?;
         if head.status != 200 {
-            return Ok(Some(Reply { head, body: self.incoming.body(LARGEST_REPLY)? }));
+            return self.rest(head).map(Some);
         }
         while let Some(line) = self.incoming.line()? {
             if !take(&line) {
@@ -314,5 +321,76 @@ impl Wire {
         let mut stream = Stream::new(&mut **session, &mut self.timed);
         stream.write_all(bytes)?;
         stream.flush()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::fake::{Answer, Fake, reply};
+    use super::super::tls::Files;
+    use super::*;
+
+    /// The status of the reply to a request to these servers, or whether it was sent.
+    fn exchanged(http: &mut Http, is_read: bool) -> Result<u16, bool> {
+        let request = Request {
+            method: "PUT",
+            path: "/a?b=c".to_owned(),
+            headers: vec![("X-A", "b".to_owned())],
+            body: "{}".to_owned(),
+            is_read,
+        };
+        http.exchange(&request).map(|reply| reply.head.status).map_err(|failure| failure.is_sent)
+    }
+
+    fn of(urls: &[&str]) -> Http {
+        let endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
+        Http::new(endpoints, Tls::load(&Files::default()).unwrap())
+    }
+
+    fn ok() -> Answer {
+        Answer::Text(reply(200, ""))
+    }
+
+    #[test]
+    fn requests_share_a_connection_until_the_server_ends_it() {
+        let closing =
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_owned();
+        let answers = vec![ok(), ok(), Answer::Last(reply(200, "")), Answer::Text(closing), ok()];
+        let fake = Fake::new(answers);
+        let mut http = of(&[&fake.url]);
+        for _ in 0..5 {
+            assert_eq!(exchanged(&mut http, false), Ok(200));
+            std::thread::sleep(Duration::from_millis(50)); // the end of the connection arrives
+        }
+        let (seen, host) = (fake.seen(), fake.url.strip_prefix("http://").unwrap());
+        let connections: Vec<&str> = seen.iter().map(|request| &request[..1]).collect();
+        assert_eq!(connections, ["0", "0", "0", "1", "2"]);
+        let text = format!(
+            "0 PUT /a?b=c HTTP/1.1\r\nHost: {host}\r\nX-A: b\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        assert_eq!(seen[0], text);
+    }
+
+    #[test]
+    fn a_request_goes_on_to_the_next_endpoint_unless_a_write_was_sent() {
+        const NONE: &str = "http://127.0.0.1:1";
+        let closes = || Answer::Last(String::new());
+        let cases: [(bool, fn() -> Answer, Result<u16, bool>); 4] = [
+            (true, closes, Ok(200)),
+            (false, closes, Err(true)),
+            (true, || Answer::Text(reply(503, "")), Ok(200)),
+            (false, || Answer::Text(reply(503, "")), Ok(503)),
+        ];
+        for (is_read, answer, expected) in cases {
+            let [first, second] = [Fake::new(vec![answer()]), Fake::new(vec![ok(), ok()])];
+            let mut http = of(&[NONE, &first.url, &second.url]);
+            assert_eq!(exchanged(&mut http, is_read), expected, "{is_read}");
+            assert_eq!(first.seen().len(), 1);
+            assert_eq!(exchanged(&mut http, false), Ok(200), "the second serves from now on");
+        }
+        assert_eq!(exchanged(&mut of(&[NONE, NONE]), false), Err(false));
+        let failing = Fake::new(vec![Answer::Text(reply(503, ""))]);
+        assert_eq!(exchanged(&mut of(&[&failing.url]), true), Ok(503), "the last one's reply");
     }
 }

@@ -59,7 +59,7 @@ impl Worker {
         let of_worker = voice.clone();
         let store = open(of_worker.clone().note())?;
         spawn(move || work(store, &waiting, &of_worker))?;
-        let store = open(voice.clone().note())?;
+        let store = open(Box::new(|_| ()))?; // its notes would be the same
         spawn(move || watch(store, &voice))?;
         Ok(Worker { operations, told, wake })
     }
@@ -115,22 +115,97 @@ fn work(mut store: Box<dyn Store + Send>, operations: &Receiver<Operation>, voic
 
 fn watch(mut store: Box<dyn Store + Send>, voice: &Voice) {
     let mut pause = FIRST_PAUSE;
-    let mut last_end = None;
+    let mut last_end = String::new();
     loop {
         let outcome = store.watch(&mut |heard| {
             pause = FIRST_PAUSE;
-            last_end = None;
+            last_end.clear();
             voice.tell(Told::Heard(heard))
         });
-        if matches!(outcome, Outcome::Done(())) {
-            return;
-        }
-        if last_end.as_ref() != Some(&outcome) {
+        let end = match &outcome {
+            Outcome::Refused(reason)
+            | Outcome::Unauthenticated(reason)
+            | Outcome::Unreachable(reason)
+            | Outcome::Unknown(reason) => reason.as_str(),
+            Outcome::Busy(_) | Outcome::Lost => "the store is busy",
+            Outcome::Done(()) => return,
+        };
+        if last_end != end {
             let again = pause.as_secs();
-            voice.tell(Told::Note(format!("the watch has ended: {outcome:?}; again in {again} s")));
-            last_end = Some(outcome);
+            voice.tell(Told::Note(format!("the watch has ended: {end}; again in {again} s")));
+            end.clone_into(&mut last_end);
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::super::{Key, Record, Selection, Stored};
+    use super::*;
+
+    /// A store that is away, and tells so; its watch has heard one thing.
+    struct Away(Note);
+
+    impl Store for Away {
+        fn get(&mut self, _: &Key) -> Outcome<Option<Stored>> {
+            (self.0)("asked".to_owned());
+            Outcome::Unreachable("away".to_owned())
+        }
+
+        fn list(&mut self, _: &Selection) -> Outcome<Vec<Stored>> {
+            Outcome::Done(vec![])
+        }
+
+        fn create(&mut self, _: &Record) -> Outcome<Stored> {
+            Outcome::Lost
+        }
+
+        fn update(&mut self, _: &Record, _: &Stored) -> Outcome<Stored> {
+            Outcome::Lost
+        }
+
+        fn delete(&mut self, _: &Stored) -> Outcome<()> {
+            Outcome::Lost
+        }
+
+        fn watch(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Outcome<()> {
+            match tell(Heard::Gone(Key::Meta)) {
+                true => Outcome::Unknown("gone".to_owned()),
+                false => Outcome::Done(()),
+            }
+        }
+    }
+
+    /// What is told until there are so many.
+    fn told(worker: &Worker, count: usize) -> Vec<Told> {
+        let mut all = vec![];
+        while all.len() < count {
+            let mut fds = [PollFd::new(worker.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)), Ok(1), "{all:?}");
+            all.extend(worker.told());
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_told_wakes_the_loop_and_a_watch_begins_again() {
+        let worker = Worker::start(|note| Ok(Box::new(Away(note)))).unwrap();
+        let heard = Told::Heard(Heard::Gone(Key::Meta));
+        let ended = Told::Note("the watch has ended: gone; again in 1 s".to_owned());
+        assert_eq!(told(&worker, 2), [heard.clone(), ended.clone()]);
+        worker.send(Operation::Get(Key::Meta));
+        worker.send(Operation::List(Selection::All));
+        let outcomes = [
+            Told::Note("asked".to_owned()),
+            Told::Outcome(Outcome::Unreachable("away".to_owned())),
+            Told::Outcome(Outcome::Done(Answer::Listed(vec![]))),
+        ];
+        assert_eq!(told(&worker, 3), outcomes);
+        assert_eq!(told(&worker, 2), [heard, ended], "after a pause");
     }
 }

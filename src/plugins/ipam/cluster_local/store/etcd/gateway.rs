@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::super::Outcome;
+use super::super::{Outcome, http};
 
 /// The codes of gRPC for a refusal before anything is executed: invalid argument, not found, already
 /// exists, permission denied, resource exhausted, failed precondition, out of range, unimplemented.
@@ -152,8 +152,21 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The meaning of a reply with this body and another status than 200.
-    pub fn of(status: u16, body: &[u8]) -> Verdict {
+    /// The meaning of a reply with another status than 200.
+    pub fn of(reply: &http::Reply) -> Verdict {
+        Verdict::of_body(reply.head.status, &reply.body).of_member(&reply.server)
+    }
+
+    /// The same, with the member that has answered where another might answer something else.
+    pub fn of_member(self, server: &str) -> Verdict {
+        match self {
+            Verdict::Unreachable(reason) => Verdict::Unreachable(format!("{server}: {reason}")),
+            Verdict::Unknown(reason) => Verdict::Unknown(format!("{server}: {reason}")),
+            verdict => verdict,
+        }
+    }
+
+    fn of_body(status: u16, body: &[u8]) -> Verdict {
         match serde_json::from_slice::<Problem>(body) {
             Ok(problem) if problem.code != 0 => Verdict::of_problem(&problem),
             _ if status == 404 => Verdict::Unreachable(GATEWAY_IS_OFF.into()),
@@ -245,7 +258,7 @@ mod tests {
     use super::*;
 
     fn of(status: u16, code: u32, reason: &str) -> Verdict {
-        Verdict::of(
+        Verdict::of_body(
             status,
             format!(r#"{{"error":"{reason}","message":"{reason}","code":{code}}}"#).as_bytes(),
         )
@@ -277,8 +290,8 @@ mod tests {
             let verdict = of(status, code, reason);
             assert!(is(&verdict), "{reason}: {verdict:?}");
         }
-        assert!(unknown(&Verdict::of(502, b"<html>")), "a proxy");
-        assert!(unknown(&Verdict::of(400, b"{}")));
+        assert!(unknown(&Verdict::of_body(502, b"<html>")), "a proxy");
+        assert!(unknown(&Verdict::of_body(400, b"{}")));
     }
 
     #[test]
@@ -292,8 +305,8 @@ mod tests {
             assert!(matches!(of(status, code, reason), Verdict::Unauthenticated(_)), "{reason}");
         }
         let body = b"CommonName of client sending a request against gateway will be ignored and not used as expected\n";
-        assert!(matches!(Verdict::of(400, body), Verdict::Unauthenticated(_)));
-        assert!(matches!(Verdict::of(400, b"Bad Request"), Verdict::Unknown(_)));
+        assert!(matches!(Verdict::of_body(400, body), Verdict::Unauthenticated(_)));
+        assert!(matches!(Verdict::of_body(400, b"Bad Request"), Verdict::Unknown(_)));
     }
 
     #[test]
@@ -302,7 +315,7 @@ mod tests {
             panic!("a full store")
         };
         assert!(full.ends_with("`etcdctl alarm disarm`"), "{full}");
-        let off = Verdict::of(404, b"404 page not found\n");
+        let off = Verdict::of_body(404, b"404 page not found\n");
         assert_eq!(off, Verdict::Unreachable(GATEWAY_IS_OFF.into()));
     }
 
@@ -326,7 +339,7 @@ mod tests {
         let new = br#"{"code":14,"message":"etcdserver: request timed out","details":[]}"#;
         for body in [&old[..], new, br#"{"error":"etcdserver: request timed out","code":14}"#] {
             let expected = Verdict::Unknown("etcdserver: request timed out (code 14)".into());
-            assert_eq!(Verdict::of(503, body), expected);
+            assert_eq!(Verdict::of_body(503, body), expected);
         }
         let stream: Message = serde_json::from_str(r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}}"#).unwrap();
         assert_eq!(stream.error.unwrap().code, 14);
