@@ -5,7 +5,7 @@
 //! The third line of each lease tells whose it is. The directories are
 //! `<dataDir>/.machine/<realm>`: no network's name begins with a dot.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use super::pool::{Pool, candidates};
 use super::realm_names::RealmNames;
 use crate::cni::attachment::NetworkName;
 use crate::cni::result::IpConfig;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, warn};
 use crate::plain_file;
 use crate::plugin::Context;
@@ -52,16 +53,14 @@ pub fn realms(data_dir: &Path) -> Result<Vec<Name>> {
 /// The networks with leases in a realm of the default directory.
 pub fn networks() -> Result<Vec<NetworkName>> {
     let data_dir = Path::new(DEFAULT_DATA_DIR);
-    let mut found = HashSet::new();
+    let mut found = BTreeSet::new();
     for realm in realms(data_dir)? {
-        let dir = data_dir.join(REALMS).join(realm.as_str());
-        for ip in lease::addresses(&dir).map_err(Error::at_path("open", &dir))? {
-            if let Some(lease::Content::Owned(owner)) = lease::read(&dir, ip)? {
-                found.extend(owner.network);
-            }
-        }
+        let name = NetworkName::parse(realm.as_str())?;
+        let place = Place::new(&data_dir.join(REALMS), &name, Deadline::default()).of_this_boot();
+        let leases = place.leases()?.unwrap_or_default();
+        found.extend(leases.into_iter().filter_map(|lease| lease.owner.network));
     }
-    Ok(found.iter().filter_map(|name| NetworkName::parse(name).ok()).collect())
+    found.iter().map(|name| NetworkName::parse(name)).collect()
 }
 
 /// Reserves the addresses of an attachment: all of them or none.

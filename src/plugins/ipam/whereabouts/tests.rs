@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use super::super::cluster_local::conf as shared;
 use super::conf::Conf;
 use crate::cni::conf::Config;
 use crate::cni::env::Environment;
@@ -157,6 +158,14 @@ fn network_name_and_ranges_make_the_realm() {
     assert_eq!(realm(both), "blue.range-10.1.2.0-24");
     let v6 = of(r#""range":"::1/64","enable_overlapping_ranges":false"#).unwrap();
     assert_eq!(v6.parts[0].terms.realm.clone().unwrap().as_str(), "default.range----64");
+    let two = of(r#""range":"10.1.2.0/24","ipRanges":[{"range":"fd00::/64"}],"scope":"machine",
+        "enable_overlapping_ranges":false"#);
+    let of_part = |part: &shared::Conf| {
+        (part.terms.realm.clone().unwrap().to_string(), part.sets.len(), part.terms.pools.len())
+    };
+    let parts: Vec<_> = two.unwrap().parts.iter().map(of_part).collect();
+    let realms = ["10.1.2.0-24", "fd00---64"].map(|range| format!("default.range-{range}"));
+    assert_eq!(parts, realms.map(|realm| (realm, 1, 1)));
 }
 
 #[test]
