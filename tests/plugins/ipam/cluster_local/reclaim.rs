@@ -41,9 +41,7 @@ fn the_page_of_operations_reclaims_a_lost_node() {
     one.wait_until(|node| node.ipam("blocks").stdout.matches(" lost ").count() == 3);
     let check = one.check(SMALL, "a", &old[0]).err();
     assert_eq!(check.code, 103, "{check:?}");
-    for id in ["a", "b", "c"] {
-        one.del(SMALL, id);
-    }
+    ["a", "b", "c"].iter().for_each(|id| one.del(SMALL, id));
     two.del(SMALL, "e");
     one.wait_until(|node| node.try_add(SMALL, "q").status == 0);
     assert!(!one.ipam("blocks").stdout.contains(" lost "), "{:?}", one.ipam("blocks"));

@@ -66,7 +66,7 @@ pub fn run(matches: &ArgMatches, io: &mut Streams<'_>) -> Result<String> {
     match end {
         End::Freed => Ok(report(&node, freed, is_json(matches))),
         End::NoRecord(0) if is_json(matches) => Ok(report(&node, freed, true)),
-        End::NoRecord(0) => unknown(&node, &mut *store),
+        End::NoRecord(0) => unknown(&node, &settings.node, &mut *store),
         other => Err(failure(&node, other, freed.len())),
     }
 }
@@ -138,10 +138,10 @@ fn row(freed: &Stored) -> Option<Value> {
 }
 
 /// Nothing has the name: the node was reclaimed before, or the name is a typo.
-fn unknown(node: &Name, store: &mut dyn Store) -> Result<String> {
+fn unknown(node: &Name, own: &Name, store: &mut dyn Store) -> Result<String> {
     let nodes = read(store.list(&Selection::Nodes))?;
     let names = nodes.iter().filter_map(|stored| match &stored.record.key {
-        Key::Node(name) => Some(name.as_str()),
+        Key::Node(name) if name != own => Some(name.as_str()),
         _ => None,
     });
     let meant = nearest(node.as_str(), names);
