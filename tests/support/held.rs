@@ -28,11 +28,11 @@ impl Lab {
         self.host.sh(&format!(
             r#"mkdir -p {DATA}/.node /run/cni-multi
                test -e {DATA}/.node/node.json || echo '{{}}' >{DATA}/.node/node.json
-               time=$(stat -c %z {DATA}/.node/node.json)
+               time=$(stat -c %y {DATA}/.node/node.json)
                nanoseconds=${{time#*.}}
                nanoseconds=$(echo "${{nanoseconds%% *}}" | sed 's/^0*\(.\)/\1/')
                stat -c '{{"boot":"'$(cat /proc/sys/kernel/random/boot_id)'","node":"n1",
-                   "machine":"00000000000000000000000000000007","record":[%d,%i,%Z,'$nanoseconds']}}' \
+                   "machine":"00000000000000000000000000000007","record":[%d,%i,%Y,'$nanoseconds']}}' \
                    {DATA}/.node/node.json >/run/cni-multi/ipam-confirmed.json"#
         ));
     }

@@ -2,7 +2,8 @@
 //! from active blocks while it fits the boot and the node's record on the disk.
 //!
 //! The daemon writes it once it knows, in this boot, that each active block is the node's own. The
-//! record is told by its inode and the time of its change: another directory has another record.
+//! record is told by its inode and the time of its last write: another directory has another record, and
+//! a change of mode or label is none.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,7 +23,7 @@ pub const RECORD: &str = ".node/node.json";
 const LIMIT: usize = 4096;
 
 /// What tells a file from any other that was at its path before or after: device, inode, and the time
-/// of the inode's last change in seconds and nanoseconds.
+/// of the last write in seconds and nanoseconds.
 pub type Stamp = [i64; 4];
 
 /// The confirmation.
@@ -44,8 +45,8 @@ pub fn stamp(data_dir: &Path) -> io::Result<Option<Stamp>> {
         Ok(data) => Ok(Some([
             data.dev().cast_signed(),
             data.ino().cast_signed(),
-            data.ctime(),
-            data.ctime_nsec(),
+            data.mtime(),
+            data.mtime_nsec(),
         ])),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),

@@ -76,7 +76,8 @@ impl Files {
         self.try_mark(marks).unwrap_or_else(|e| Written::Failed(e.to_string()))
     }
 
-    fn try_mark(&self, Marks { network, marks, unleased }: &Marks) -> Result<Written> {
+    fn try_mark(&self, of: &Marks) -> Result<Written> {
+        let Marks { network, realm, marks, unleased } = of;
         let place = self.place(network);
         let _lock = place.lock()?;
         let leases: BTreeSet<IpAddr> = place.taken()?.into_iter().collect();
@@ -87,6 +88,10 @@ impl Files {
             let msg = format!("network {:?} has no file of blocks any more", network.as_str());
             Error::new(Code::IO, msg)
         })?;
+        if blocks.realm != *realm {
+            let msg = format!("network {:?} is in realm {} by now", network.as_str(), blocks.realm);
+            return Err(Error::new(Code::CONFLICT, msg));
+        }
         for mark in marks {
             let (Mark::Put(Held { block, .. }) | Mark::Forget(block)) = mark;
             blocks.blocks.retain(|held| held.block != *block);
@@ -143,7 +148,7 @@ mod tests {
 
     fn marks(marks: Vec<Mark>, unleased: &[&str]) -> Marks {
         let unleased: Vec<Block> = unleased.iter().map(|block| block.parse().unwrap()).collect();
-        Marks { network: pods(), marks, unleased }
+        Marks { network: pods(), realm: "default".parse().unwrap(), marks, unleased }
     }
 
     #[test]
@@ -163,6 +168,19 @@ mod tests {
         assert_eq!(found(dir.path()), (vec!["pods".to_owned()], true));
         dir.write("torn/blocks.json", "{");
         assert_eq!(found(dir.path()), (vec!["pods".to_owned()], false));
+    }
+
+    #[test]
+    fn marks_of_another_realm_are_refused() {
+        let dir = with_blocks();
+        let realm = "lab".parse().unwrap();
+        let forget = Mark::Forget("4-0a010010-29".parse().unwrap());
+        let marks = Marks { realm, ..marks(vec![forget], &[]) };
+        let refused = Files::new(dir.path()).mark(&marks);
+        assert_eq!(
+            refused,
+            Written::Failed("network \"pods\" is in realm default by now".to_owned())
+        );
     }
 
     #[test]

@@ -178,13 +178,14 @@ impl Identity {
         done.and(self.put_stamp())
     }
 
-    /// Writes the confirmation, or removes it.
+    /// Writes the confirmation, or that there is none: a missing file would be a boot in which the daemon has
+    /// not looked yet.
     pub fn confirm(&mut self, is_confirmed: bool) -> Result<()> {
         if is_confirmed { self.put_stamp() } else { self.withdraw() }
     }
 
     fn withdraw(&mut self) -> Result<()> {
-        plain_file::take(&self.path).map_err(Error::at_path("remove", &self.path))?;
+        self.put(None)?;
         self.confirmation.record = None;
         Ok(())
     }

@@ -116,11 +116,13 @@ pub enum Mark {
 }
 
 /// Changes of a network's blocks: all in one durable write under the network's lock, unless one of the
-/// blocks `unleased` has a lease.
+/// blocks `unleased` has a lease, or the file is of another realm by now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The network.
     pub network: NetworkName,
+    /// Its realm.
+    pub realm: Name,
     /// The changes, in this order.
     pub marks: Vec<Mark>,
     /// The blocks that must not have a lease.

@@ -253,12 +253,13 @@ impl Machine {
     }
 
     fn mark(&mut self, network: &NetworkName, marks: Vec<Mark>, unleased: Vec<Block>) -> Step {
-        let due = self.networks.get(network).map_or(Moment::ZERO, |network| network.due);
+        let Some(of) = self.networks.get(network) else { return Step::Rest };
+        let (due, realm) = (of.due, of.realm.clone());
         if due > self.now {
             self.by(due);
             return Step::Rest;
         }
-        let marks = Marks { network: network.clone(), marks, unleased };
+        let marks = Marks { network: network.clone(), realm, marks, unleased };
         self.writing = Some(Writing::Marks(marks.clone()));
         Step::Do(Action::Marks(marks))
     }
@@ -368,7 +369,7 @@ impl Machine {
     /// the network is new. Without pools, all its blocks are given back once they are free.
     pub fn configured(&mut self, network: NetworkName, blocks: Blocks) {
         match self.networks.get_mut(&network) {
-            Some(known) => known.configure(blocks),
+            Some(known) => self.baton.needs_list |= known.configure(blocks),
             None => drop(self.networks.insert(network, Network::new(blocks))),
         }
     }

@@ -174,14 +174,20 @@ impl Network {
         }
     }
 
-    /// Takes over other pools. A realm with blocks stays: their keys are there.
-    pub fn configure(&mut self, blocks: Blocks) {
-        if self.blocks.is_empty() {
+    /// Takes over other pools. A realm with blocks on the disk stays: their keys are there. Returns whether
+    /// claims of another realm were dropped.
+    pub fn configure(&mut self, blocks: Blocks) -> bool {
+        let moves =
+            self.realm != blocks.realm && !self.blocks.values().any(|tracked| tracked.is_on_disk);
+        let drops = moves && !self.blocks.is_empty();
+        if moves {
+            self.blocks.clear();
             self.realm = blocks.realm;
         }
         self.pools = blocks.pools;
         self.names = blocks.names;
         self.spare = blocks.spare;
+        drops
     }
 
     /// Whether a block has a lease.

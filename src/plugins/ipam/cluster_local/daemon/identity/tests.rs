@@ -137,7 +137,7 @@ fn a_record_that_the_daemon_writes_stays_confirmed() {
     identity.write(&file(2)).unwrap();
     assert!(fits(&dir));
     identity.confirm(false).unwrap();
-    assert!(!dir.path().join("confirmed").exists());
+    assert_eq!(Confirmation::read(&dir.path().join("confirmed")).unwrap().record, None);
     identity.write(&file(3)).unwrap();
     drop(identity);
     assert_eq!(found(&dir, of_node("n1", "boot")), (false, false));
