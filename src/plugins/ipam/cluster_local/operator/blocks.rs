@@ -126,7 +126,7 @@ fn cluster(records: &[Stored], as_json: bool) -> String {
         let mut row = Members::new();
         put_text(&mut row, "realm", realm.as_str());
         put_text(&mut row, "block", &block.prefix().to_string());
-        put(&mut row, "addresses", Value::number(u64::from(block.size())));
+        put(&mut row, "addresses", Value::number(block.size()));
         put_text(&mut row, "node", node);
         put_text(&mut row, "state", state);
         put_text(&mut row, "name", name.unwrap_or_default());

@@ -132,7 +132,7 @@ fn row(freed: &Stored) -> Option<Value> {
     let mut row = Members::new();
     put_text(&mut row, "realm", realm.as_str());
     put_text(&mut row, "block", &block.prefix().to_string());
-    put(&mut row, "addresses", Value::number(u64::from(block.size())));
+    put(&mut row, "addresses", Value::number(block.size()));
     put_text(&mut row, "name", claim.name.as_deref().unwrap_or_default());
     Some(Value::Object(row))
 }
