@@ -441,6 +441,12 @@ impl Machine {
             Outcome::Lost | Outcome::Unknown(_) => Known::Unknown,
             _ => return, // it was not executed
         };
+        if known == Known::Absent
+            && let Some(realm) = self.realm_of(at)
+            && let Some(hint) = self.hints.realms.get_mut(&realm)
+        {
+            hint.claims.remove(&at.block);
+        }
         self.baton.needs_list |= super::is_doubtful(outcome);
         if let Some(tracked) = self.tracked_mut(at) {
             (tracked.key, tracked.known) = (known, order);

@@ -10,7 +10,7 @@ use super::super::name::Name;
 use super::super::pool::Pool;
 use super::super::store::{Answer, Outcome, Selection};
 use super::hints::RealmHint;
-use super::interface::Reply;
+use super::interface::{Reply, Standing};
 use super::network::{Known, Network, Tracked, Waiting};
 use super::{At, Machine, Purpose, Step, Turn};
 use crate::cni::attachment::NetworkName;
@@ -309,19 +309,20 @@ impl Network {
         lacking.max(if grows { held } else { 0 }).min(MOST_AT_ONCE)
     }
 
-    /// The answer to an ADD whose time is over.
-    pub(super) fn end_of(&self, waiting: &Waiting) -> Reply {
-        let request = &waiting.request;
-        if self
-            .blocks
-            .values()
-            .any(|it| it.held.state == State::Settling && self.is_waited_for(&it.held))
-        {
+    /// The answer to an ADD whose time is over, and why the last operation failed, if it did.
+    pub(super) fn end_of(&self, waiting: &Waiting, failure: Option<&String>) -> Reply {
+        let is_settling =
+            |it: &Tracked| it.held.state == State::Settling && self.is_waited_for(&it.held);
+        if self.blocks.values().any(is_settling) {
             return Reply::Settling;
         }
-        match (&request.name, &waiting.named) {
+        if let Some(reason) = failure {
+            return Reply::Unable(Standing::Away(reason.clone()));
+        }
+        match (&waiting.request.name, &waiting.named) {
             (Some(_), Some((Some(stored), _))) => super::names::elsewhere(stored),
-            _ => Reply::Full,
+            _ if waiting.full.is_some() => Reply::Full,
+            _ => Reply::Unable(Standing::Away("it has not answered in time".to_owned())),
         }
     }
 }

@@ -182,7 +182,7 @@ impl Network {
     }
 
     /// The addresses of names without a lease, those used longest ago first.
-    fn idle_names(&self) -> Vec<&Tracked> {
+    pub(super) fn idle_names(&self) -> Vec<&Tracked> {
         let is_idle = |tracked: &&Tracked| {
             tracked.is_at_rest()
                 && tracked.held.name.is_some()

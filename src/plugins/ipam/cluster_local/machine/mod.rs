@@ -453,6 +453,7 @@ impl Machine {
     fn reply(&mut self) -> Option<(RequestId, Reply)> {
         let standing = self.standing();
         let (now, is_confirmed) = (self.now, self.is_confirmed);
+        let failure = self.failing.as_ref().map(|(_, reason)| reason.clone());
         let mut wake = self.wake;
         let mut found = None;
         for network in self.networks.values_mut() {
@@ -464,7 +465,7 @@ impl Machine {
                         wake = wake.min(waiting.request.until);
                         continue;
                     }
-                    Standing::Connected => network.end_of(&waiting),
+                    Standing::Connected => network.end_of(&waiting, failure.as_ref()),
                     other => Reply::Unable(other.clone()),
                 };
                 if reply == Reply::LookAgain

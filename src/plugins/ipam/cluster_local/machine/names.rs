@@ -2,6 +2,7 @@
 //! list finds it, and a want moves it.
 
 use super::super::block::Block;
+use super::super::held::State;
 use super::super::store::{Answer, Key, Outcome, Selection, Stored, Value};
 use super::claim::Candidate;
 use super::interface::Reply;
@@ -60,6 +61,13 @@ impl Machine {
         }
         let found = self.candidates(&realm, &pool, 1, batch, turn);
         let Some(block) = found.first().copied() else {
+            // The node's own name that was used longest ago gives way first.
+            let idle = self.networks[name].idle_names().into_iter();
+            let idle = idle.map(|tracked| tracked.held.block).find(|block| pool.meets(*block));
+            if let Some(block) = idle {
+                let at = At { network: name.clone(), block };
+                return self.change(&at, State::Returning, turn);
+            }
             let is_it = |waiting: &super::Waiting| waiting.request.name.as_ref() == Some(&wanted);
             return self.note_full(name, &realm, &is_it);
         };
@@ -118,7 +126,7 @@ impl Machine {
         let Some(tracked) = self.tracked_mut(at) else { return };
         tracked.named = order;
         if is_twice && !tracked.is_on_disk {
-            tracked.held.state = super::super::held::State::Returning;
+            tracked.held.state = State::Returning;
         }
         if let Some(network) = self.networks.get_mut(&at.network) {
             network.requests.iter_mut().for_each(|waiting| waiting.named = None);
