@@ -78,7 +78,7 @@ impl Kind {
             Kind::Sizes => Faults { reclaims: true, sizes: true, ..crashes },
             Kind::Names => Faults { reclaims: true, names: true, ..crashes },
             Kind::Restore => restore,
-            Kind::Restores => Faults { restores: 3, ..restore },
+            Kind::Restores => Faults { restores: 3, crashes: true, ..restore },
             Kind::RestoreOfSizes => Faults { restores: 3, sizes: true, ..restore },
             Kind::RoughRestore => Faults { outage: None, ..restore },
             Kind::RestoredDisk => Faults { disks: true, ..crashes },

@@ -129,7 +129,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "blocks are confirmed in each boot",
         file: "machine/baton.rs",
-        from: "            return self.confirm(false);\n        }\n        let mut copied",
+        from: "            return self.confirm(Allocation::Refused);\n        }\n        let mut copied",
         to: "        }\n        let mut copied",
         kind: "clone",
     },
@@ -151,7 +151,7 @@ const MUTANTS: &[Mutant] = &[
         rule: "an owner allocates nothing from a block in which others have leases",
         file: "machine/blocks.rs",
         from: "if !tracked.is_on_disk || !matters || contested == held.contested {",
-        to: "if !tracked.is_on_disk || matters || contested == held.contested {",
+        to: "if !tracked.is_on_disk || !matters || !held.contested || contested == held.contested {",
         kind: "restore",
     },
     Mutant {
@@ -220,8 +220,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "a node that waits looks for gifts that came late",
         file: "machine/baton.rs",
-        from: "let is_wanted = self.want.is_some() || self.is_wanted();",
-        to: "let is_wanted = false;",
+        from: "let is_wanted = self.want.is_some()\n            ||",
+        to: "let is_wanted = false &&",
         kind: "network_faults",
     },
     Mutant {
@@ -262,8 +262,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         rule: "a name stands once",
         file: "machine/names.rs",
-        from: "        if is_twice && !tracked.is_on_disk {",
-        to: "        if is_twice && tracked.is_on_disk {",
+        from: "if beside.is_empty() || tracked.is_on_disk {",
+        to: "if beside.is_empty() || tracked.named > 0 {",
         kind: "names",
     },
 ];

@@ -38,6 +38,7 @@ pub struct Disk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     Any,
+    Address(IpAddr),
     Name(String),
 }
 
@@ -245,13 +246,15 @@ impl Node {
         let pool = &network.blocks.pools[0];
         let fits = |held: &Held| match wish {
             Wish::Any => held.name.is_none() && pool.meets(held.block),
+            Wish::Address(ip) => held.name.is_none() && held.block.contains(*ip),
             Wish::Name(name) => held.name.as_ref() == Some(name),
         };
         let usable =
             self.usable().into_iter().filter(|(number, held)| *number == net && fits(held));
         // Two addresses of a block are enough to find one that is used twice.
-        let mut ips = usable.flat_map(|(_, held)| addresses(held.block).take(2));
-        ips.find(|ip| !network.leases.contains_key(ip))
+        let ips = usable.flat_map(|(_, held)| addresses(held.block).take(2));
+        let mut free = ips.filter(|ip| !network.leases.contains_key(ip));
+        free.find(|ip| !matches!(wish, Wish::Address(only) if only != ip))
     }
 
     /// The memory is gone, and /run.

@@ -157,9 +157,10 @@ pub fn add(world: &mut World, number: usize) {
         return;
     }
     let net = world.below(world.nodes[number].disk.nets.len());
-    let wish = match world.faults.names && !world.one_in(3) {
-        true => Wish::Name(["a", "b", "c", "d"][world.below(4)].to_owned()),
-        false => Wish::Any,
+    let wish = match (world.faults.names, world.below(6)) {
+        (true, 0..4) => Wish::Name(["a", "b", "c", "d"][world.below(4)].to_owned()),
+        (_, 5) => Wish::Address([10, 0, 0, world.below(4) as u8].into()),
+        _ => Wish::Any,
     };
     world.add(number, net, wish);
 }

@@ -394,15 +394,16 @@ impl World {
         let net = &mut node.disk.nets[add.net];
         net.is_known = true;
         let (network, blocks) = (net.name.clone(), net.blocks.clone());
-        let name = match &add.wish {
-            Wish::Any => None,
-            Wish::Name(name) => Some(name.clone()),
+        let (address, name) = match &add.wish {
+            Wish::Any => (None, None),
+            Wish::Address(ip) => (Some(*ip), None),
+            Wish::Name(name) => (None, Some(name.clone())),
         };
         if let Some(machine) = &mut node.machine {
             machine.configured(network.clone(), blocks);
             machine.leases(&network, net.leases(node.boot));
             let (id, until) = (add.id, add.until);
-            machine.exhausted(Request { id, network, pool: 0, address: None, name, until });
+            machine.exhausted(Request { id, network, pool: 0, address, name, until });
             node.adds.push(add);
             self.wake(number, ms(1));
         }
