@@ -48,7 +48,10 @@ pub fn sections(
     }
     let (own, others): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|(key, _)| wanted.is_none_or(|wanted| key.network == *wanted));
-    let mut note = format!("left out {rest}: no attachment of this machine holds them\n");
+    let mut note = match own.is_empty() && others.is_empty() && rest == 0 {
+        true => "the pools have no allocations: nothing is to be done\n".to_owned(),
+        false => format!("left out {rest}: no attachment of this machine holds them\n"),
+    };
     if !others.is_empty() {
         note += &format!("left out {}: of other networks\n", others.len());
     }

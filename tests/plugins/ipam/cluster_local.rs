@@ -2,6 +2,7 @@
 //! this file and of `realm`, `scope`, `sticky` and `operators` have the scope `machine`.
 
 pub mod cluster;
+mod configurations;
 #[cfg(feature = "cluster")]
 mod conflicts;
 #[cfg(feature = "cluster")]

@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::announced::{announced, is_moving};
 use super::client;
-use super::conf::Terms;
-use super::held::Blocks;
-use super::held_store::{HeldStore, is_of};
+use super::held_store::HeldStore;
 use super::need::{Lack, Wish};
 use super::node;
 use super::sticky;
@@ -79,42 +78,28 @@ fn ask_for_lacks(wish: &Wish<'_>, deadline: Deadline) -> Result<()> {
 fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     let store = HeldStore::open(wish)?;
     let terms = &wish.conf.terms;
-    let own = match store.own {
-        Some(own) if is_of(&own, terms) => own,
-        found => {
-            let own = announced(found, terms)?;
-            own.write(wish.place.dir())?;
-            own
-        }
+    let own = announced(store.own.clone(), terms, &store.taken)?;
+    if store.own.as_ref() != Some(&own) {
+        own.write(wish.place.dir())?;
+    }
+    if is_moving(&own, terms) {
+        return Ok(vec![(0, Lack::Any)]); // the daemon reads the file for it, and gives blocks back
+    }
+    let lack = |(number, _)| {
+        let pool = own.pools.iter().position(|pool| *pool == terms.pools[number])?;
+        Some((pool, wish.lack(number, &own, &store.taken)?))
     };
-    let lack = |(number, _)| Some((number, wish.lack(number, &own, &store.taken)?));
     Ok(wish.sets().filter_map(lack).collect())
 }
 
-/// The blocks of a network, as it is configured now. One with blocks stays in its realm, where their
-/// claims are.
-fn announced(found: Option<Blocks>, terms: &Terms) -> Result<Blocks> {
-    let Some(realm) = terms.realm.clone() else {
-        return Err(Error::new(Code::BUG, "a configuration that was not validated"));
-    };
-    let blocks = match found {
-        Some(found) if found.realm != realm && !found.blocks.is_empty() => {
-            let (count, of) = (found.blocks.len(), found.realm);
-            let problem =
-                format_args!("{count} blocks of the network are in realm {:?}", of.as_str());
-            return Err(Error::config("ipam.realm", problem)
-                .expecting("the same realm as long as the network has blocks")
-                .with_details("give the network another name, and detach its containers"));
-        }
-        found => found.map(|found| found.blocks).unwrap_or_default(),
-    };
-    let (pools, names) = (terms.pools.clone(), terms.names.clone());
-    Ok(Blocks { realm, pools, names, spare: terms.spare, blocks })
-}
-
-/// Fails if the blocks may have become another node's while this one was off, and if the address of
-/// a name has just become another's.
+/// Fails if the blocks are in another realm, if they may have become another node's while this one
+/// was off, and if the address of a name has just become another's.
 fn require_usable(store: &HeldStore<'_>, wish: &Wish<'_>) -> Result<()> {
+    if let Some(own) = store.own.as_ref().filter(|own| is_moving(own, &wish.conf.terms)) {
+        let msg = format!("the blocks of realm {:?} are being given back", own.realm.as_str());
+        return Err(Error::new(Code::TRY_AGAIN, msg)
+            .with_details("the network changes its realm once it has none: try again"));
+    }
     if !node::is_confirmed(wish.data_dir) {
         let msg = "the daemon has not confirmed the blocks of this node in this boot";
         return Err(Error::new(UNCONFIRMED, msg)
@@ -146,34 +131,4 @@ pub fn require_no_other_holder(wanted: &[IpAddr], wish: &Wish<'_>) -> Result<()>
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::super::held::{Held, State};
-    use super::super::store::Token;
-    use super::*;
-
-    #[test]
-    fn a_network_with_blocks_stays_in_its_realm() {
-        let terms = |realm: &str| Terms { realm: realm.parse().ok(), spare: 2, ..Terms::default() };
-        let new = announced(None, &terms("a")).unwrap();
-        assert_eq!(new, Blocks::new("a".parse().unwrap(), vec![], 2));
-        assert_eq!(announced(Some(new.clone()), &terms("b")).unwrap().realm.as_str(), "b");
-        let (block, token) = ("4-0a010008-29".parse().unwrap(), Token(1));
-        let state = State::Active;
-        let held = Held { block, token, state, since: 0, contested: false, name: None };
-        let found = Blocks { blocks: vec![held], ..Blocks::new("a".parse().unwrap(), vec![], 1) };
-        let same = announced(Some(found.clone()), &terms("a")).unwrap();
-        assert_eq!((same.spare, &same.blocks), (2, &found.blocks));
-        let error = announced(Some(found), &terms("b")).unwrap_err();
-        assert_eq!(
-            (error.code.0, error.msg.as_str()),
-            (
-                7,
-                "ipam.realm: 1 blocks of the network are in realm \"a\", expected the same realm as long as the network has blocks"
-            )
-        );
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use super::announced::is_of;
 use super::conf::Terms;
 use super::held::Blocks;
 use super::need::{Wish, free, held_for};
@@ -77,13 +78,6 @@ impl<'a> HeldStore<'a> {
         let mut around = usable.filter(|held| held.block.contains(ip));
         around.any(|held| held.name.as_ref().is_none_or(is_ours)) && self.wish.pool_of(ip).is_some()
     }
-}
-
-/// Whether the file of blocks says what is configured.
-pub fn is_of(own: &Blocks, terms: &Terms) -> bool {
-    Some(&own.realm) == terms.realm.as_ref()
-        && (&own.pools, &own.names) == (&terms.pools, &terms.names)
-        && own.spare == terms.spare
 }
 
 impl<'a> Store for HeldStore<'a> {

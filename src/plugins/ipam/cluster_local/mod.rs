@@ -6,6 +6,7 @@
 //! `machine` decides what is asked of the [`store`], and `daemon` joins them.
 
 mod add;
+mod announced;
 pub mod block;
 pub mod client;
 pub mod conf;

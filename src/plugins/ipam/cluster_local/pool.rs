@@ -294,6 +294,15 @@ impl Pool {
         self.spans.iter().any(|span| span.meets(block))
     }
 
+    /// Whether any address is in both.
+    pub fn overlaps(&self, other: &Pool) -> bool {
+        let meets = |span: &Span| {
+            let is_apart = |of: &Span| of.last < span.first || span.last < of.first;
+            self.family() == other.family() && !other.spans.iter().all(is_apart)
+        };
+        self.spans.iter().any(meets)
+    }
+
     /// How many blocks there are.
     pub fn count(&self) -> u128 {
         self.numbers.iter().map(|(first, last)| last - first + 1).sum()

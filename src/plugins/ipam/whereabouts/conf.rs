@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use super::document::{Document, Ipam, KEYS, RangeDocument, Rest};
 use super::flat::Merged;
@@ -16,7 +17,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
     self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Scope, Terms,
 };
-use crate::plugins::ipam::cluster_local::name::Name;
+use crate::plugins::ipam::cluster_local::name::{LONGEST_REALM, Name};
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
 use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::ranges::Sets;
@@ -97,8 +98,9 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
     let realm = network_name(&ipam)?;
     let parts = if ipam.enable_overlapping_ranges.unwrap_or(true) {
         vec![part(realm, ranges.sets, pools)]
+    } else if scope == Scope::Cluster && ranges.sets.len() > 1 {
+        vec![part(of_ranges(&realm, &ranges.sets)?, ranges.sets, pools)]
     } else {
-        refuse_several_realms(ranges.sets.len(), scope)?;
         let of_each = ranges.sets.into_iter().zip(pools);
         let parts =
             of_each.map(|(set, pool)| Ok(part(of_range(&realm, &set)?, vec![set], vec![pool])));
@@ -196,13 +198,16 @@ fn of_range(network: &Name, set: &RangeSet) -> Result<Name> {
     shared::realm(&format!("{network}.range-{range}"), "ipam.network_name")
 }
 
-/// The file of blocks has one realm.
-fn refuse_several_realms(count: usize, scope: Scope) -> Result<()> {
-    if count == 1 || scope == Scope::Machine {
-        return Ok(());
-    }
-    let problem = format_args!("false with {count} ranges: a network is in one realm of a cluster");
-    Err(Error::config("ipam.enable_overlapping_ranges", problem)
-        .expecting("true, or one range")
-        .with_details("remove the key: addresses then exclude each other across ranges"))
+/// The realm of a network with several ranges, whose file of blocks has one: that of all its ranges,
+/// in any order.
+fn of_ranges(network: &Name, sets: &[RangeSet]) -> Result<Name> {
+    let ranges = sets.iter().flat_map(RangeSet::ranges);
+    let mut subnets: Vec<String> = ranges.map(|range| range.subnet.to_string()).collect();
+    subnets.sort_unstable();
+    let digest = Sha256::digest(format!("{network} {}", subnets.join(" ")));
+    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let suffix = format!(".ranges-{hash}");
+    let readable =
+        network.as_str().split_at(network.as_str().len().min(LONGEST_REALM - suffix.len())).0;
+    shared::realm(&format!("{readable}{suffix}"), "ipam.network_name")
 }

@@ -54,7 +54,7 @@ pub const KEYS: &[&str] = &[
     ipam.addresses[].Address.IP | address | none | The address.
     ipam.addresses[].Address.Mask | string | none | The bytes of the mask in base64.
     ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one. In lower case, and with `-` for any other character than letters, digits, `.` and `-`.
-    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it; with scope `cluster` a network has one range then.
+    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it. With scope `cluster` all ranges of a network make one realm: then only networks with the same ranges exclude each other.
     ipam.scope | string | `cluster` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
     ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/29` or `29`: the next smaller one of 64, 8 and 1 addresses. No effect with scope `machine`.
     ipam.configuration_path | path | none | A flat file, by its absolute path.

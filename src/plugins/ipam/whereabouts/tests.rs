@@ -169,6 +169,28 @@ fn network_name_and_ranges_make_the_realm() {
 }
 
 #[test]
+fn several_ranges_of_a_cluster_make_one_realm() {
+    let realm = |network: &str, ranges: [&str; 2]| {
+        let [first, second] = ranges;
+        let conf = of(&format!(
+            r#""range":"{first}","ipRanges":[{{"range":"{second}"}}],"network_name":"{network}",
+            "enable_overlapping_ranges":false"#
+        ));
+        let mut parts = conf.unwrap().parts;
+        let part = parts.pop().unwrap();
+        assert_eq!((parts.len(), part.sets.len(), part.terms.pools.len()), (0, 2, 2));
+        part.terms.realm.unwrap().to_string()
+    };
+    let ranges = ["10.1.2.0/24", "fd00::/64"];
+    let expected = realm("", ranges);
+    assert!(expected.starts_with("default.ranges-") && expected.len() == 23, "{expected}");
+    assert_eq!(realm("default", ["fd00::/64", "10.1.2.0/24"]), expected);
+    assert_ne!(realm("", ["10.1.2.0/24", "fd01::/64"]), expected);
+    let long = ["a", "b"].map(|end| realm(&format!("{}{end}", "n".repeat(62)), ranges));
+    assert!(long[0] != long[1] && long.iter().all(|realm| realm.len() == 63), "{long:?}");
+}
+
+#[test]
 fn a_slice_is_the_size_of_blocks() {
     let length = |members: &str| {
         let conf = of(members).unwrap();
@@ -255,10 +277,6 @@ fn each_mistake_names_path_value_and_expectation() {
             "ipam.addresses[0].address: \"10.1.0.1\" is not understood",
         ),
         (r#""range":"10.1.0.0/16","enable_l3":true"#, "ipam.enable_l3: true is not supported"),
-        (
-            r#""range":"10.1.0.0/16","ipRanges":[{"range":"fd00::/64"}],"enable_overlapping_ranges":false"#,
-            "ipam.enable_overlapping_ranges: false with 2 ranges: a network is in one realm of a cluster, expected true, or one range",
-        ),
         (
             r#""range":"10.1.0.0/16","configuration_path":"whereabouts.conf""#,
             r#"ipam.configuration_path: "whereabouts.conf" is not absolute"#,

@@ -13,19 +13,19 @@ use crate::support::held::DATA;
 use crate::support::netns::{Container, Lab};
 
 /// What an ADD says that needs the daemon.
-const WAYS_OUT: &str =
+pub const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
 /// A node with a network of 65 533 addresses, so that blocks have eight.
 pub struct Held<'a> {
     lab: &'a Lab,
     container: Container,
-    conf: Value,
+    pub conf: Value,
 }
 
 impl<'a> Held<'a> {
     /// The plugin has written what is configured.
-    fn new(lab: &'a Lab, ipam: &Value) -> Held<'a> {
+    pub fn new(lab: &'a Lab, ipam: &Value) -> Held<'a> {
         let mut conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
             "ipam": {"type": "cluster-local", "subnet": "10.1.0.0/16", "patience": 0}});
         for (key, value) in ipam.as_object().unwrap() {
@@ -45,12 +45,12 @@ impl<'a> Held<'a> {
         self.lab.attach(&self.container, &self.conf).id(id)
     }
 
-    fn try_add(&self, id: &str) -> Outcome {
+    pub fn try_add(&self, id: &str) -> Outcome {
         self.attachment(id).try_add()
     }
 
     #[track_caller]
-    fn add(&self, id: &str) -> String {
+    pub fn add(&self, id: &str) -> String {
         ips(&self.try_add(id).ok()).join(" ")
     }
 
@@ -184,17 +184,6 @@ fn a_name_gets_its_own_block_and_no_other() {
     });
 }
 
-#[test]
-fn a_network_with_blocks_stays_in_its_realm() {
-    for_ours("cluster-local", |lab| {
-        let mut held = Held::new(lab, &json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
-        held.conf["ipam"]["realm"] = "other".into();
-        held.try_add("a").fails(7, "1 blocks of the network are in realm \"default\"");
-    });
-}
-
 /// The next connection. A test that has failed makes none.
 fn accept(listener: &UnixListener) -> UnixStream {
     listener.set_nonblocking(true).unwrap();
@@ -212,7 +201,7 @@ fn accept(listener: &UnixListener) -> UnixStream {
 }
 
 /// Answers requests with these lines, each after a step, and returns the requests.
-fn daemon(listener: &UnixListener, answers: &[(&str, &dyn Fn())]) -> Vec<Value> {
+pub fn daemon(listener: &UnixListener, answers: &[(&str, &dyn Fn())]) -> Vec<Value> {
     let mut asked = vec![];
     for (answer, first) in answers {
         let mut stream = accept(listener);

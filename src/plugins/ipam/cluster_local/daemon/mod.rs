@@ -69,9 +69,16 @@ struct Daemon {
     looked: Moment,
 }
 
+/// The advice for a node that is no part of a cluster.
+const NO_PART: &str = "the file has the node's part in a cluster, with mode 0600: \
+    {\"cluster\": \"NAME\", \"node\": \"NAME\", \"etcd\": {\"endpoints\": [\"https://ADDRESS:2379\"]}}";
+
 /// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
 pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
-    let settings = Settings::load(&options.configuration)?;
+    let settings = Settings::load(&options.configuration).map_err(|e| match e.is_not_found() {
+        true => e.with_details(NO_PART),
+        false => e,
+    })?;
     // Before confinement: it may ask the kernel for links.
     let confirmation = identity::confirmation(settings.node.clone())?;
     let directory = identity::directory(&options.data_dir);

@@ -400,10 +400,11 @@ impl Machine {
         }
     }
 
-    /// An ADD found nothing free.
+    /// An ADD found nothing free. One that asks for a pool that the network no longer has looks again.
     pub fn exhausted(&mut self, request: Request) {
         if let Some(network) = self.networks.get_mut(&request.network) {
-            network.requests.push(Waiting { request, full: None, named: None });
+            let is_outdated = network.pools.get(request.pool).is_none();
+            network.requests.push(Waiting { request, full: None, named: None, is_outdated });
         }
     }
 
@@ -479,6 +480,9 @@ impl Machine {
             for number in 0..network.requests.len() {
                 let waiting = network.requests[number].clone();
                 let reply = match &standing {
+                    Standing::Connected | Standing::Verifying if waiting.is_outdated => {
+                        Reply::LookAgain
+                    }
                     _ if is_confirmed && network.has(&waiting.request, now) => Reply::LookAgain,
                     Standing::Connected | Standing::Verifying if waiting.request.until > now => {
                         wake = wake.min(waiting.request.until);
@@ -488,6 +492,7 @@ impl Machine {
                     other => Reply::Unable(other.clone()),
                 };
                 if reply == Reply::LookAgain
+                    && !waiting.is_outdated
                     && waiting.request.address.is_none()
                     && waiting.request.name.is_none()
                 {

@@ -131,6 +131,8 @@ pub struct Waiting {
     pub full: Option<Moment>,
     /// Of a name: where it is, and when that was read.
     pub named: Option<(Option<Stored>, Moment)>,
+    /// The pool that it knows by its place is no longer there.
+    pub is_outdated: bool,
 }
 
 /// A network.
@@ -208,6 +210,12 @@ impl Network {
         if moves {
             self.blocks.clear();
             self.realm = blocks.realm;
+        }
+        for waiting in &mut self.requests {
+            let number = waiting.request.pool;
+            waiting.is_outdated |= moves
+                || self.pools.get(number) != blocks.pools.get(number)
+                || self.names.get(number) != blocks.names.get(number);
         }
         self.pools = blocks.pools;
         self.names = blocks.names;

@@ -72,8 +72,12 @@ struct Leases {
 pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
     let (is_dry, as_json) = (has_flag(matches, "dry-run"), is_json(matches));
     let rows = join(&value(matches, "data-dir"), is_dry)?;
-    let end = "remove \"scope\" from the networks' configurations now, and start the daemon\n";
-    let end = if is_dry || as_json { "" } else { end };
+    let end = match rows.is_empty() {
+        true => "no network has addresses with scope machine: nothing is to be done\n",
+        false if is_dry => "",
+        false => "remove \"scope\" from the networks' configurations now, and start the daemon\n",
+    };
+    let end = if as_json { "" } else { end };
     Ok(table::of_rows(rows, &COLUMNS, as_json) + end)
 }
 
