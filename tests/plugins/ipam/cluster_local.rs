@@ -5,6 +5,8 @@ pub mod cluster;
 #[cfg(feature = "cluster")]
 mod conflicts;
 #[cfg(feature = "cluster")]
+mod copies;
+#[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "cluster")]
 mod daemon_faults;
@@ -30,7 +32,6 @@ mod operators;
 #[cfg(feature = "cluster")]
 mod oracle;
 #[cfg(feature = "cluster")]
-mod pools;
 mod realm;
 #[cfg(feature = "cluster")]
 mod reclaim;

@@ -11,7 +11,7 @@ use crate::support::node::Node;
 /// 61 addresses in blocks of eight: a free one is in a block with others in use.
 fn conf() -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
-        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/26"}]], "blockSize": "/29"}})
+        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/26"}]], "blockSize": 8}})
 }
 
 fn add(node: &Node, id: &str) -> String {
