@@ -158,11 +158,11 @@ fn milliseconds(took: Duration) -> String {
     format!("{:.0}", took.as_secs_f64() * 1e3)
 }
 
-/// The only free address is in a block of another machine.
+/// The only free address is a block of another machine.
 fn starving(_: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(2);
     let [rich, poor] = [&cluster.nodes[0], &cluster.nodes[1]];
-    let conf = conf(json!({"subnet": "10.1.0.0/26"}), json!(8));
+    let conf = conf(json!({"subnet": "10.1.0.0/26"}), json!("auto"));
     for number in 0..61 {
         rich.attachment(&conf, &format!("c{number}")).add();
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::daemon::{SMALL, etcd};
-use crate::support::attachment::{ips, with};
+use crate::support::attachment::ips;
 use crate::support::call::Outcome;
 use crate::support::etcd::Etcd;
 use crate::support::node::Node;
@@ -18,16 +18,21 @@ const OLDER: &str = "the disk of this node is older than its record in the store
 const REPLACED: &str = "the data directory was replaced in this boot";
 
 fn try_add(node: &Node, id: &str) -> Outcome {
-    let ipam = json!({"type": "cluster-local", "subnet": SMALL, "patience": 2});
+    let ipam = json!({"type": "cluster-local", "subnet": SMALL, "patience": 3});
     let conf =
         json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": ipam});
-    node.attachment(&with(&conf, json!({})), id).try_add()
+    node.attachment(&conf, id).try_add()
 }
 
 /// Addresses of this many containers, or of fewer if no more are free.
 fn add_most(node: &Node, prefix: &str, most: usize) -> Vec<String> {
-    let added = (0..most).map(|number| try_add(node, &format!("{prefix}{number}")));
-    let added = added.take_while(|outcome| outcome.status == 0);
+    let add = |number| {
+        let add = || try_add(node, &format!("{prefix}{number}"));
+        // On a busy machine the store may not answer in time.
+        let is_final = |outcome: &Outcome| outcome.status == 0 || outcome.err().code != 11;
+        (0..5).map(|_| add()).find(is_final).unwrap_or_else(add)
+    };
+    let added = (0..most).map(add).take_while(|outcome| outcome.status == 0);
     added.flat_map(|outcome| ips(&outcome.ok())).collect()
 }
 
