@@ -282,7 +282,7 @@ impl Machine {
                 let Some(network) = self.networks.get_mut(&network) else { return };
                 match written {
                     Written::Done => network.apply(marks),
-                    Written::Leased(leases) => network.leases = leases,
+                    Written::Leased(leases) => network.lease(leases),
                     Written::Failed(_) => network.due = self.now + AFTER_FAILURE,
                 }
             }
@@ -378,7 +378,7 @@ impl Machine {
     /// minute while the network has blocks, and four times a second while another node wants some.
     pub fn leases(&mut self, network: &NetworkName, leases: BTreeSet<IpAddr>) {
         if let Some(network) = self.networks.get_mut(network) {
-            network.leases = leases;
+            network.lease(leases);
         }
     }
 
