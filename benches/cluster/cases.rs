@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::support::attachment::ips;
-use super::support::call::{Call, Outcome, Peer};
+use super::support::call::Outcome;
 use super::support::etcd::Etcd;
 use super::support::node::{LISTENING, Node};
-use super::support::scratch::Scratch;
 
 /// How large the cases are.
 pub struct Size {
@@ -28,12 +27,13 @@ pub type Figure = (&'static str, &'static str, String);
 pub type Case = fn(&Size) -> Vec<Figure>;
 
 /// The names of all cases.
-pub const CASES: [(&str, Case); 5] = [
+pub const CASES: [(&str, Case); 6] = [
     ("plenty", plenty),
     ("exact", exact),
     ("claims", claims),
     ("starving", starving),
     ("add", add),
+    ("memory", memory),
 ];
 
 /// How many ADDs a machine makes at a time.
@@ -53,14 +53,14 @@ impl Cluster {
     }
 }
 
-fn conf(ranges: Value, size: &str) -> Value {
+fn conf(ranges: Value, size: Value) -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
         "type": "cluster-local", "ranges": [[ranges]], "blockSize": size, "patience": 10}})
 }
 
 /// Addresses in plenty: a /16.
 fn plenty(size: &Size) -> Vec<Figure> {
-    attach_all(size, conf(json!({"subnet": "10.1.0.0/16"}), "auto"))
+    attach_all(size, conf(json!({"subnet": "10.1.0.0/16"}), json!("auto")))
 }
 
 /// As many addresses as pods.
@@ -68,7 +68,7 @@ fn exact(size: &Size) -> Vec<Figure> {
     let last = u32::from(std::net::Ipv4Addr::new(10, 1, 0, 1)) + size.pods as u32;
     let last = std::net::Ipv4Addr::from(last).to_string();
     let range = json!({"subnet": "10.1.0.0/16", "rangeStart": "10.1.0.2", "rangeEnd": last});
-    attach_all(size, conf(range, "auto"))
+    attach_all(size, conf(range, json!("auto")))
 }
 
 /// Attaches pods on all machines at once.
@@ -124,7 +124,7 @@ fn note(outcome: &Outcome, addresses: &Mutex<BTreeSet<String>>, failures: &Mutex
 /// Each ADD claims a block of one address.
 fn claims(size: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(size.claimers);
-    let conf = conf(json!({"subnet": "10.1.0.0/16"}), "/32");
+    let conf = conf(json!({"subnet": "10.1.0.0/16"}), json!(1));
     let (addresses, failures) = (Mutex::new(BTreeSet::new()), Mutex::new(vec![]));
     let began = Instant::now();
     let end = began + Duration::from_secs(size.seconds);
@@ -158,11 +158,11 @@ fn milliseconds(took: Duration) -> String {
     format!("{:.0}", took.as_secs_f64() * 1e3)
 }
 
-/// The only free address is in a block of another machine.
+/// The only free address is a block of another machine.
 fn starving(_: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(2);
     let [rich, poor] = [&cluster.nodes[0], &cluster.nodes[1]];
-    let conf = conf(json!({"subnet": "10.1.0.0/26"}), "/29");
+    let conf = conf(json!({"subnet": "10.1.0.0/26"}), json!("auto"));
     for number in 0..61 {
         rich.attachment(&conf, &format!("c{number}")).add();
     }
@@ -179,23 +179,25 @@ fn starving(_: &Size) -> Vec<Figure> {
     vec![("reached after p50 of 15", "ms", half), ("reached after longest of 15", "ms", longest)]
 }
 
-/// ADD of a machine without a cluster, beside that of host-local, in turns.
+/// ADD from a block that the machine holds, beside that of host-local, in turns.
 fn add(_: &Size) -> Vec<Figure> {
-    let scratch = Scratch::new();
-    let call = |plugin: &str, id: usize| {
-        let ipam = json!({"type": plugin, "dataDir": scratch.join(plugin),
-            "ranges": [[{"subnet": "10.1.0.0/16"}]]});
-        let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge", "ipam": ipam});
-        Call::new(&Peer::Ours, plugin, "ADD", conf.to_string())
-            .env("CNI_CONTAINERID", format!("c{id}"))
-    };
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    let confs = ["cluster-local", "host-local"].map(|plugin| {
+        json!({"cniVersion": "1.1.0", "name": plugin, "type": plugin, "ipam": {"type": plugin,
+            "ranges": [[{"subnet": "10.1.0.0/16"}]]}})
+    });
+    node.attachment(&confs[0], "first").add();
     let mut times = [vec![], vec![]];
     for id in 0..200 {
-        for (plugin, times) in ["cluster-local", "host-local"].into_iter().zip(&mut times) {
-            let call = call(plugin, id);
+        for (conf, times) in confs.iter().zip(&mut times) {
+            let id = format!("c{id}");
+            let attachment = node.attachment(conf, &id);
             let began = Instant::now();
-            call.run().ok();
+            let outcome = attachment.try_add();
             times.push(began.elapsed());
+            outcome.ok();
+            attachment.del();
         }
     }
     times.iter_mut().for_each(|times| times.sort_unstable());
@@ -207,4 +209,20 @@ fn add(_: &Size) -> Vec<Figure> {
         ("host-local p50 of 200", "ms", other),
         ("ratio", "", format!("{ratio:.2}")),
     ]
+}
+
+/// The daemon of a machine with half of the pods.
+fn memory(size: &Size) -> Vec<Figure> {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    let conf = conf(json!({"subnet": "10.1.0.0/16"}), json!("auto"));
+    for pod in 0..size.pods / 2 {
+        node.attachment(&conf, &format!("pod-{pod}")).add();
+    }
+    let megabytes = |name: &str| {
+        let text = node.daemon_status(name);
+        let kilobytes: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        format!("{:.1}", kilobytes / 1024.0)
+    };
+    vec![("VmRSS", "MB", megabytes("VmRSS")), ("RssAnon", "MB", megabytes("RssAnon"))]
 }

@@ -1,6 +1,6 @@
 //! Figures of cluster-local on a real etcd: pods on ten machines, with addresses in plenty and with
 //! exactly as many as pods; claims per second of forty machines; the time until a starving machine
-//! has the last free address; ADD beside host-local's.
+//! has the last free address; ADD from a held block beside host-local's; the daemon's memory.
 //!
 //! `cargo bench --bench cluster -- [--nodes N] [--pods N] [--seconds N] [CASE...]`, as root or under
 //! `unshare -Urnm`, prints the table of docs/evidence/cluster.csv. It needs etcd-server and

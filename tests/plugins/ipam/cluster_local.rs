@@ -6,6 +6,8 @@ mod configurations;
 #[cfg(feature = "cluster")]
 mod conflicts;
 #[cfg(feature = "cluster")]
+mod copies;
+#[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "cluster")]
 mod daemon_faults;
@@ -31,7 +33,6 @@ mod operators;
 #[cfg(feature = "cluster")]
 mod oracle;
 #[cfg(feature = "cluster")]
-mod pools;
 mod realm;
 #[cfg(feature = "cluster")]
 mod reclaim;

@@ -76,7 +76,8 @@ fn a_list_of_many_pages_is_of_one_revision() {
     let Some(etcd) = Etcd::one() else { return };
     etcd.inside(|| {
         let puts: Vec<String> = (0..3500)
-            .map(|number| format!("put /cni-multi/v2/test/b/default/4-0a{number:04x}00-24 x"))
+            .map(|number| 0x0a00_0000 + number * 64)
+            .map(|at| format!("put /cni-multi/v2/test/b/default/4-{at:08x}-26 x"))
             .collect();
         // A transaction has room for 128.
         for some in puts.chunks(120) {
@@ -93,7 +94,7 @@ fn a_list_of_many_pages_is_of_one_revision() {
         }
         let node = Selection::Node(name("n1"));
         assert_eq!(store.list(&node), Outcome::Done(vec![]), "nobody knows whose they are");
-        let stored = done(store.get(&block("4-0a000000-24"))).unwrap();
+        let stored = done(store.get(&block("4-0a000000-26"))).unwrap();
         assert_eq!(store.delete(&stored), Outcome::Done(()));
     });
 }

@@ -309,7 +309,7 @@ fn commands_refuse_members_of_another_ca() {
             conf(ca)
         ))
     };
-    for line in ["reclaim n2", "recover"] {
+    for line in ["reclaim n2", "blocks --all"] {
         let refused = run("other.crt", line);
         assert!(refused.contains("etcd.ca must have the CA of the members"), "{line}: {refused}");
         assert!(refused.ends_with("status 1\n"), "{line}: {refused}");

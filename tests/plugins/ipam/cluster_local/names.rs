@@ -60,7 +60,7 @@ fn a_name_stays_on_a_node_that_cannot_give_it_up() {
     assert_eq!(add(&two, WIDE, "b", "web"), address);
     etcd.members[0].signal(Signal::SIGSTOP);
     two.del(WIDE, "b");
-    refused(&one.try_add_named(WIDE, "c", "web"), 11, "the cluster's store cannot be used");
+    refused(&one.try_add_named(WIDE, "c", "web"), 11, "the store cannot be used");
     assert_eq!(add(&two, WIDE, "d", "web"), address, "etcd is away, and the name is here");
     etcd.members[0].signal(Signal::SIGCONT);
     two.del(WIDE, "d");

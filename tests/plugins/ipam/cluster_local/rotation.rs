@@ -1,14 +1,16 @@
 //! Certificates and passwords that are replaced while the daemon runs.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-use super::daemon::WIDE;
 use super::etcd_access::{Certificates, enable_users, start_secure};
+use crate::support::call::Outcome;
 use crate::support::etcd::Etcd;
 use crate::support::node::{LISTENING, Node};
 
+/// Blocks of one: each ADD needs a claim.
+const SINGLE: &str = "10.1.0.0/24";
 /// The daemon's word for files that it has read again.
 const AGAIN: &str = "certificates and password were read again";
 
@@ -55,13 +57,22 @@ fn restart(etcd: &mut Etcd, server: &str) {
     start_secure(etcd, server);
 }
 
-/// Adds containers until a claim was needed, by each fifth, each with an address of its own.
+/// Adds containers, each of which needs a claim.
 #[track_caller]
-fn claim_more(node: &Node, prefix: &str) {
-    for number in 0..6 {
-        let id = format!("{prefix}{number}");
-        node.wait_until(|node| node.try_add(WIDE, &id).status == 0);
+fn claim_more(node: &Node) {
+    for _ in 0..3 {
+        claim_until(node, |outcome, _| outcome.status == 0);
     }
+}
+
+/// Adds containers, until something is true of the outcome and the node.
+#[track_caller]
+fn claim_until(node: &Node, is_it: impl Fn(&Outcome, &Node) -> bool) {
+    static ADDED: AtomicU32 = AtomicU32::new(0);
+    node.wait_until(|node| {
+        let id = format!("c{}", ADDED.fetch_add(1, Ordering::Relaxed));
+        is_it(&node.try_add(SINGLE, &id), node)
+    });
 }
 
 #[test]
@@ -69,16 +80,18 @@ fn rotated_certificates_are_used_without_a_restart() {
     let Some(mut etcd) = Certificates::lab() else { return };
     start_secure(&mut etcd, "server");
     let node = node(&etcd, "client");
-    claim_more(&node, "a");
+    claim_more(&node);
     assert!(!node.log().contains(AGAIN), "{}", node.log());
-    // Another CA for the member's certificate and the client's.
-    etcd.lab.host.sh(&format!("cd {} && cp other.crt ca.crt", etcd.scratch.text()));
-    put(&etcd, &node, "other.crt", "ca.crt");
-    put_client(&etcd, &node, "foreign");
-    claim_more(&node, "b"); // by the connection that is there
+    // Another CA for the member's certificate and the client's: first both are trusted.
+    let dir = etcd.scratch.text();
+    etcd.lab.host.sh(&format!("cd {dir} && cat ca.crt other.crt >both.crt && cp other.crt ca.crt"));
+    put(&etcd, &node, "both.crt", "ca.crt");
+    claim_more(&node);
+    assert!(node.log().contains(AGAIN), "{}", node.log());
     restart(&mut etcd, "foreign-server");
-    node.wait_until(|node| node.status(WIDE).status == 0 && node.log().contains(AGAIN));
-    claim_more(&node, "c");
+    put_client(&etcd, &node, "foreign");
+    claim_until(&node, |outcome, _| outcome.status == 0);
+    claim_more(&node);
 }
 
 #[test]
@@ -86,12 +99,12 @@ fn a_broken_new_file_keeps_what_was_read_before() {
     let Some(mut etcd) = Certificates::lab() else { return };
     start_secure(&mut etcd, "server");
     let node = node(&etcd, "client");
-    claim_more(&node, "a");
+    claim_more(&node);
     put(&etcd, &node, "ca.key", "client.crt");
     restart(&mut etcd, "server");
     let broken = "/etc/cni-multi/client.crt: no certificate in it";
-    node.wait_until(|node| node.log().contains(broken));
-    claim_more(&node, "b");
+    claim_until(&node, |_, node| node.log().contains(broken));
+    claim_more(&node);
     let log = node.log();
     let line = log.lines().find(|line| line.contains(broken)).unwrap();
     assert!(line.ends_with("what was read before stays in use"), "{line}");
@@ -100,11 +113,11 @@ fn a_broken_new_file_keeps_what_was_read_before() {
     // The certificate of another key, and then its key.
     put(&etcd, &node, "named.crt", "client.crt");
     restart(&mut etcd, "server");
-    node.wait_until(|node| node.log().contains("not the key of the certificate in"));
+    claim_until(&node, |_, node| node.log().contains("not the key of the certificate in"));
     put(&etcd, &node, "named.key", "client.key");
     restart(&mut etcd, "server");
-    node.wait_until(|node| node.log().contains(AGAIN));
-    claim_more(&node, "c");
+    claim_until(&node, |_, node| node.log().contains(AGAIN));
+    claim_more(&node);
 }
 
 /// A certificate for twelve seconds.
@@ -120,23 +133,20 @@ fn an_expired_certificate_that_is_replaced_recovers() {
     let dir = etcd.scratch.text().to_owned();
     etcd.lab.host.sh(&format!("cd {dir} && ({SHORT}) >>openssl.log 2>&1"));
     let node = node(&etcd, "short");
-    claim_more(&node, "a");
+    claim_more(&node);
     etcd.lab.host.sh(&format!(
         "cd {dir}; while openssl x509 -checkend 0 -noout -in short.crt; do sleep 0.2; done"
     ));
     restart(&mut etcd, "server");
-    let number = Cell::new(0);
-    node.wait_until(|node| {
-        number.set(number.get() + 1);
-        let outcome = node.try_add(WIDE, &format!("e{}", number.get()));
-        outcome.status != 0 && outcome.err().msg.contains("the client certificate")
+    claim_until(&node, |outcome, _| {
+        outcome.status != 0 && outcome.err().msg.contains("not have expired")
     });
-    assert_eq!(node.status(WIDE).err().code, 50);
+    assert_eq!(node.status(SINGLE).err().code, 50);
     assert!(!node.log().contains(AGAIN), "{}", node.log());
     put_client(&etcd, &node, "client");
-    node.wait_until(|node| node.status(WIDE).status == 0);
+    claim_until(&node, |outcome, _| outcome.status == 0);
     assert!(node.log().contains(AGAIN), "{}", node.log());
-    claim_more(&node, "b");
+    claim_more(&node);
 }
 
 #[test]
@@ -153,11 +163,11 @@ fn a_changed_password_is_read_again() {
     };
     set(&node, "secret");
     node.start();
-    claim_more(&node, "a");
+    claim_more(&node);
     // The member forgets the user's tokens with the password.
     etcd.members[0].ctl("--user root:r user passwd cni --interactive=false <<END\nanother\nEND");
-    node.wait_until(|node| node.try_add(WIDE, "b").status != 0 || node.status(WIDE).status != 0);
+    claim_until(&node, |outcome, _| outcome.status != 0);
     set(&node, "another");
-    node.wait_until(|node| node.status(WIDE).status == 0 && node.log().contains(AGAIN));
-    claim_more(&node, "c");
+    claim_until(&node, |outcome, node| outcome.status == 0 && node.log().contains(AGAIN));
+    claim_more(&node);
 }

@@ -21,8 +21,8 @@ impl Machine {
     pub(super) fn give(&mut self, turn: &mut Turn<'_>) -> Step {
         let networks: Vec<NetworkName> = self.networks.keys().cloned().collect();
         for name in networks {
-            let mut going = self.wanted_of(&name);
-            going.extend(self.idle_of(&name));
+            let mut going = self.idle_of(&name);
+            going.extend(self.wanted_of(&name)); // of the same block, the gift counts
             if going.is_empty() {
                 continue;
             }

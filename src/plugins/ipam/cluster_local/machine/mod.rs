@@ -296,7 +296,8 @@ impl Machine {
                 match written {
                     Written::Done => network.apply(marks),
                     Written::Leased(leases) => {
-                        (network.leases, network.due) = (leases, self.now + AFTER_LEASED);
+                        network.lease(leases);
+                        network.due = self.now + AFTER_LEASED;
                     }
                     Written::Failed(_) => network.due = self.now + AFTER_FAILURE,
                 }
@@ -396,7 +397,7 @@ impl Machine {
     /// minute while the network has blocks, and four times a second while another node wants some.
     pub fn leases(&mut self, network: &NetworkName, leases: BTreeSet<IpAddr>) {
         if let Some(network) = self.networks.get_mut(network) {
-            network.leases = leases;
+            network.lease(leases);
         }
     }
 

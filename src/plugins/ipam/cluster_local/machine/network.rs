@@ -270,6 +270,16 @@ impl Network {
         pool.allocatable(held.block).saturating_sub(used)
     }
 
+    /// The leases as they are now: each new one keeps a promise.
+    pub fn lease(&mut self, leases: BTreeSet<IpAddr>) {
+        for ip in leases.difference(&self.leases) {
+            let is_of = |pool: usize| self.pools.get(pool).is_some_and(|pool| pool.allocates(*ip));
+            let kept = self.promises.iter().position(|(pool, _)| is_of(*pool));
+            kept.map(|at| self.promises.remove(at));
+        }
+        self.leases = leases;
+    }
+
     /// An ADD was told of a free address.
     pub fn promise(&mut self, number: usize, now: Moment) {
         self.promises.push((number, now));

@@ -34,7 +34,7 @@ const COLUMNS: [(&str, &str); 4] =
 
 /// The pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// How long a store may not answer.
+/// How long a store may not answer that has answered before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command line.
@@ -73,7 +73,7 @@ pub fn run(matches: &ArgMatches, io: &mut Streams<'_>) -> Result<String> {
 
 /// Does what is due until the end.
 fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> Result<End> {
-    let [mut told, mut answered] = [since_boot(); 2];
+    let (mut told, mut answered) = (since_boot(), None);
     loop {
         let now = since_boot();
         match reclaim.next(now) {
@@ -93,13 +93,13 @@ fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> 
                 let outcome = operation.perform(store);
                 match &outcome {
                     Outcome::Unreachable(reason) | Outcome::Unknown(reason)
-                        if since_boot() > answered + PATIENCE =>
+                        if answered.is_none_or(|at| since_boot() > at + PATIENCE) =>
                     {
                         return Err(unusable(reason)
                             .with_details("run the command again: it goes on from here"));
                     }
                     Outcome::Unreachable(_) | Outcome::Unknown(_) => (),
-                    _ => answered = since_boot(),
+                    _ => answered = Some(since_boot()),
                 }
                 reclaim.answered(outcome, since_boot());
             }

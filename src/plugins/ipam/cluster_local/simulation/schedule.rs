@@ -158,7 +158,7 @@ pub fn add(world: &mut World, number: usize) {
     }
     let net = world.below(world.nodes[number].disk.nets.len());
     let wish = match (world.faults.names, world.below(6)) {
-        (true, 0..4) => Wish::Name(["a", "b", "c", "d"][world.below(4)].to_owned()),
+        (true, 0..=3) => Wish::Name(["a", "b", "c", "d"][world.below(4)].to_owned()),
         (_, 5) => Wish::Address([10, 0, 0, world.below(4) as u8].into()),
         _ => Wish::Any,
     };

@@ -81,8 +81,8 @@ pub fn explain(endpoint: &Endpoint, failure: &io::Error) -> Error {
         }
         Some(Failed::AlertReceived(Alert::CertificateExpired)) => "renew the client certificate",
         Some(Failed::AlertReceived(_)) => {
-            "etcd.cert must be signed by the CA of the member's --trusted-ca-file and be for client \
-             authentication"
+            "etcd.cert must be signed by the CA of the member's --trusted-ca-file, be for client \
+             authentication, and not have expired"
         }
         Some(Failed::InvalidMessage(_)) => "is its URL http://?",
         Some(_) => "",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{Boot, Machine, World, below};
+use crate::support::extent::is_long;
 
 /// How often a reclaim is tried while members are in disarray.
 const TRIES: usize = 5;
@@ -17,7 +18,8 @@ pub fn go_wrong(world: &World) {
         world.sleep(pause);
         let machine = &world.machines[below(&mut random, world.machines.len() as u64) as usize];
         let lasts = random.below(Duration::from_secs(3));
-        let what = match below(&mut random, 6) {
+        // A reclaim takes 100 s.
+        let what = match below(&mut random, if is_long() { 6 } else { 5 }) {
             0 | 1 => kill_daemon(world, machine, lasts),
             2 => stop_daemon(world, machine, lasts),
             3 => cut_off(world, machine, lasts),
@@ -63,7 +65,7 @@ fn start_anew(world: &World, machine: &Machine, meanwhile: impl FnOnce()) -> &'s
 }
 
 /// An operator frees the blocks of a machine that is off, from another machine. The members may be
-/// in disarray: then it is tried again, and left if it has begun, for the machine finds itself fenced.
+/// in disarray: then it is tried again, and left if it has begun, for the machine finds its record ended.
 fn reclaim(world: &World, machine: &Machine) {
     let next = usize::from(machine.node.number) % world.machines.len();
     let operator = &world.machines[next].node;

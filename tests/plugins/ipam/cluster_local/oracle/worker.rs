@@ -42,7 +42,7 @@ pub fn work(world: &World, number: usize) {
     let mut worker = Worker {
         world,
         machine,
-        conf: conf(network, PATIENCE),
+        conf: conf(world.seed, network, PATIENCE),
         name: format!("w{number}"),
         random: world.random(number as u64 + 10),
         made: 0,
