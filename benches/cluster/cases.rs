@@ -124,7 +124,7 @@ fn note(outcome: &Outcome, addresses: &Mutex<BTreeSet<String>>, failures: &Mutex
 /// Each ADD claims a block of one address.
 fn claims(size: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(size.claimers);
-    let conf = conf(json!({"subnet": "10.1.0.0/16"}), "/32");
+    let conf = conf(json!({"subnet": "10.1.0.0/16"}), "1");
     let (addresses, failures) = (Mutex::new(BTreeSet::new()), Mutex::new(vec![]));
     let began = Instant::now();
     let end = began + Duration::from_secs(size.seconds);
@@ -158,11 +158,11 @@ fn milliseconds(took: Duration) -> String {
     format!("{:.0}", took.as_secs_f64() * 1e3)
 }
 
-/// The only free address is in a block of another machine.
+/// The only free address is another machine's.
 fn starving(_: &Size) -> Vec<Figure> {
     let cluster = Cluster::of(2);
     let [rich, poor] = [&cluster.nodes[0], &cluster.nodes[1]];
-    let conf = conf(json!({"subnet": "10.1.0.0/26"}), "/29");
+    let conf = conf(json!({"subnet": "10.1.0.0/26"}), "auto");
     for number in 0..61 {
         rich.attachment(&conf, &format!("c{number}")).add();
     }
@@ -183,7 +183,7 @@ fn starving(_: &Size) -> Vec<Figure> {
 fn add(_: &Size) -> Vec<Figure> {
     let scratch = Scratch::new();
     let call = |plugin: &str, id: usize| {
-        let ipam = json!({"type": plugin, "dataDir": scratch.join(plugin),
+        let ipam = json!({"type": plugin, "scope": "machine", "dataDir": scratch.join(plugin),
             "ranges": [[{"subnet": "10.1.0.0/16"}]]});
         let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge", "ipam": ipam});
         Call::new(&Peer::Ours, plugin, "ADD", conf.to_string())
