@@ -46,6 +46,11 @@ impl Block {
         Block::at(self.family(), self.network, shortest(self.family()))
     }
 
+    /// The block of eight addresses around it, if it is not larger.
+    pub fn eight(self) -> Block {
+        Block::at(self.family(), self.network, (shortest(self.family()) + 3).min(self.length))
+    }
+
     /// The family of its addresses.
     pub fn family(self) -> Family {
         if self.is_v6 { Family::V6 } else { Family::V4 }

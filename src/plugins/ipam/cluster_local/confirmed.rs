@@ -35,8 +35,11 @@ pub struct Confirmation {
     pub node: Name,
     /// The hash of the machine's identity.
     pub machine: Token,
-    /// The node's record; None while the daemon writes it.
+    /// The node's record; None while the daemon writes it, and if nothing is confirmed.
     pub record: Option<Stamp>,
+    /// Nothing is confirmed in this boot, whatever record there is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
 }
 
 /// The stamp of the node's record in a data directory; None if it has none.
@@ -84,7 +87,8 @@ mod tests {
         dir.write(RECORD, "{}");
         let record = stamp(dir.path()).unwrap();
         let node = "n1".parse().unwrap();
-        let confirmed = Confirmation { boot: "boot".to_owned(), node, machine: Token(7), record };
+        let (boot, withdrawn) = ("boot".to_owned(), false);
+        let confirmed = Confirmation { boot, node, machine: Token(7), record, withdrawn };
         let file = path(&dir.path().join("ipam.sock"));
         plain_file::put(&file, &serde_json::to_vec(&confirmed).unwrap()).unwrap();
         let read = Confirmation::read(&file).unwrap();

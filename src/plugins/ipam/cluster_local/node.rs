@@ -18,6 +18,8 @@ pub const CONFIGURATION: &str = "/etc/cni-multi/ipam.json";
 pub fn is_confirmed(data_dir: &Path) -> bool {
     match Confirmation::read(&confirmed::path(Path::new(SOCKET))) {
         Some(confirmed) => confirmed.fits(boot_id().trim(), data_dir),
+        // One that cannot be read may say that nothing is confirmed.
+        None if confirmed::path(Path::new(SOCKET)).try_exists().unwrap_or(true) => false,
         None => trusts_reboot(Path::new(CONFIGURATION), data_dir),
     }
 }

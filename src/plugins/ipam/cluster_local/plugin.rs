@@ -96,17 +96,23 @@ fn allocated(cx: &Context<'_>, conf: &Conf) -> Result<AddResult> {
     Ok(result)
 }
 
-/// Fails if one of the addresses is in a block that another node has, or has leases in.
+/// Fails if one of the addresses is in no block of this node, or in one that another node has, or has leases
+/// in.
 fn refuse_disputed(place: &Place, held: &[IpAddr]) -> Result<()> {
     let Some(own) = Blocks::read(place.dir())? else { return Ok(()) };
     for ip in held {
-        let Some(block) = own.blocks.iter().find(|held| held.block.contains(*ip)) else { continue };
-        let why = match (block.state, block.contested) {
-            (State::Lost, _) => "another node has",
-            (_, true) => "another node has leases in",
-            _ => continue,
+        let problem = match own.blocks.iter().find(|held| held.block.contains(*ip)) {
+            None => format!("{ip} is in no block of this node"),
+            Some(held) => {
+                let why = match (held.state, held.contested) {
+                    (State::Lost, _) => "another node has",
+                    (State::Returning, _) => "is being given back",
+                    (_, true) => "another node has leases in",
+                    _ => continue,
+                };
+                format!("{ip} is in block {}, which {why}", held.block.prefix())
+            }
         };
-        let problem = format!("{ip} is in block {}, which {why}", block.block.prefix());
         return Err(Error::check(problem).with_details("detach the container and attach it again"));
     }
     Ok(())

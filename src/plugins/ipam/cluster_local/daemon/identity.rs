@@ -10,7 +10,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::super::confirmed::{self, Confirmation, RECORD, Stamp};
-use super::super::machine::NodeFile;
+use super::super::machine::{Allocation, NodeFile};
 use super::super::name::Name;
 use super::super::store::Token;
 use crate::error::{Code, Error, Result};
@@ -124,13 +124,14 @@ pub struct Identity {
     path: PathBuf,
     /// What the confirmation says; of the record, what it said last.
     pub confirmation: Confirmation,
-    /// Whether another record was confirmed in this boot.
+    /// Whether another record was confirmed in this boot, or the node was withdrawn in it.
     pub is_replaced: bool,
 }
 
 /// What a confirmation of this boot, node and machine says, without the record.
 pub fn confirmation(node: Name) -> Result<Confirmation> {
-    Ok(Confirmation { boot: id_of_boot()?, node, machine: of_this_machine()?, record: None })
+    let (boot, machine) = (id_of_boot()?, of_this_machine()?);
+    Ok(Confirmation { boot, node, machine, record: None, withdrawn: false })
 }
 
 impl Identity {
@@ -142,9 +143,10 @@ impl Identity {
         confirmation: Confirmation,
     ) -> Result<Identity> {
         let found = Confirmation::read(&path).filter(|found| found.boot == confirmation.boot);
+        let is_withdrawn = found.as_ref().is_some_and(|found| found.withdrawn);
         let found = found.filter(|found| found.record.is_some()); // else it was void already
         let fits = found.as_ref().is_some_and(|found| found.fits(&confirmation.boot, data_dir));
-        let is_replaced = found.is_some() && !fits;
+        let is_replaced = is_withdrawn || found.is_some() && !fits;
         let own = found.clone().filter(|found| {
             let is_own = Confirmation { record: found.record, ..confirmation.clone() };
             fits && *found == is_own
@@ -153,7 +155,7 @@ impl Identity {
         let data_dir = data_dir.to_owned();
         let mut identity = Identity { journal, data_dir, path, confirmation, is_replaced };
         if fits && !identity.is_confirmed() {
-            identity.withdraw()?; // the node had another name, or the machine other hardware
+            identity.refuse()?; // the node had another name, or the machine other hardware
         }
         Ok(identity)
     }
@@ -180,11 +182,12 @@ impl Identity {
 
     /// Writes the confirmation, or that there is none: a missing file would be a boot in which the daemon has
     /// not looked yet.
-    pub fn confirm(&mut self, is_confirmed: bool) -> Result<()> {
-        if is_confirmed { self.put_stamp() } else { self.withdraw() }
+    pub fn confirm(&mut self, allocation: Allocation) -> Result<()> {
+        self.confirmation.withdrawn = allocation == Allocation::Withdrawn;
+        if allocation == Allocation::Confirmed { self.put_stamp() } else { self.refuse() }
     }
 
-    fn withdraw(&mut self) -> Result<()> {
+    fn refuse(&mut self) -> Result<()> {
         self.put(None)?;
         self.confirmation.record = None;
         Ok(())

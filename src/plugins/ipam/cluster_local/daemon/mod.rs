@@ -141,8 +141,8 @@ impl Daemon {
                     let written = self.files.mark(&marks);
                     self.wrote(written);
                 }
-                Action::Confirm(is_confirmed) => {
-                    let done = self.identity.confirm(is_confirmed);
+                Action::Confirm(allocation) => {
+                    let done = self.identity.confirm(allocation);
                     self.wrote(written(done));
                 }
                 Action::Send(operation) => {
@@ -322,6 +322,7 @@ mod tests {
             node: "n1".parse().unwrap(),
             machine: Token(1),
             record: None,
+            withdrawn: false,
         };
         let path = confirmed::path(&dir.path().join("ipam.sock"));
         let identity = Identity::new(journal, dir.path(), path, confirmation).unwrap();

@@ -8,7 +8,7 @@ use super::super::store::{
     Answer, Key, NodeRecord, Operation, Outcome, Record, Selection, Stored, Token, Value,
 };
 use super::network::{Known, Note};
-use super::{Line, Machine, Mark, NodeFile, Purpose, Standing, Step, Turn, Withdrawn};
+use super::{Allocation, Line, Machine, Mark, NodeFile, Purpose, Standing, Step, Turn, Withdrawn};
 use crate::sys::clock::Moment;
 
 /// The time from one beat to the next.
@@ -198,8 +198,8 @@ impl Machine {
     fn look_again(&mut self) -> Step {
         let Some((standing, due)) = self.baton.refused.clone() else { return Step::Rest };
         let is_other_store = standing == Standing::OtherStore;
-        if self.is_confirmed && !is_other_store {
-            return self.confirm(false);
+        if !self.is_denied() && !is_other_store {
+            return self.confirm(Allocation::Refused);
         }
         if due > self.now {
             self.by(due);
@@ -239,8 +239,8 @@ impl Machine {
 
     /// Marks the copied blocks as lost, network by network, and then writes a new record.
     fn become_new(&mut self, file: NodeFile, turn: &mut Turn<'_>) -> Step {
-        if self.is_confirmed {
-            return self.confirm(false);
+        if !self.is_denied() {
+            return self.confirm(Allocation::Refused);
         }
         let mut copied = self.all();
         copied.retain(|at| self.tracked(at).is_some_and(|it| it.held.state != State::Lost));
@@ -255,15 +255,18 @@ impl Machine {
         self.mark(&first.network, lost, vec![])
     }
 
-    /// Ends allocation in this boot: first on the disk, then for the plugins.
+    /// Ends allocation in this boot: first for the plugins, then on the disk.
     fn withdraw(&mut self, standing: &Standing) -> Step {
         let Some(file) = self.file.clone() else { return Step::Rest };
+        if self.allocation != Some(Allocation::Withdrawn) {
+            return self.confirm(Allocation::Withdrawn);
+        }
         let is_copied = *standing == Standing::Copied;
         let withdrawn = Some(Withdrawn { boot: self.setup.boot.clone(), is_copied });
         if file.withdrawn != withdrawn {
             return self.write_node(NodeFile { withdrawn, ..file });
         }
-        if self.is_confirmed { self.confirm(false) } else { Step::Rest }
+        Step::Rest
     }
 
     fn refuse(&mut self, standing: Standing) -> Step {
@@ -565,6 +568,9 @@ impl Machine {
             self.doubt("another store answers");
             return Step::Again;
         }
+        if self.baton.is_accepted && self.now >= self.baton.last_beat + BEAT {
+            return self.beat(turn); // whatever the blocks need
+        }
         for part in [Machine::note_contests, Machine::pursue_blocks] {
             match part(self, turn) {
                 Step::Rest => (),
@@ -572,7 +578,7 @@ impl Machine {
             }
         }
         let is_first = !self.baton.is_accepted
-            || !self.is_confirmed && self.baton.confirmed <= self.baton.listed;
+            || !self.is_confirmed() && self.baton.confirmed <= self.baton.listed;
         let is_for_orphans = self.orphans.iter().any(|(_, order)| *order >= self.baton.confirmed);
         if is_first
             || is_for_orphans
@@ -621,7 +627,7 @@ impl Machine {
 
     /// Confirms the blocks for plugins, once each active one is known to be the node's own in this boot.
     fn confirm_boot(&mut self, turn: &mut Turn<'_>) -> Step {
-        if self.is_confirmed {
+        if self.is_confirmed() || !self.setup.is_complete {
             return Step::Rest;
         }
         let mut active = self.all();
@@ -643,14 +649,16 @@ impl Machine {
             let settling = settling.collect();
             return self.mark(&first.network, settling, vec![]);
         }
-        self.confirm(true)
+        self.confirm(Allocation::Confirmed)
     }
 
     /// Lists the node's claims again: once a minute while any node wants some, and after a write whose
     /// outcome is unknown.
     fn list_again(&mut self, _: &mut Turn<'_>) -> Step {
         const EACH: Duration = Duration::from_secs(60);
-        let is_wanted = self.want.is_some() || self.is_wanted();
+        // A claim that came late is on no file: any want may be for it.
+        let is_wanted = self.want.is_some()
+            || self.hints.wants_of_others(&self.setup.node, self.now).next().is_some();
         let due = self.baton.last_list + EACH;
         if self.baton.needs_list || is_wanted && self.now >= due {
             return self.list(Purpose::ListOwn, Selection::Node(self.setup.node.clone()));

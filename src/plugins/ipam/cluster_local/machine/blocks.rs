@@ -7,7 +7,7 @@ use super::super::block::Block;
 use super::super::held::{Held, State};
 use super::super::name::Name;
 use super::super::store::{
-    Answer, Claim, Key, Operation, Outcome, Record, Selection, Stored, Value,
+    Answer, Claim, Key, Operation, Outcome, Record, Selection, Stored, Token, Value,
 };
 use super::network::{Known, Note, Tracked};
 use super::{At, Line, Machine, Mark, Purpose, Step, Turn, in_state};
@@ -28,6 +28,10 @@ fn claim_of(stored: &Stored) -> Option<&Claim> {
         Value::Claim(claim) => Some(claim),
         _ => None,
     }
+}
+
+fn is_taken(stored: &Stored, taken: Token) -> bool {
+    claim_of(stored).is_some_and(|claim| claim.taken == Some(taken))
 }
 
 impl Machine {
@@ -98,6 +102,11 @@ impl Machine {
         let is_leased = self.networks[&at.network].is_leased(at.block);
         match (tracked.held.state, &tracked.key) {
             (State::Lost, Known::Foreign) => self.pursue_lost(at, &tracked, is_leased),
+            // A lease came back before the key went.
+            (State::Returning, known) if is_leased && tracked.is_on_disk => {
+                let is_own = matches!(known, Known::Own(_));
+                self.change(at, if is_own { State::Active } else { State::Claiming }, turn)
+            }
             (State::Returning, Known::Own(seen) | Known::Earlier(seen)) => {
                 self.return_block(at, &tracked, seen.clone())
             }
@@ -110,8 +119,12 @@ impl Machine {
             (State::Returning, _) => self.drop_block(at),
             (_, Known::Earlier(seen)) => {
                 let Some(mut record) = self.record_of(at) else { return Step::Rest };
+                let taken = Some(turn.token());
                 if let Value::Claim(claim) = &mut record.value {
-                    claim.taken = Some(turn.token());
+                    claim.taken = taken;
+                }
+                if let Some(tracked) = self.tracked_mut(at) {
+                    tracked.taken = taken;
                 }
                 let operation = Operation::Update(record, seen.clone());
                 self.send(Purpose::TakeOver(at.clone()), operation)
@@ -234,6 +247,9 @@ impl Machine {
         }
         match self.division(at) {
             Division::Other => {
+                if let Some(step) = self.widen(at, turn) {
+                    return step;
+                }
                 if let Some(tracked) = self.tracked_mut(at) {
                     tracked.key = Known::Foreign;
                 }
@@ -259,6 +275,24 @@ impl Machine {
         step
     }
 
+    /// Claims the block of eight around an address of `ipam join`, where its chunk is divided so.
+    fn widen(&mut self, at: &At, turn: &mut Turn<'_>) -> Option<Step> {
+        let realm = self.realm_of(at)?;
+        let eight = at.block.eight();
+        let is_divided = self.divisions.get(&(realm, at.block.chunk())) == Some(&Some(8));
+        let held = self.tracked(at).map(|it| it.held.clone())?;
+        let network = self.networks.get(&at.network)?;
+        let inside: Vec<Block> =
+            network.blocks.keys().copied().filter(|block| eight.covers(*block)).collect();
+        let is_joined = held.state == State::Claiming && at.block.size() == 1;
+        if !is_divided || !is_joined || network.blocks.contains_key(&eight) {
+            return None;
+        }
+        let mut marks: Vec<Mark> = inside.into_iter().map(Mark::Forget).collect();
+        marks.push(Mark::Put(Held { block: eight, token: turn.token(), name: None, ..held }));
+        Some(self.mark(&at.network, marks, vec![]))
+    }
+
     /// A block whose key is the node's.
     fn pursue_own(&mut self, at: &At, of: &Tracked, state: State, turn: &mut Turn<'_>) -> Step {
         let is_read = self.is_read(of);
@@ -269,8 +303,11 @@ impl Machine {
             }
             State::Claiming => {
                 let is_leased = self.networks[&at.network].is_leased(at.block);
-                if of.contest.is_some_and(|(is_contested, _)| is_contested) && !is_leased {
-                    return self.change(at, State::Returning, turn);
+                if of.contest.is_some_and(|(is_contested, _)| is_contested) {
+                    if !is_leased {
+                        return self.change(at, State::Returning, turn);
+                    }
+                    self.contest(at);
                 }
                 let settles = self.is_made_in_doubt(of);
                 self.change(at, if settles { State::Settling } else { State::Active }, turn)
@@ -304,6 +341,13 @@ impl Machine {
         self.baton.confirmed > tracked.known && tracked.read > self.baton.confirmed
     }
 
+    /// Another node has leases in a block of this one, which has some, too.
+    fn contest(&mut self, at: &At) {
+        if let Some(tracked) = self.tracked_mut(at) {
+            tracked.held.contested = true;
+        }
+    }
+
     fn is_made_in_doubt(&self, tracked: &Tracked) -> bool {
         tracked.created.unwrap_or(self.now) < self.baton.settle_until
     }
@@ -324,7 +368,12 @@ impl Machine {
         match contest {
             Some((is_contested, _)) if is_read => {
                 let is_contested = is_contested || of.held.contested;
-                self.change(at, if is_contested { State::Returning } else { State::Active }, turn)
+                let is_leased = self.networks[&at.network].is_leased(at.block);
+                if is_contested && is_leased {
+                    self.contest(at);
+                }
+                let goes = is_contested && !is_leased;
+                self.change(at, if goes { State::Returning } else { State::Active }, turn)
             }
             _ => Step::Rest, // it is read
         }
@@ -400,6 +449,13 @@ impl Machine {
     fn on_found(&mut self, at: &At, found: Option<Stored>) {
         let Some(tracked) = self.tracked(at).cloned() else { return };
         let (known, order) = (self.known(&tracked.held, found), self.order);
+        // Whether the take-over was done whose outcome is unknown.
+        let known = match known {
+            Known::Own(stored) if tracked.taken.is_some_and(|taken| !is_taken(&stored, taken)) => {
+                Known::Earlier(stored)
+            }
+            known => known,
+        };
         let was_own = matches!(tracked.key, Known::Own(_) | Known::Missing);
         if known == Known::Absent && was_own {
             self.doubt("a key of this node is gone");
@@ -408,6 +464,7 @@ impl Machine {
         let Some(tracked) = self.tracked_mut(at) else { return };
         if matches!(known, Known::Own(_)) {
             tracked.read = order;
+            tracked.is_unread |= !was_own && tracked.created.is_some();
         }
         if !is_as_known {
             tracked.known = order;
@@ -564,7 +621,8 @@ impl Machine {
         if now >= since + EACH
             && let Some(tracked) = self.tracked_mut(at)
         {
-            (tracked.created, tracked.key) = (Some(now), Known::Unknown);
+            // Another node's note may have been there in place of this one's.
+            (tracked.created, tracked.key, tracked.note) = (Some(now), Known::Unknown, Note::None);
             return Step::Again;
         }
         self.by(since + EACH);

@@ -21,6 +21,8 @@ const MOST_AT_ONCE: usize = 8;
 const FRESH: Duration = Duration::from_secs(1);
 /// How old it may be once it has shown so.
 const AGAIN: Duration = Duration::from_secs(3);
+/// A list of this age is made again after a claim that was lost.
+const OLD: Duration = Duration::from_secs(30);
 /// How many blocks of a pool are looked at one by one.
 const MOST_COUNTED: u128 = 16_384;
 /// How many are tried of a larger one.
@@ -36,11 +38,12 @@ pub(super) struct Candidate {
 impl Machine {
     /// Begins a batch of claims, if ADDs wait and none is going on.
     pub(super) fn claim(&mut self, turn: &mut Turn<'_>) -> Step {
-        if !self.is_confirmed || self.networks.values().any(Network::is_claiming) {
+        if !self.is_confirmed() {
             return Step::Rest;
         }
         let mut batch = vec![];
-        let networks: Vec<NetworkName> = self.networks.keys().cloned().collect();
+        let networks = self.networks.iter().filter(|(_, network)| !network.is_claiming());
+        let networks: Vec<NetworkName> = networks.map(|(name, _)| name.clone()).collect();
         for network in &networks {
             for look in [Machine::claim_any, Machine::claim_asked] {
                 match look(self, network, &mut batch, turn) {
@@ -157,7 +160,7 @@ impl Machine {
         let is_fitting =
             size.is_none_or(|size| u64::from(size) == block.size() && block != block.chunk());
         may && is_fitting
-            && self.find(realm, block).is_none()
+            && !self.meets_own(realm, block)
             && !self.hints.is_contested(realm, block, &self.setup.node)
     }
 
@@ -200,8 +203,10 @@ impl Machine {
     /// A block was tried in vain: not again before the next list.
     pub(super) fn note_lost(&mut self, at: &At) {
         let Some(realm) = self.realm_of(at) else { return };
-        if let Some(hint) = self.hints.realms.get_mut(&realm) {
-            hint.lost.insert(at.block);
+        let now = self.now;
+        match self.hints.realms.get_mut(&realm) {
+            Some(hint) if hint.listed + OLD > now => drop(hint.lost.insert(at.block)),
+            _ => drop(self.hints.realms.remove(&realm)),
         }
     }
 

@@ -26,16 +26,12 @@ impl Machine {
             if going.is_empty() {
                 continue;
             }
-            let now = self.now;
             let Some(network) = self.networks.get_mut(&name) else { continue };
             let mut marks = vec![];
             for (block, gift) in &going {
                 let Some(tracked) = network.blocks.get_mut(block) else { continue };
                 tracked.gift.clone_from(gift);
                 marks.push(Mark::Put(in_state(&tracked.held, State::Returning, turn.wall)));
-                if gift.is_some() {
-                    network.scarce_until = now + SCARCE;
-                }
             }
             let unleased = going.iter().map(|(block, _)| *block).collect();
             match self.mark(&name, marks, unleased) {
@@ -204,6 +200,15 @@ impl Network {
             of_pool.into_iter().take(excess)
         });
         of_pool.collect()
+    }
+
+    /// Whether a want may get something of this network, now or later.
+    pub(super) fn is_wanted(&self, name: &NetworkName, want: &Want) -> bool {
+        let has_name = |tracked: &Tracked| {
+            let own = tracked.held.name.as_ref().map(|own| super::names::full(name, own));
+            own.is_some() && own == want.name
+        };
+        want.realm == self.realm && (self.meets_any(want) || self.blocks.values().any(has_name))
     }
 
     fn meets_any(&self, want: &Want) -> bool {

@@ -37,7 +37,8 @@ pub struct Setup {
     /// Whether each network with blocks of this node was given to [`super::Machine::new`]: only
     /// then is a key of this node without a block on the disk an orphan, which is deleted.
     pub is_complete: bool,
-    /// Whether the data directory is another than the one that was confirmed in this boot.
+    /// Whether the data directory is another than the one that was confirmed in this boot, or was
+    /// withdrawn in it.
     pub is_replaced: bool,
 }
 
@@ -252,6 +253,17 @@ impl fmt::Display for Line {
     }
 }
 
+/// What plugins may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Allocate from active blocks.
+    Confirmed,
+    /// Allocate nothing, until a daemon has confirmed the blocks.
+    Refused,
+    /// Allocate nothing in this boot, whatever directory a daemon starts with.
+    Withdrawn,
+}
+
 /// What the daemon must do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // one exists at a time
@@ -261,8 +273,8 @@ pub enum Action {
     Node(NodeFile),
     /// Change a network's blocks, durably. Then call [`super::Machine::wrote`].
     Marks(Marks),
-    /// Write the confirmation of this boot, or remove it. Then call [`super::Machine::wrote`].
-    Confirm(bool),
+    /// Write the confirmation of this boot. Then call [`super::Machine::wrote`].
+    Confirm(Allocation),
     /// Send an operation to the store; once it has ended, call [`super::Machine::answered`].
     Send(Operation),
     /// Answer an ADD.

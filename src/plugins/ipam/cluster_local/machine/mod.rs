@@ -33,20 +33,22 @@ use std::time::Duration;
 use self::baton::{Baton, Phase};
 use self::hints::Hints;
 pub use self::interface::{
-    Action, Line, Mark, Marks, NodeFile, Reply, Request, RequestId, Setup, Standing, Turn,
-    Withdrawn, Written,
+    Action, Allocation, Line, Mark, Marks, NodeFile, Reply, Request, RequestId, Setup, Standing,
+    Turn, Withdrawn, Written,
 };
 use self::network::{Network, Tracked, Waiting};
 use self::want::OwnWant;
 use super::block::Block;
-use super::held::{Blocks, Held};
+use super::held::{Blocks, Held, State};
 use super::name::Name;
-use super::store::{Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token};
+use super::store::{Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Want};
 use crate::cni::attachment::NetworkName;
 use crate::sys::clock::{Moment, NEVER};
 
 /// The pause after a write to the disk that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The pause after a write that was refused for a lease.
+const AFTER_LEASED: Duration = Duration::from_millis(100);
 /// The first pause after an operation that failed; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
@@ -102,7 +104,7 @@ enum Purpose {
 enum Writing {
     Node(NodeFile),
     Marks(Marks),
-    Confirm(bool),
+    Confirm(Allocation),
 }
 
 /// What a part of the machine has found to do.
@@ -122,8 +124,9 @@ pub struct Machine {
     setup: Setup,
     /// The node's record on the disk; None before the first.
     file: Option<NodeFile>,
-    /// The confirmation of this boot stands.
-    is_confirmed: bool,
+    /// What the confirmation in /run says; None before the first word of this daemon, if it was not
+    /// confirmed before.
+    allocation: Option<Allocation>,
     networks: BTreeMap<NetworkName, Network>,
     baton: Baton,
     hints: Hints,
@@ -164,7 +167,7 @@ impl Machine {
         Machine {
             setup,
             file,
-            is_confirmed,
+            allocation: is_confirmed.then_some(Allocation::Confirmed),
             networks: networks.collect(),
             baton: Baton::default(),
             hints: Hints::default(),
@@ -244,13 +247,23 @@ impl Machine {
         Step::Do(Action::Node(file))
     }
 
-    fn confirm(&mut self, stands: bool) -> Step {
+    /// Whether plugins may allocate.
+    fn is_confirmed(&self) -> bool {
+        self.allocation == Some(Allocation::Confirmed)
+    }
+
+    /// Whether plugins are told that they may not.
+    fn is_denied(&self) -> bool {
+        matches!(self.allocation, Some(Allocation::Refused | Allocation::Withdrawn))
+    }
+
+    fn confirm(&mut self, allocation: Allocation) -> Step {
         if self.retry > self.now {
             self.by(self.retry);
             return Step::Rest;
         }
-        self.writing = Some(Writing::Confirm(stands));
-        Step::Do(Action::Confirm(stands))
+        self.writing = Some(Writing::Confirm(allocation));
+        Step::Do(Action::Confirm(allocation))
     }
 
     fn mark(&mut self, network: &NetworkName, marks: Vec<Mark>, unleased: Vec<Block>) -> Step {
@@ -278,12 +291,14 @@ impl Machine {
                 self.retry = self.now + AFTER_FAILURE;
             }
             Some(Writing::Node(file)) => self.file = Some(file),
-            Some(Writing::Confirm(stands)) => self.is_confirmed = stands,
+            Some(Writing::Confirm(allocation)) => self.allocation = Some(allocation),
             Some(Writing::Marks(Marks { network, marks, .. })) => {
                 let Some(network) = self.networks.get_mut(&network) else { return };
                 match written {
                     Written::Done => network.apply(marks),
-                    Written::Leased(leases) => network.leases = leases,
+                    Written::Leased(leases) => {
+                        (network.leases, network.due) = (leases, self.now + AFTER_LEASED);
+                    }
                     Written::Failed(_) => network.due = self.now + AFTER_FAILURE,
                 }
             }
@@ -370,7 +385,10 @@ impl Machine {
     /// the network is new. Without pools, all its blocks are given back once they are free.
     pub fn configured(&mut self, network: NetworkName, blocks: Blocks) {
         match self.networks.get_mut(&network) {
-            Some(known) => self.baton.needs_list |= known.configure(blocks),
+            Some(known) => {
+                known.compare(&blocks.blocks);
+                self.baton.needs_list |= known.configure(blocks);
+            }
             None => drop(self.networks.insert(network, Network::new(blocks))),
         }
     }
@@ -406,7 +424,7 @@ impl Machine {
                 self.baton.refused.clone().map_or(Standing::Verifying, |(standing, _)| standing)
             }
             (_, Some((_, reason))) => Standing::Away(reason.clone()),
-            (Phase::Run, None) if self.is_confirmed => Standing::Connected,
+            (Phase::Run, None) if self.is_confirmed() => Standing::Connected,
             _ => Standing::Verifying,
         }
     }
@@ -437,10 +455,11 @@ impl Machine {
         self.file.as_ref()
     }
 
-    /// Whether another node wants addresses, and this one can give some.
+    /// Whether another node wants addresses of which this one has blocks.
     pub fn is_wanted(&self) -> bool {
         let mut wants = self.hints.wants_of_others(&self.setup.node, self.now);
-        self.baton.phase == Phase::Run && wants.next().is_some()
+        let meets = |want: &Want| self.networks.iter().any(|(name, it)| it.is_wanted(name, want));
+        self.baton.phase == Phase::Run && wants.any(|(_, heard)| meets(&heard.want))
     }
 
     /// Whether nothing is left to be done but to wait for requests: for tests.
@@ -453,7 +472,7 @@ impl Machine {
     /// The answer to an ADD, if there is one now.
     fn reply(&mut self) -> Option<(RequestId, Reply)> {
         let standing = self.standing();
-        let (now, is_confirmed) = (self.now, self.is_confirmed);
+        let (now, is_confirmed) = (self.now, self.is_confirmed());
         let failure = self.failing.as_ref().map(|(_, reason)| reason.clone());
         let mut wake = self.wake;
         let mut found = None;
@@ -508,6 +527,17 @@ impl Machine {
         self.networks.iter().flat_map(of_network).collect()
     }
 
+    /// Whether a block of a realm meets one that this node tracks.
+    fn meets_own(&self, realm: &Name, block: Block) -> bool {
+        let end = Block::at(block.family(), block.end(), u8::MAX);
+        let meets = |network: &Network| {
+            let around = [block.chunk(), block.eight()];
+            around.iter().any(|one| network.blocks.contains_key(one))
+                || network.blocks.range(block..=end).next().is_some()
+        };
+        self.networks.values().any(|network| network.realm == *realm && meets(network))
+    }
+
     /// The block of a realm that this node tracks.
     fn find(&self, realm: &Name, block: Block) -> Option<At> {
         let has =
@@ -523,6 +553,7 @@ fn is_doubtful<T>(outcome: &Outcome<T>) -> bool {
 }
 
 /// A block in another state.
-fn in_state(held: &Held, state: super::held::State, wall: u64) -> Held {
-    Held { state, since: wall, contested: false, ..held.clone() }
+fn in_state(held: &Held, state: State, wall: u64) -> Held {
+    let contested = held.contested && matches!(state, State::Active | State::Settling);
+    Held { state, since: wall, contested, ..held.clone() }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How old the knowledge of a name's claim may be.
 const FRESH: Duration = Duration::from_secs(3);
 
+/// How many names are listed before those that are known are claimed.
+const MOST_LISTED: usize = 4;
+
 /// A network's name in the store.
 pub(super) fn full(network: &NetworkName, name: &str) -> String {
     format!("{network}/{name}")
@@ -48,6 +51,9 @@ impl Machine {
         }
         let named = waiting.named.as_ref().filter(|(_, at)| *at + FRESH > self.now);
         let Some((holder, at)) = named else {
+            if batch.len() >= MOST_LISTED {
+                return Step::Rest; // what is known is claimed first
+            }
             let key = full(name, &wanted);
             let selection = Selection::Named(realm, key);
             return self.list(Purpose::ListName(name.clone(), wanted), selection);
@@ -78,11 +84,13 @@ impl Machine {
     /// Claims of a name that an ADD needs were listed.
     pub(super) fn on_name(&mut self, network: &NetworkName, name: &str, outcome: Outcome<Answer>) {
         let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
-        let own = &self.setup.node;
+        let own = self.setup.node.clone();
         let is_other = |stored: &Stored| match &stored.record.value {
-            Value::Claim(claim) => claim.node != *own,
+            Value::Claim(claim) => claim.node != own,
             _ => false,
         };
+        // A claim of this node that no file knows is in the way.
+        self.baton.needs_list |= listed.iter().any(|stored| !is_other(stored));
         let mut found = vec![];
         let Some(network) = self.networks.get_mut(network) else { return };
         for (number, pool) in network.names.iter().enumerate() {
@@ -112,24 +120,30 @@ impl Machine {
 
     pub(super) fn on_name_checked(&mut self, at: &At, outcome: Outcome<Answer>) {
         let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
-        let order = self.order;
-        let pool = self
-            .networks
-            .get(&at.network)
-            .and_then(|network| network.names.iter().find(|pool| pool.meets(at.block)).cloned());
-        let is_twice = listed.iter().any(|stored| match &stored.record.key {
+        let (order, own) = (self.order, self.setup.node.clone());
+        let Some(network) = self.networks.get_mut(&at.network) else { return };
+        let pool = network.names.iter().find(|pool| pool.meets(at.block)).cloned();
+        let is_beside = |stored: &&Stored| match &stored.record.key {
             Key::Block(_, block) => {
                 *block != at.block && pool.as_ref().is_some_and(|pool| pool.meets(*block))
             }
             _ => false,
-        });
-        let Some(tracked) = self.tracked_mut(at) else { return };
+        };
+        let beside: Vec<&Stored> = listed.iter().filter(is_beside).collect();
+        let Some(tracked) = network.blocks.get_mut(&at.block) else { return };
         tracked.named = order;
-        if is_twice && !tracked.is_on_disk {
-            tracked.held.state = State::Returning;
+        if beside.is_empty() || tracked.is_on_disk {
+            return;
         }
-        if let Some(network) = self.networks.get_mut(&at.network) {
-            network.requests.iter_mut().for_each(|waiting| waiting.named = None);
+        tracked.held.state = State::Returning;
+        let name = tracked.held.name.clone();
+        for waiting in network.requests.iter_mut().filter(|it| it.request.name == name) {
+            waiting.named = None;
         }
+        // A claim of this node that no file knows is in the way.
+        self.baton.needs_list |= beside.iter().any(|stored| match &stored.record.value {
+            Value::Claim(claim) => claim.node == own,
+            _ => false,
+        });
     }
 }

@@ -84,6 +84,8 @@ pub struct Tracked {
     pub note: Note,
     /// Whom it is to be given to.
     pub gift: Option<Gift>,
+    /// What the key has since it was taken over last.
+    pub taken: Option<Token>,
 }
 
 impl Tracked {
@@ -102,12 +104,16 @@ impl Tracked {
             named: 0,
             note: Note::None,
             gift: None,
+            taken: None,
         }
     }
 
     /// Nothing is known of the key any more.
     pub fn forget_key(&mut self) {
-        *self = Tracked::new(self.held.clone(), self.is_on_disk); // the list that follows tells
+        // What was created in doubt settles, also after the next doubt.
+        let (created, is_unread) = (self.created, self.is_unread);
+        let new = Tracked::new(self.held.clone(), self.is_on_disk);
+        *self = Tracked { created, is_unread, ..new };
     }
 
     /// Whether addresses are allocated from it, and nothing is going on with it.
@@ -174,6 +180,25 @@ impl Network {
         }
     }
 
+    /// Compares what is known with the file: somebody may have removed or replaced it. A block that is gone from
+    /// there is given back, or with leases put there again.
+    pub fn compare(&mut self, found: &[Held]) {
+        let leases = self.leases.clone();
+        let is_leased = |block: Block| leases.range(block.first()..=block.last()).next().is_some();
+        for tracked in self.blocks.values_mut().filter(|tracked| tracked.is_on_disk) {
+            let block = tracked.held.block;
+            if !found.iter().any(|held| held.block == block) {
+                tracked.is_on_disk = false;
+                tracked.held.state =
+                    if is_leased(block) { State::Claiming } else { State::Returning };
+            }
+        }
+        for held in found {
+            let new = || Tracked::new(held.clone(), true);
+            self.blocks.entry(held.block).or_insert_with(new);
+        }
+    }
+
     /// Takes over other pools. A realm with blocks on the disk stays: their keys are there. Returns whether
     /// claims of another realm were dropped.
     pub fn configure(&mut self, blocks: Blocks) -> bool {
@@ -205,10 +230,11 @@ impl Network {
                         .blocks
                         .entry(block)
                         .or_insert_with(|| Tracked::new(held.clone(), true));
-                    if tracked.held.state != held.state {
+                    let is_other = tracked.held.state != held.state;
+                    if is_other {
                         tracked.settles = None;
                     }
-                    if matches!(held.state, State::Active | State::Settling) {
+                    if is_other && matches!(held.state, State::Active | State::Settling) {
                         (tracked.created, tracked.is_unread) = (None, false); // it was read, or will be
                     }
                     tracked.held = held;

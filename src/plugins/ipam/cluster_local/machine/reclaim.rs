@@ -163,6 +163,10 @@ impl Reclaim {
             }
             Outcome::Unknown(_) | Outcome::Unreachable(_) => {
                 self.not_before = now + PAUSE;
+                // The node cannot beat either while the store is away.
+                if let Some((_, until)) = &mut self.watched {
+                    *until = now + UNMOVED;
+                }
                 match stage {
                     // Whether it was written, the record tells.
                     Stage::Mark(..) | Stage::Fence(..) => Stage::Look,

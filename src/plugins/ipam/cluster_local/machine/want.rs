@@ -9,7 +9,7 @@ use super::super::held::{Held, State};
 use super::super::name::Name;
 use super::super::pool::{Pool, Span};
 use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Token, Value, Want};
-use super::network::{Known, Network, Tracked};
+use super::network::{Known, Network, Tracked, Waiting};
 use super::{Machine, Purpose, Step, Turn};
 use crate::cni::attachment::NetworkName;
 use crate::sys::clock::Moment;
@@ -17,7 +17,9 @@ use crate::sys::clock::Moment;
 /// How often a want is renewed.
 const RENEWAL: Duration = Duration::from_secs(20);
 /// The pause before a reserved block is read again.
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(20);
+/// The longest one.
+const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 /// What ADDs lack that only other nodes can give.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub struct OwnWant {
     /// The blocks that owners have reserved.
     gifts: Vec<Block>,
     poll: Moment,
+    /// The pause until then, which grows.
+    pause: Duration,
 }
 
 impl Machine {
@@ -49,23 +53,29 @@ impl Machine {
         Key::Want(self.setup.node.clone())
     }
 
-    /// What the first ADD lacks for which nothing was found to claim.
-    fn lack(&self) -> Option<Lack> {
-        self.networks.iter().find_map(|(name, network)| network.lack(name))
+    /// What ADDs lack for which nothing was found to claim.
+    fn lacks(&self) -> Vec<Lack> {
+        let mut all = vec![];
+        for lack in self.networks.iter().flat_map(|(name, network)| network.lacks(name)) {
+            if !all.contains(&lack) {
+                all.push(lack);
+            }
+        }
+        all
     }
 
     /// Writes, renews or deletes the want, and takes what was given.
     pub(super) fn keep_want(&mut self, turn: &mut Turn<'_>) -> Step {
-        let lack = self.lack();
+        let lacks = self.lacks();
         let Some(want) = self.want.clone() else {
-            return match lack {
+            return match lacks.into_iter().next() {
                 Some(lack) => self.begin_want(lack, turn),
                 None => self.drop_left_want(turn),
             };
         };
         for block in want.gifts.iter().copied() {
             let Some(realm) = want.lack.as_ref().map(|lack| lack.realm.clone()) else { break };
-            if self.find(&realm, block).is_some() {
+            if self.meets_own(&realm, block) {
                 continue;
             }
             if want.poll <= self.now {
@@ -76,13 +86,19 @@ impl Machine {
         let Some(stored) = want.stored else {
             return self.get(Purpose::ReadWant, self.key_of_want());
         };
-        if lack.is_none() || lack != want.lack {
+        if lacks.is_empty() {
             self.baton.needs_list = true; // a gift may have come meanwhile
             return self.send(Purpose::DeleteWant, Operation::Delete(stored));
         }
-        if want.renew > self.now {
+        let place = lacks.iter().position(|lack| Some(lack) == want.lack.as_ref());
+        if place.is_some() && want.renew > self.now {
             self.by(want.renew);
             return Step::Rest;
+        }
+        // Each renewal is for the next lack, so that none waits for ever behind another.
+        let next = place.map_or(0, |place| (place + 1) % lacks.len());
+        if let Some(want) = &mut self.want {
+            want.lack = lacks.into_iter().nth(next);
         }
         match self.want_record() {
             Some(record) => self.send(Purpose::WriteWant, Operation::Update(record, stored)),
@@ -99,6 +115,7 @@ impl Machine {
             renew: self.now + RENEWAL,
             gifts: vec![],
             poll: Moment::ZERO,
+            pause: POLL,
         };
         let before = self.want.replace(want);
         let Some(record) = self.want_record() else { return Step::Rest };
@@ -122,6 +139,7 @@ impl Machine {
             renew: self.now,
             gifts: vec![],
             poll: Moment::ZERO,
+            pause: POLL,
         });
         Step::Again
     }
@@ -155,6 +173,7 @@ impl Machine {
                 want.renewal += 1;
                 want.renew = now + RENEWAL;
                 want.gifts.clear();
+                want.pause = POLL;
             }
             (_, Outcome::Lost | Outcome::Unknown(_)) => want.stored = None,
             // Nothing was written: a want that was not there before is not there.
@@ -177,13 +196,15 @@ impl Machine {
         let Some(uid) = self.file.as_ref().map(|file| file.uid) else { return };
         let now = self.now;
         let Some(want) = self.want.as_mut() else { return };
-        want.poll = now + POLL;
+        want.poll = now + want.pause;
+        want.pause = (want.pause * 2).min(LONGEST_POLL);
         let (nonce, lack) = (want.nonce, want.lack.clone());
         let (Outcome::Done(Answer::Found(Some(stored))), Some(lack)) = (outcome, lack) else {
             return;
         };
         let Value::Claim(claim) = stored.record.value.clone() else { return };
-        if claim.node != self.setup.node || claim.uid != uid || claim.token != nonce {
+        let is_given = claim.node == self.setup.node && claim.uid == uid && claim.token == nonce;
+        if !is_given || self.meets_own(&lack.realm, block) {
             return;
         }
         let whose = |network: &Network| network.realm == lack.realm && network.meets(block);
@@ -194,7 +215,9 @@ impl Machine {
         let name = claim.name.and_then(|full| Some(full.split_once('/')?.1.to_owned()));
         let (state, token) = (State::Claiming, claim.token);
         let held = Held { block, token, state, since: 0, contested: false, name };
-        want.renew = now;
+        if let Some(want) = &mut self.want {
+            want.renew = now; // for another one
+        }
         let order = self.order;
         if let Some(network) = self.networks.get_mut(&network) {
             let tracked =
@@ -236,8 +259,12 @@ impl Network {
         self.pools.iter().chain(&self.names).any(|pool| pool.meets(block))
     }
 
-    fn lack(&self, network: &NetworkName) -> Option<Lack> {
-        let waiting = self.requests.iter().find(|waiting| waiting.full.is_some())?;
+    fn lacks(&self, network: &NetworkName) -> Vec<Lack> {
+        let full = self.requests.iter().filter(|waiting| waiting.full.is_some());
+        full.filter_map(|waiting| self.lack(network, waiting)).collect()
+    }
+
+    fn lack(&self, network: &NetworkName, waiting: &Waiting) -> Option<Lack> {
         let request = &waiting.request;
         let name = request.name.as_ref().map(|name| super::names::full(network, name));
         let spans_of = |pool: Option<&Pool>| pool.map(|pool| pool.spans().to_vec());

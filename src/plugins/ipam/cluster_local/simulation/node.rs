@@ -64,6 +64,8 @@ pub struct Node {
     pub disk: Disk,
     /// The confirmation in /run: the boot, and the node's record; None while that is written.
     pub confirmed: Option<(u64, Option<u64>)>,
+    /// The confirmation says that the node was withdrawn.
+    pub is_withdrawn: bool,
     pub machine: Option<Box<Machine>>,
     /// How many daemons ran before: events for an earlier one are void.
     pub generation: u64,
@@ -152,6 +154,7 @@ impl Node {
             is_retired: false,
             disk,
             confirmed: None,
+            is_withdrawn: false,
             machine: None,
             generation: 0,
             stalled_until: Moment::ZERO,
@@ -177,8 +180,11 @@ impl Node {
             settle,
             trusts_reboot: false,
             is_complete: true,
-            is_replaced: !is_confirmed
-                && self.confirmed.is_some_and(|(boot, stamp)| boot == self.boot && stamp.is_some()),
+            is_replaced: self.is_withdrawn
+                || !is_confirmed
+                    && self
+                        .confirmed
+                        .is_some_and(|(boot, stamp)| boot == self.boot && stamp.is_some()),
         };
         let known = self.disk.nets.iter().filter(|net| net.is_known);
         let networks = known.map(|net| (net.name.clone(), net.blocks.clone())).collect();
@@ -251,6 +257,7 @@ impl Node {
     /// The memory is gone, and /run.
     pub fn power_off(&mut self) {
         (self.machine, self.is_on, self.confirmed) = (None, false, None);
+        self.is_withdrawn = false;
         self.generation += 1;
         self.alive.clear();
         self.adds.clear();

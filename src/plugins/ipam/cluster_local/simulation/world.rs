@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::super::held::Held;
 use super::super::machine::reclaim::{Reclaim, Step};
-use super::super::machine::{Action, Machine, Reply, Request, RequestId, Turn, Written};
+use super::super::machine::{
+    Action, Allocation, Machine, Reply, Request, RequestId, Turn, Written,
+};
 use super::super::name::Name;
 use super::super::store::{
     Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Value,
@@ -349,10 +351,12 @@ impl World {
                 self.nodes[number].write_file(file, stamp);
                 Written::Done
             }
-            Action::Confirm(stands) => {
-                self.log(|| format!("n{number} confirmed: {stands}"));
+            Action::Confirm(allocation) => {
+                self.log(|| format!("n{number}: {allocation:?}"));
                 let node = &mut self.nodes[number];
-                node.confirmed = stands.then_some((node.boot, Some(node.disk.stamp)));
+                let stamp = (allocation == Allocation::Confirmed).then_some(node.disk.stamp);
+                node.confirmed = Some((node.boot, stamp));
+                node.is_withdrawn = allocation == Allocation::Withdrawn;
                 Written::Done
             }
             Action::Marks(marks) => {
@@ -582,6 +586,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             for ip in node.alive.values() {
                 let before = seen.insert(*ip, number);
+                // What was leased twice in a rough restore stays so.
                 if before.is_some_and(|before| !self.is_excluded(before, number)) && !is_rough {
                     return self.fail(format!("I1 {ip} is leased twice"));
                 }

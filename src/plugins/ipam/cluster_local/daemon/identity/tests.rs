@@ -21,7 +21,7 @@ fn file(number: u64) -> NodeFile {
 
 fn of_node(node: &str, boot: &str) -> Confirmation {
     let node = node.parse().unwrap();
-    Confirmation { boot: boot.to_owned(), node, machine: Token(2), record: None }
+    Confirmation { boot: boot.to_owned(), node, machine: Token(2), record: None, withdrawn: false }
 }
 
 /// The identity of a daemon that starts, with the confirmation beside its data directory.
@@ -47,7 +47,7 @@ fn confirmed() -> Scratch {
     let mut identity = start(&dir, of_node("n1", "boot"));
     identity.write(&file(1)).unwrap();
     assert!(!identity.is_confirmed());
-    identity.confirm(true).unwrap();
+    identity.confirm(Allocation::Confirmed).unwrap();
     assert!(identity.is_confirmed());
     assert!(fits(&dir));
     dir
@@ -136,11 +136,17 @@ fn a_record_that_the_daemon_writes_stays_confirmed() {
     assert_eq!((identity.is_confirmed(), identity.is_replaced), (true, false));
     identity.write(&file(2)).unwrap();
     assert!(fits(&dir));
-    identity.confirm(false).unwrap();
+    identity.confirm(Allocation::Refused).unwrap();
     assert_eq!(Confirmation::read(&dir.path().join("confirmed")).unwrap().record, None);
     identity.write(&file(3)).unwrap();
     drop(identity);
     assert_eq!(found(&dir, of_node("n1", "boot")), (false, false));
+    let mut identity = start(&dir, of_node("n1", "boot"));
+    identity.confirm(Allocation::Withdrawn).unwrap();
+    drop(identity);
+    fs::remove_file(dir.path().join(RECORD)).unwrap();
+    assert_eq!(found(&dir, of_node("n1", "boot")), (false, true), "whatever record there is");
+    assert_eq!(found(&dir, of_node("n1", "later")), (false, false));
 }
 
 #[test]
