@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::super::held::Held;
 use super::super::machine::reclaim::{Reclaim, Step};
-use super::super::machine::{
-    Action, Allocation, Machine, Reply, Request, RequestId, Turn, Written,
-};
+use super::super::machine::{Action, Allocation, Reply, Request, RequestId, Turn, Written};
 use super::super::name::Name;
 use super::super::store::{
     Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Value,
