@@ -25,13 +25,16 @@ use crate::support::netns::Container;
 use crate::support::node::{LISTENING, Node, SOCKET};
 use crate::support::tracer::{Stop, Then, Traced, trace};
 
-/// The addresses of the network: those of a /29 without the gateway's, in two blocks.
+/// The addresses of the network: those of a /29 without the gateway's, each a block.
 const SIZE: usize = 5;
 /// The indices of the swept node and of its neighbour.
 const SWEPT: usize = 0;
 const NEIGHBOUR: usize = 1;
 /// Where the swept node keeps its blocks and leases.
 pub const DATA: &str = "/var/lib/cni/cluster-local";
+
+/// The confirmation of the blocks in this boot.
+const CONFIRMED: &str = "/run/cni-multi/ipam-confirmed.json";
 
 /// The outcome of a life of the daemon.
 pub struct Lived {
@@ -56,7 +59,7 @@ pub struct Site {
 
 fn conf() -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
-        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/29"}]], "blockSize": "/30",
+        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/29"}]],
         "spare": 0, "patience": 20}})
 }
 
@@ -80,7 +83,9 @@ impl Site {
     fn begin_anew(&mut self) {
         for node in [&mut self.swept, &mut self.neighbour] {
             node.kill();
-            node.lab.host.sh(&format!("mkdir -p {DATA}; find {DATA} -mindepth 1 -delete"));
+            node.lab.host.sh(&format!(
+                "mkdir -p {DATA}; find {DATA} -mindepth 1 -delete; rm -f {CONFIRMED}"
+            ));
         }
         self.etcd.members[0].ctl("del --prefix /cni-multi/");
         self.held.lock().unwrap().clear();
@@ -130,17 +135,14 @@ impl Site {
     fn prepare(&self, during: During) {
         match during {
             During::FirstStart | During::Start | During::StartAfterBoot | During::Claim => (),
-            During::Split => self.add(SWEPT, "kept"),
             During::Return => self.prepare_return(),
         }
     }
 
-    /// Makes the node claim both blocks, and frees the addresses of one.
+    /// Makes the node claim all blocks, and frees the address of one.
     fn prepare_return(&self) {
         (0..SIZE).for_each(|n| self.add(SWEPT, &format!("a{n}")));
-        let is_first = |address: &str| ["10.1.0.2", "10.1.0.3"].contains(&address);
-        let all = self.held.lock().unwrap().clone();
-        all.iter().filter(|(_, ip)| is_first(ip)).for_each(|((_, id), _)| self.del(SWEPT, id));
+        self.del(SWEPT, "a0");
     }
 
     /// Causes the operation of the phase.
@@ -148,10 +150,8 @@ impl Site {
         match during {
             During::FirstStart | During::Start | During::StartAfterBoot => (),
             During::Claim => self.add(SWEPT, "claiming"),
-            // The neighbour needs a block of the node, which has both.
+            // The neighbour needs a block of the node, which has all.
             During::Return => self.add(NEIGHBOUR, "f0"),
-            // It takes its own block, and then needs the rest of the node's.
-            During::Split => (0..SIZE - 1).for_each(|n| self.add(NEIGHBOUR, &format!("f{n}"))),
         }
     }
 
@@ -321,11 +321,6 @@ macro_rules! test_each_phase {
         #[test]
         fn an_ipam_daemon_that_returns_gives_nothing_twice() {
             $sweep($crate::faults::cluster_local::During::Return);
-        }
-
-        #[test]
-        fn an_ipam_daemon_that_splits_gives_nothing_twice() {
-            $sweep($crate::faults::cluster_local::During::Split);
         }
     };
 }

@@ -11,7 +11,6 @@ pub enum During {
     StartAfterBoot,
     Claim,
     Return,
-    Split,
 }
 
 impl During {
@@ -22,7 +21,6 @@ impl During {
             During::StartAfterBoot => "start after a boot",
             During::Claim => "claim",
             During::Return => "return",
-            During::Split => "split",
         }
     }
 

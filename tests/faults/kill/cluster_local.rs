@@ -1,6 +1,5 @@
 //! The kill sweep of the daemon of cluster-local: it is killed after each call that changes something
-//! while it starts with a block and a lease, claims a block, gives one back, and splits one that is
-//! used in part.
+//! while it starts with a block and a lease, claims a block, and gives one back.
 
 use crate::faults::cluster_local::{During, Site, test_each_phase};
 use crate::faults::table::Row;

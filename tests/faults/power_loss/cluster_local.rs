@@ -157,8 +157,3 @@ fn a_claim_of_the_ipam_daemon_loses_no_address() {
 fn a_return_of_the_ipam_daemon_loses_no_address() {
     sweep(During::Return);
 }
-
-#[test]
-fn a_split_of_the_ipam_daemon_loses_no_address() {
-    sweep(During::Split);
-}

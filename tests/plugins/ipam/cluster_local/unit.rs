@@ -23,7 +23,7 @@ fn the_restrictions_of_the_unit_leave_what_the_daemon_needs() {
     assert_eq!(value("socket", "DirectoryMode"), "0700");
     assert!(value("service", "ExecStart").ends_with("/cni-multi ipam daemon"));
     assert_eq!(value("service", "CapabilityBoundingSet"), "");
-    assert_eq!(value("service", "RestrictAddressFamilies"), "AF_INET AF_INET6");
+    assert_eq!(value("service", "RestrictAddressFamilies"), "AF_INET AF_INET6 AF_NETLINK");
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     let node = Node::named(&etcd, 1, "n1");
     node.start_by(&["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);

@@ -24,7 +24,7 @@ const RESTORED: &str = "the daemon goes on once the record has not moved for 40 
     this identity, stop one of them";
 /// The advice for a data directory that was replaced.
 const REPLACED: &str =
-    "put the directory of before in its place and restart the daemon, or reboot this node";
+    "put the directory of before in its place if it has to stay, and reboot this node";
 /// The advice for a machine that runs twice.
 const COPIED: &str = "stop the other machine, then reboot this one";
 /// The advice for another store.
@@ -150,7 +150,7 @@ mod tests {
             (away, 11, "the store cannot be used: connection refused", "stay in use"),
             (Standing::NameTaken, 50, "another machine has the name", "set another node name"),
             (Standing::Restored, 50, "the disk of this node is older", "for 40 s"),
-            (Standing::Replaced, 50, "the data directory was replaced", "or reboot this node"),
+            (Standing::Replaced, 50, "the data directory was replaced", "and reboot this node"),
             (Standing::Copied, 50, "another copy of this machine", "then reboot this one"),
             (
                 Standing::OtherStore,

@@ -634,7 +634,7 @@ impl Machine {
         let Some(realm) = self.realm_of(at) else { return Step::Rest };
         match note {
             Note::Found(stored) => {
-                self.send(Purpose::DeleteNote(at.clone()), Operation::Delete(stored.clone()))
+                self.send(Purpose::DeleteNote(at.clone()), Operation::Delete((**stored).clone()))
             }
             Note::Perhaps | Note::None => {
                 self.get(Purpose::ReadNote(at.clone()), Key::Conflict(realm, at.block))
@@ -649,7 +649,7 @@ impl Machine {
         match outcome {
             Outcome::Done(Answer::Found(found)) => {
                 let own = found.filter(|stored| stored.record.value == own);
-                tracked.note = own.map_or(Note::None, Note::Found);
+                tracked.note = own.map_or(Note::None, |own| Note::Found(Box::new(own)));
             }
             Outcome::Done(_) if is_deleted => tracked.note = Note::None,
             Outcome::Done(_) => (tracked.note, tracked.created) = (Note::Perhaps, Some(now)),

@@ -108,6 +108,7 @@ enum Writing {
 }
 
 /// What a part of the machine has found to do.
+#[allow(clippy::large_enum_variant)] // one exists at a time
 enum Step {
     /// This.
     Do(Action),
@@ -362,7 +363,7 @@ impl Machine {
             return;
         };
         if let Outcome::Refused(reason) = outcome
-            && !self.failing.as_ref().is_some_and(|(_, before)| before == reason)
+            && self.failing.as_ref().is_none_or(|(_, before)| before != reason)
         {
             self.lines.push_back(Line::Refused(reason.clone()));
         }

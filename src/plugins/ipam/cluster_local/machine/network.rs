@@ -51,7 +51,7 @@ pub enum Note {
     /// It may have written one.
     Perhaps,
     /// This is it.
-    Found(Stored),
+    Found(Box<Stored>),
 }
 
 /// A block of the node, with what is known of its key.

@@ -28,6 +28,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Writes a line of a run to stdout, which the test harness shows with `--nocapture`.
+#[allow(clippy::explicit_write)] // tests/layers.rs keeps the macro out of src
 fn report(line: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
     writeln!(std::io::stdout(), "{line}").unwrap();

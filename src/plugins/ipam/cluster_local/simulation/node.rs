@@ -15,6 +15,9 @@ use crate::sys::clock::Moment;
 /// A lease: the attachment, and the boot in which it was made.
 pub type Lease = (u64, u64);
 
+/// A snapshot of a machine's memory: its disk, its daemon, and the confirmation.
+pub type Memory = (Disk, Machine, Option<(u64, Option<u64>)>);
+
 /// The files of a network.
 #[derive(Clone, Debug)]
 pub struct Net {
@@ -82,7 +85,7 @@ pub struct Node {
     pub alive: BTreeMap<u64, IpAddr>,
     pub adds: Vec<Add>,
     pub saved_disk: Option<(Disk, u64)>,
-    pub saved_memory: Option<Box<(Disk, Machine, Option<(u64, Option<u64>)>)>>,
+    pub saved_memory: Option<Box<Memory>>,
     /// Something was done to it that ends one of its promises.
     pub is_odd: bool,
 }

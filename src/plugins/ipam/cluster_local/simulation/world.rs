@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use super::super::held::Held;
 use super::super::machine::reclaim::{Reclaim, Step};
-use super::super::machine::{
-    Action, Allocation, Machine, Reply, Request, RequestId, Turn, Written,
-};
+use super::super::machine::{Action, Allocation, Reply, Request, RequestId, Turn, Written};
 use super::super::name::Name;
 use super::super::store::{
     Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Value,
 };
 use super::kind::{Faults, Kind};
-use super::node::{Add, Disk, Node, Wish};
+use super::node::{Add, Disk, Memory, Node, Wish};
 use super::store::Records;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
@@ -702,7 +700,7 @@ impl World {
     }
 
     /// A machine beside another, out of its memory.
-    pub fn resume(&mut self, number: usize, memory: (Disk, Machine, Option<(u64, Option<u64>)>)) {
+    pub fn resume(&mut self, number: usize, memory: Memory) {
         let (disk, mut machine, confirmed) = memory;
         let now = self.now;
         machine.answered(Outcome::Unknown("no answer".to_owned()), now);

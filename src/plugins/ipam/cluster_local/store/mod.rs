@@ -293,6 +293,7 @@ pub trait Store {
 
 /// One step of the store, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // one exists at a time
 pub enum Operation {
     /// [`Store::get`].
     Get(Key),
