@@ -38,6 +38,8 @@ use crate::sys::random::Random;
 const LEASES_USUAL: Duration = Duration::from_secs(25);
 /// The same while another node wants addresses: it waits for those of containers that are gone.
 const LEASES_WANTED: Duration = Duration::from_millis(250);
+/// How often an outcome is looked for whose signal may have been lost.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -227,11 +229,13 @@ impl Service for Daemon {
     fn next_timer(&self) -> Option<Moment> {
         let machine = Some(self.due).filter(|moment| *moment != NEVER);
         let look = self.is_wanted().then(|| self.next_look());
-        [machine, look].into_iter().flatten().min()
+        let answer = self.asked.is_some().then(|| since_boot() + ANSWER);
+        [machine, look, answer].into_iter().flatten().min()
     }
 
     /// The requests and outcomes of this wake-up came before: what follows from all of them is done now.
     fn timer(&mut self, now: Moment) {
+        self.readable(&()); // an outcome whose signal was lost
         if self.next_look() <= now {
             self.look(now);
         }

@@ -304,6 +304,10 @@ impl Machine {
     /// What the record that was read says: the table of the design's §3, from the top.
     fn judge(&mut self, found: Option<Stored>) -> Step {
         let Some(file) = self.file.clone() else { return Step::Rest };
+        if found.as_ref().is_some_and(|stored| node_record(stored).is_none()) {
+            let reason = "the node's record in the store cannot be read".to_owned();
+            return self.refuse(Standing::Away(reason));
+        }
         let found = found.and_then(|stored| Some((node_record(&stored)?.clone(), stored)));
         let mine = self.baton.record.as_ref().map_or(file.number, |(_, record)| record.number);
         let went_back =
