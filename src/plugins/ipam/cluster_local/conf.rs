@@ -118,7 +118,7 @@ impl PluginConf for Conf {
         ipam.rangeEnd | address | as above | Of the single range.
         ipam.gateway | address | as above | Of the single range.
         ipam.exclude | list of strings | as above | Of the single range.
-        ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. A network with leases stays in its realm.
+        ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. With scope `cluster`, a network with leases stays in its realm.
         ipam.scope | string | `cluster` | Where addresses are unique: `cluster`, or `machine`, which needs no daemon. ADD sees no leases of the other scope.
         ipam.blockSize | string or number | `auto` | How many addresses a block has: 1, 8, 64, or `auto`. `auto` is 1 up to 4096 addresses, 8 up to a /14, and 64 beyond and in IPv6. No effect with scope `machine`.
         ipam.spare | integer | 1 | How many free blocks of each range set the node keeps, 0 to 64. No effect with scope `machine`.

@@ -106,7 +106,6 @@ fn refuse_disputed(place: &Place, held: &[IpAddr]) -> Result<()> {
             Some(held) => {
                 let why = match (held.state, held.contested) {
                     (State::Lost, _) => "another node has",
-                    (State::Returning, _) => "is being given back",
                     (_, true) => "another node has leases in",
                     _ => continue,
                 };

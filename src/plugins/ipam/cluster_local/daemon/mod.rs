@@ -171,7 +171,7 @@ impl Daemon {
 
     fn wrote(&mut self, written: Written) {
         self.metrics.writes(&written);
-        self.machine.wrote(written);
+        self.machine.wrote(written, since_boot());
     }
 
     /// Reads the leases of the networks with blocks.

@@ -245,8 +245,11 @@ impl Machine {
         let mut copied = self.all();
         copied.retain(|at| self.tracked(at).is_some_and(|it| it.held.state != State::Lost));
         let Some(first) = copied.first().cloned() else {
-            self.lines.push_back(Line::Clone);
-            return self.write_node(file);
+            let step = self.write_node(file);
+            if let Step::Do(_) = step {
+                self.lines.push_back(Line::Clone);
+            }
+            return step;
         };
         copied.retain(|at| at.network == first.network);
         let lost = copied.iter().filter_map(|at| self.tracked(at));

@@ -3,6 +3,8 @@
 //!
 //! A claim is a create, a beat, a read of the key, and then use. One beat and one read confirm several.
 
+use std::time::Duration;
+
 use super::super::block::Block;
 use super::super::held::{Held, State};
 use super::super::name::Name;
@@ -12,6 +14,8 @@ use super::super::store::{
 use super::network::{Known, Note, Tracked};
 use super::{At, Line, Machine, Mark, Purpose, Step, Turn, in_state};
 
+/// How long the watch may lag behind a read.
+const WATCH: Duration = Duration::from_secs(10);
 /// How many blocks one read confirms.
 const MOST_READ: usize = 32;
 
@@ -58,7 +62,7 @@ impl Machine {
 
     /// Writes that other nodes have leases in usable blocks, or no longer have.
     pub(super) fn note_contests(&mut self, _: &mut Turn<'_>) -> Step {
-        if self.hints.conflicts.is_empty() && !self.has_contested() {
+        if self.hints.conflicts.is_empty() && !self.has_disputed() {
             return Step::Rest;
         }
         for at in self.all() {
@@ -66,10 +70,16 @@ impl Machine {
                 continue;
             };
             let held = tracked.held.clone();
-            let contested = self.hints.is_contested(&realm, at.block, &self.setup.node);
+            let contested = self.is_contested(&at, &realm);
+            let may_end = self.hints.is_heard && self.now >= tracked.contested + WATCH;
             let matters = matches!(held.state, State::Active | State::Settling);
             if !tracked.is_on_disk || !matters || contested == held.contested {
                 continue;
+            }
+            if !contested && !may_end {
+                let end = tracked.contested + WATCH;
+                self.by(end);
+                continue; // a read has shown what the watch has not told yet
             }
             let step = self.mark(&at.network, vec![Mark::Put(Held { contested, ..held })], vec![]);
             if let Step::Do(_) = step {
@@ -81,9 +91,9 @@ impl Machine {
         Step::Rest
     }
 
-    fn has_contested(&self) -> bool {
+    fn has_disputed(&self) -> bool {
         let mut all = self.networks.values().flat_map(|network| network.blocks.values());
-        all.any(|tracked| tracked.held.contested)
+        all.any(|tracked| tracked.held.contested || tracked.held.state == State::Lost)
     }
 
     /// Does what is due for one block.
@@ -103,7 +113,7 @@ impl Machine {
         match (tracked.held.state, &tracked.key) {
             (State::Lost, Known::Foreign) => self.pursue_lost(at, &tracked, is_leased),
             // A lease came back before the key went.
-            (State::Returning, known) if is_leased && tracked.is_on_disk => {
+            (State::Returning, known) if is_leased => {
                 let is_own = matches!(known, Known::Own(_));
                 self.change(at, if is_own { State::Active } else { State::Claiming }, turn)
             }
@@ -133,8 +143,11 @@ impl Machine {
                 self.drop_block(at)
             }
             (_, Known::Foreign) => {
-                self.lines.push_back(Line::Lost(at.block));
-                self.change(at, State::Lost, turn)
+                let step = self.change(at, State::Lost, turn);
+                if let Step::Do(_) = step {
+                    self.lines.push_back(Line::Lost(at.block));
+                }
+                step
             }
             (_, Known::Absent) => self.create(at, &tracked, is_leased, turn),
             (state, Known::Own(_)) => match self.division(at) {
@@ -259,7 +272,7 @@ impl Machine {
             undecided => return self.divide(at, &undecided),
         }
         if of.held.state == State::Settling {
-            // What is created while a block settles settles anew.
+            // Its time to settle begins again.
             self.baton.settle_until = self.baton.settle_until.max(self.now + self.setup.settle);
             return self.change(at, State::Claiming, turn);
         }
@@ -303,7 +316,8 @@ impl Machine {
             }
             State::Claiming => {
                 let is_leased = self.networks[&at.network].is_leased(at.block);
-                if of.contest.is_some_and(|(is_contested, _)| is_contested) {
+                let is_noted = of.contest.is_some_and(|(is_noted, _)| is_noted);
+                if is_noted || self.realm_of(at).is_some_and(|it| self.is_contested(at, &it)) {
                     if !is_leased {
                         return self.change(at, State::Returning, turn);
                     }
@@ -328,8 +342,11 @@ impl Machine {
                 if let Some(tracked) = self.tracked_mut(at) {
                     tracked.known = order;
                 }
-                self.lines.push_back(Line::ClaimedAgain(at.block));
-                self.change(at, State::Claiming, turn)
+                let step = self.change(at, State::Claiming, turn);
+                if let Step::Do(_) = step {
+                    self.lines.push_back(Line::ClaimedAgain(at.block));
+                }
+                step
             }
             State::Returning => Step::Rest, // it is on its way already
         }
@@ -343,9 +360,23 @@ impl Machine {
 
     /// Another node has leases in a block of this one, which has some, too.
     fn contest(&mut self, at: &At) {
+        let now = self.now;
         if let Some(tracked) = self.tracked_mut(at) {
-            tracked.held.contested = true;
+            (tracked.held.contested, tracked.contested) = (true, now);
         }
+    }
+
+    /// Whether another node has leases in a block, as far as it was heard, or another network of this one.
+    fn is_contested(&self, at: &At, realm: &Name) -> bool {
+        let meets = |tracked: &Tracked| {
+            tracked.held.state == State::Lost && tracked.held.block.overlaps(at.block)
+        };
+        let mut others = self.networks.iter().filter(|(name, _)| **name != at.network);
+        self.hints.is_contested(realm, at.block, &self.setup.node)
+            || others.any(|(_, network)| {
+                let mut lost = network.blocks.values().filter(|tracked| meets(tracked));
+                network.realm == *realm && lost.any(|it| network.is_leased(it.held.block))
+            })
     }
 
     fn is_made_in_doubt(&self, tracked: &Tracked) -> bool {
@@ -547,8 +578,9 @@ impl Machine {
                     (Some(known @ (Known::Own(_) | Known::Earlier(_))), Some(at)) => {
                         self.on_own_claim(&at, known, is_first, takes_over);
                     }
-                    // A gift that was not taken yet.
-                    _ if self.want.as_ref().is_some_and(|want| want.nonce == token) => (),
+                    _ if self.want.as_ref().is_some_and(|want| want.nonce == token) => {
+                        self.note_gift(*block); // it was not taken yet
+                    }
                     _ => self.orphans.push((stored, order)),
                 }
             }
@@ -603,14 +635,14 @@ impl Machine {
     /// A block that another node has: a note while it has leases.
     fn pursue_lost(&mut self, at: &At, of: &Tracked, is_leased: bool) -> Step {
         /// How long a lost block's key is not read again.
-        const EACH: std::time::Duration = std::time::Duration::from_secs(10);
+        const EACH: Duration = Duration::from_secs(10);
         let Some(realm) = self.realm_of(at) else { return Step::Rest };
         if is_leased && of.note == Note::None {
             let value = Value::Conflict(self.setup.node.clone());
             let record = Record { key: Key::Conflict(realm, at.block), value };
             return self.send(Purpose::CreateNote(at.clone()), Operation::Create(record));
         }
-        if !is_leased && of.note != Note::None {
+        if !is_leased && of.note != Note::None || of.note == Note::Unread {
             return self.end_note(at, &of.note);
         }
         if !is_leased {
@@ -622,7 +654,8 @@ impl Machine {
             && let Some(tracked) = self.tracked_mut(at)
         {
             // Another node's note may have been there in place of this one's.
-            (tracked.created, tracked.key, tracked.note) = (Some(now), Known::Unknown, Note::None);
+            (tracked.created, tracked.key, tracked.note) =
+                (Some(now), Known::Unknown, Note::Unread);
             return Step::Again;
         }
         self.by(since + EACH);
@@ -636,7 +669,7 @@ impl Machine {
             Note::Found(stored) => {
                 self.send(Purpose::DeleteNote(at.clone()), Operation::Delete((**stored).clone()))
             }
-            Note::Perhaps | Note::None => {
+            Note::Perhaps | Note::Unread | Note::None => {
                 self.get(Purpose::ReadNote(at.clone()), Key::Conflict(realm, at.block))
             }
         }

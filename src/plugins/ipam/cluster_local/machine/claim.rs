@@ -14,13 +14,15 @@ use super::interface::{Reply, Standing};
 use super::network::{Known, Network, Tracked, Waiting};
 use super::{At, Machine, Purpose, Step, Turn};
 use crate::cni::attachment::NetworkName;
+use crate::sys::clock::Moment;
 
 /// The most claims of one batch, which one beat and one read confirm.
 const MOST_AT_ONCE: usize = 8;
 /// How old a list may be that shows nothing to claim.
 const FRESH: Duration = Duration::from_secs(1);
-/// How old it may be once it has shown so.
-const AGAIN: Duration = Duration::from_secs(3);
+/// How old it may be once it has shown so: as old as that is, within these limits.
+const SOONEST: Duration = Duration::from_millis(250);
+const LATEST: Duration = Duration::from_secs(3);
 /// A list of this age is made again after a claim that was lost.
 const OLD: Duration = Duration::from_secs(30);
 /// How many blocks of a pool are looked at one by one.
@@ -81,10 +83,12 @@ impl Machine {
         batch: &mut Vec<Candidate>,
         turn: &mut Turn<'_>,
     ) -> Step {
+        // What settles comes too late if a new claim would be usable at once.
+        let settles = self.baton.settle_until > self.now;
         for number in 0..self.networks[name].pools.len() {
             let now = self.now;
             let Some(network) = self.networks.get_mut(name) else { break };
-            let lacking = network.lacking(number, now);
+            let lacking = network.lacking(number, now, settles);
             if lacking == 0 {
                 continue;
             }
@@ -174,16 +178,16 @@ impl Machine {
         let now = self.now;
         let listed = self.hints.realms.get(realm).map(|hint| hint.listed);
         let Some(network) = self.networks.get_mut(name) else { return Step::Rest };
-        let mut waiting = network.requests.iter_mut().filter(|waiting| which(waiting));
-        let is_known = waiting.any(|waiting| waiting.full.is_some());
-        let due = listed.map(|at| at + if is_known { AGAIN } else { FRESH });
+        let waiting = network.requests.iter_mut().filter(|waiting| which(waiting));
+        let full = waiting.filter_map(|waiting| waiting.full).min();
+        let age = |listed: Moment, full: Moment| listed.saturating_sub(full).clamp(SOONEST, LATEST);
+        let due = listed.map(|at| at + full.map_or(FRESH, |full| age(at, full)));
         match due.filter(|due| *due > now) {
-            Some(_) => {
-                let due = listed.map(|at| at + AGAIN);
+            Some(due) => {
                 for waiting in network.requests.iter_mut().filter(|waiting| which(waiting)) {
                     waiting.full.get_or_insert(now);
                 }
-                due.into_iter().for_each(|due| self.by(due));
+                self.by(if full.is_none() { now + SOONEST } else { due });
                 Step::Rest
             }
             None => self.list_realm(realm),
@@ -288,14 +292,15 @@ fn shuffled(mut blocks: Vec<Block>, turn: &mut Turn<'_>) -> Vec<Block> {
 
 impl Network {
     /// How many ADDs wait for any address of a pool beyond those that are free or coming.
-    fn lacking(&mut self, number: usize, now: crate::sys::clock::Moment) -> u64 {
+    fn lacking(&mut self, number: usize, now: Moment, settles: bool) -> u64 {
         let waiting = self.requests.iter().filter(|it| it.request.pool == number);
         let waiting = waiting.filter(|it| it.request.is_for_any()).count() as u64;
         if waiting == 0 {
             return 0;
         }
         let is_coming = |held: &&Held| {
-            matches!(held.state, State::Claiming | State::Settling) && !held.contested
+            let is_settling = held.state == State::Settling && settles;
+            (held.state == State::Claiming || is_settling) && !held.contested
         };
         let coming = self.blocks.values().map(|it| &it.held).filter(is_coming);
         let coming: u64 = coming.map(|held| self.free_in(number, held)).sum();
@@ -304,7 +309,7 @@ impl Network {
 
     /// How many blocks are claimed at once: as many as are lacking. Of several addresses, as many as the
     /// pool has, unless others want some.
-    fn batch(&self, number: usize, lacking: u64, now: crate::sys::clock::Moment) -> usize {
+    fn batch(&self, number: usize, lacking: u64, now: Moment) -> usize {
         let pool = &self.pools[number];
         let size = pool.block(0).map_or(1, Block::size);
         let lacking = usize::try_from(lacking.div_ceil(size)).unwrap_or(MOST_AT_ONCE);

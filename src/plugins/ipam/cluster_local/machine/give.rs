@@ -1,4 +1,4 @@
-//! Free blocks that go back: those that others want at once, and those that nobody needs after a while.
+//! Returns free blocks: at once if another node wants them, after five minutes if they are not used.
 
 use std::time::Duration;
 

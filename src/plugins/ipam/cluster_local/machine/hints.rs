@@ -66,6 +66,8 @@ impl RealmHint {
 /// Everything that was heard.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
+    /// The watch has told what there is.
+    pub is_heard: bool,
     /// The id of the store.
     pub meta: Option<Token>,
     /// What nodes want.
@@ -83,7 +85,7 @@ impl Hints {
             Heard::Now(all) => {
                 let before = std::mem::take(&mut self.wants);
                 self.conflicts.clear();
-                self.meta = None;
+                (self.meta, self.is_heard) = (None, true);
                 for stored in all {
                     self.put(stored, now);
                 }

@@ -53,7 +53,7 @@ const AFTER_LEASED: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long the store must fail before an ADD is told.
+/// How long the store must fail before an ADD gets the error.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A block of a network.
@@ -279,7 +279,8 @@ impl Machine {
     }
 
     /// The last write has ended.
-    pub fn wrote(&mut self, written: Written) {
+    pub fn wrote(&mut self, written: Written, now: Moment) {
+        self.now = now;
         let failure = match &written {
             Written::Failed(reason) => Some(reason.clone()),
             Written::Done | Written::Leased(_) => None,
@@ -326,7 +327,9 @@ impl Machine {
             Purpose::DeleteBlock(at) => self.on_block_deleted(&at, &outcome),
             Purpose::ReadDivision(realm, chunk) => self.on_division(realm, chunk, outcome),
             Purpose::Divide(realm, chunk) => self.on_division_written(realm, chunk, outcome),
-            Purpose::DeleteOrphan => self.baton.needs_list |= is_doubtful(&outcome),
+            Purpose::DeleteOrphan => {
+                self.baton.needs_list |= !matches!(outcome, Outcome::Done(_) | Outcome::Lost);
+            }
             Purpose::CreateNote(at) | Purpose::ReadNote(at) => self.on_note(&at, false, outcome),
             Purpose::DeleteNote(at) => self.on_note(&at, true, outcome),
             Purpose::ListRealm(realm) => self.on_realm(realm, outcome),

@@ -65,6 +65,9 @@ impl Machine {
             request.map(|waiting| waiting.full.get_or_insert(now));
             return Step::Rest;
         }
+        if !self.hints.realms.contains_key(&realm) {
+            return self.list_realm(&realm);
+        }
         let found = self.candidates(&realm, &pool, 1, batch, turn);
         let Some(block) = found.first().copied() else {
             // The node's own name that was used longest ago gives way first.

@@ -50,6 +50,8 @@ pub enum Note {
     None,
     /// It may have written one.
     Perhaps,
+    /// The same, and it is to be read.
+    Unread,
     /// This is it.
     Found(Box<Stored>),
 }
@@ -78,6 +80,8 @@ pub struct Tracked {
     pub settles: Option<(Moment, Option<u64>)>,
     /// Whether another node has leases in it, and the order of the answer that told so.
     pub contest: Option<(bool, u64)>,
+    /// When it was last found so.
+    pub contested: Moment,
     /// The order of the last list of its name's claims, if it has a name.
     pub named: u64,
     /// The note that the block is another's, and has leases here.
@@ -101,6 +105,7 @@ impl Tracked {
             created: None,
             settles: None,
             contest: None,
+            contested: Moment::ZERO,
             named: 0,
             note: Note::None,
             gift: None,

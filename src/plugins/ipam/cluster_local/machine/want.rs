@@ -97,8 +97,12 @@ impl Machine {
         }
         // Each renewal is for the next lack, so that none waits for ever behind another.
         let next = place.map_or(0, |place| (place + 1) % lacks.len());
-        if let Some(want) = &mut self.want {
-            want.lack = lacks.into_iter().nth(next);
+        if let Some(want) = &mut self.want
+            && place != Some(next)
+        {
+            // What comes late for the lack before is an orphan.
+            (want.lack, want.nonce) = (lacks.into_iter().nth(next), turn.token());
+            want.gifts.clear();
         }
         match self.want_record() {
             Some(record) => self.send(Purpose::WriteWant, Operation::Update(record, stored)),
@@ -191,6 +195,13 @@ impl Machine {
         }
     }
 
+    /// A block that the list of the node's claims has was given for the want.
+    pub(super) fn note_gift(&mut self, block: Block) {
+        if let Some(want) = self.want.as_mut().filter(|want| !want.gifts.contains(&block)) {
+            want.gifts.push(block);
+        }
+    }
+
     /// A reserved block was read: once its key is this node's, it is claimed.
     pub(super) fn on_gift(&mut self, block: Block, outcome: Outcome<Answer>) {
         let Some(uid) = self.file.as_ref().map(|file| file.uid) else { return };
@@ -208,9 +219,8 @@ impl Machine {
             return;
         }
         let whose = |network: &Network| network.realm == lack.realm && network.meets(block);
-        let mut networks = self.networks.iter().filter(|(_, network)| whose(network));
-        let is_waiting = |(_, network): &(&NetworkName, &Network)| !network.requests.is_empty();
-        let network = networks.clone().find(is_waiting).or_else(|| networks.next());
+        let own = self.networks.get_key_value(&lack.network).filter(|(_, network)| whose(network));
+        let network = own.or_else(|| self.networks.iter().find(|(_, network)| whose(network)));
         let Some(network) = network.map(|(name, _)| name.clone()) else { return };
         let name = claim.name.and_then(|full| Some(full.split_once('/')?.1.to_owned()));
         let (state, token) = (State::Claiming, claim.token);

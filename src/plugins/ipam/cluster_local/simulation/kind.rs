@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Faults {
     /// Requests and answers are lost.
     pub net: bool,
-    /// How late a request may be executed whose answer is awaited no longer.
+    /// How late a request may be executed that has timed out.
     pub late: Duration,
     /// Requests are executed twice.
     pub twice: bool,

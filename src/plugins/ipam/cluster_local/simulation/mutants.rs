@@ -50,13 +50,6 @@ const MUTANTS: &[Mutant] = &[
         kind: "crashes",
     },
     Mutant {
-        rule: "each batch of claims has a session",
-        file: "machine/baton.rs",
-        from: "        self.baton.session = Some(turn.token());\n    }",
-        to: "        let _ = turn.token();\n    }",
-        kind: "several_restores",
-    },
-    Mutant {
         rule: "nonces of beats tell them apart",
         file: "machine/baton.rs",
         from: "find(|(sent, _)| *sent == nonce)",
@@ -68,13 +61,6 @@ const MUTANTS: &[Mutant] = &[
         file: "machine/baton.rs",
         from: "        if record.number < file.number {\n            return self.go_back(record, stored, file.number);\n        }\n",
         to: "",
-        kind: "several_restores",
-    },
-    Mutant {
-        rule: "a node whose record is gone gets another uid",
-        file: "machine/baton.rs",
-        from: "            true => Phase::NewUid(file.uid, None),",
-        to: "            true => Phase::Register(None),",
         kind: "several_restores",
     },
     Mutant {
@@ -125,6 +111,27 @@ const MUTANTS: &[Mutant] = &[
         from: "let is_wanted = self.want.is_some()\n            ||",
         to: "let is_wanted = false &&",
         kind: "network_faults",
+    },
+    Mutant {
+        rule: "ten seconds of failures are doubt",
+        file: "machine/baton.rs",
+        from: "pub const DOUBT: Duration = Duration::from_secs(10);",
+        to: "pub const DOUBT: Duration = Duration::from_secs(100_000);",
+        kind: "restore",
+    },
+    Mutant {
+        rule: "a note is written while leases are in another's block",
+        file: "machine/blocks.rs",
+        from: "if is_leased && of.note == Note::None {",
+        to: "if is_leased && of.note == Note::None && self.order == 0 {",
+        kind: "restore",
+    },
+    Mutant {
+        rule: "what was listed counts while the fence stands",
+        file: "machine/reclaim.rs",
+        from: "                if found == fence =>",
+        to: "                if found.record.key == fence.record.key =>",
+        kind: "reclaimed",
     },
 ];
 

@@ -108,7 +108,9 @@ pub fn happen(world: &mut World) {
             }
         }
         Happens::Restore => {
+            let runs = |node: &super::node::Node| !node.is_on || node.machine.is_some();
             if world.is_up
+                && world.nodes.iter().all(runs)
                 && world.restores < world.faults.restores
                 && let Some(snapshot) = world.snapshot.take()
             {

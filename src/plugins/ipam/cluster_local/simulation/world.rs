@@ -297,7 +297,7 @@ impl World {
     // The daemons.
 
     fn step(&mut self, number: usize) {
-        if self.is_rough && self.faults.crashes && self.one_in(120) {
+        if self.is_rough && self.faults.crashes && self.may_stop() && self.one_in(120) {
             let after = self.pick(&[10, 1000, 5000, 40_000]);
             return self.crash(number, after);
         }
@@ -365,7 +365,7 @@ impl World {
         };
         self.check();
         if let Some(machine) = &mut self.nodes[number].machine {
-            machine.wrote(written);
+            machine.wrote(written, self.now);
         }
         None
     }
@@ -459,8 +459,15 @@ impl World {
         self.tell(number);
     }
 
+    /// Whether a daemon may end: in the minute after a restore those with attachments run, which is a
+    /// condition of the promise.
+    fn may_stop(&self) -> bool {
+        let is_kept = self.restores == 0 || self.faults.outage.is_none();
+        is_kept || self.now >= self.down_until + QUIET_AFTER_RESTORE
+    }
+
     pub fn crash(&mut self, number: usize, after: Duration) {
-        if self.nodes[number].machine.take().is_none() {
+        if !self.may_stop() || self.nodes[number].machine.take().is_none() {
             return;
         }
         self.log(|| format!("n{number} daemon CRASHES"));
@@ -522,7 +529,7 @@ impl World {
         }
     }
 
-    /// Has the daemons hear, some time later, what has changed of what watches see.
+    /// Delivers to the daemons, with a delay, what watches see.
     pub fn publish(&mut self) {
         let now = self.store.heard();
         if !self.is_other && self.heard.last() != Some(&now) {

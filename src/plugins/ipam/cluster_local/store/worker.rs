@@ -39,7 +39,7 @@ pub struct Worker {
     wake: Arc<EventFd>,
 }
 
-/// How a thread speaks to the event loop.
+/// Sends messages to the event loop.
 #[derive(Clone)]
 struct Voice {
     told: Sender<Told>,
@@ -84,7 +84,7 @@ impl AsFd for Worker {
 }
 
 impl Voice {
-    /// Whether anybody listens still.
+    /// Sends a message; returns whether the event loop still exists.
     fn tell(&self, told: Told) -> bool {
         let is_heard = self.told.send(told).is_ok();
         let _ = self.wake.write(1); // it fails only where it is ready anyway
@@ -98,7 +98,7 @@ impl Voice {
     }
 }
 
-/// A thread without its work would be missed by nobody: if it panics, the daemon ends.
+/// Starts a thread. If it panics, the daemon aborts, and systemd restarts it.
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let guarded = || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| abort());
     let started = thread::Builder::new().spawn(guarded);
