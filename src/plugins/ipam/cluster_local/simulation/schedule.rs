@@ -97,7 +97,7 @@ pub fn happen(world: &mut World) {
             world.reclaim(&name);
         }
         Happens::Stall => {
-            let stall = world.pick(&[1000, 8000, 40_000, 150_000]);
+            let stall = world.pick(&[1000, 8000, 40_000]);
             world.nodes[number].stalled_until = world.now + stall;
             world.log(|| format!("n{number} daemon stalls for {stall:?}"));
         }
