@@ -506,7 +506,18 @@ impl Machine {
     /// A key was created or taken over, or not.
     pub(super) fn on_block_written(&mut self, at: &At, outcome: Outcome<Answer>) {
         let order = self.order;
-        let Some(tracked) = self.tracked_mut(at) else { return };
+        let is_lost = outcome == Outcome::Lost;
+        if is_lost {
+            self.note_lost(at);
+        }
+        let Some(network) = self.networks.get_mut(&at.network) else { return };
+        let is_leased = network.is_leased(at.block);
+        let Some(tracked) = network.blocks.get_mut(&at.block) else { return };
+        let is_new = tracked.held.state == State::Claiming && !tracked.is_on_disk;
+        if is_lost && is_new && !is_leased {
+            network.blocks.remove(&at.block); // another has it: whoever it is
+            return;
+        }
         match outcome {
             Outcome::Done(Answer::Written(stored)) => {
                 (tracked.key, tracked.known, tracked.is_unread) = (Known::Own(stored), order, true);
@@ -514,9 +525,6 @@ impl Machine {
             Outcome::Lost | Outcome::Unknown(_) | Outcome::Done(_) => {
                 (tracked.key, tracked.known) = (Known::Unknown, order);
                 self.baton.needs_list |= super::is_doubtful(&outcome);
-                if outcome == Outcome::Lost {
-                    self.note_lost(at);
-                }
             }
             _ => (), // it was not executed
         }

@@ -25,6 +25,8 @@ const SOONEST: Duration = Duration::from_millis(250);
 const LATEST: Duration = Duration::from_secs(3);
 /// A list of this age is made again after a claim that was lost.
 const OLD: Duration = Duration::from_secs(30);
+/// One that has cost so many is made again sooner.
+const MOST_LOST: usize = 1;
 /// How many blocks of a pool are looked at one by one.
 const MOST_COUNTED: u128 = 16_384;
 /// How many are tried of a larger one.
@@ -200,6 +202,8 @@ impl Machine {
 
     pub(super) fn on_realm(&mut self, realm: Name, outcome: Outcome<Answer>) {
         if let Outcome::Done(Answer::Listed(listed)) = outcome {
+            // A chunk that one node had as a whole may be free now.
+            self.divisions.retain(|(of, _), size| *of != realm || *size != Some(0));
             self.hints.realms.insert(realm, RealmHint::new(listed, self.now));
         }
     }
@@ -209,7 +213,7 @@ impl Machine {
         let Some(realm) = self.realm_of(at) else { return };
         let now = self.now;
         match self.hints.realms.get_mut(&realm) {
-            Some(hint) if hint.listed + OLD > now => drop(hint.lost.insert(at.block)),
+            Some(hint) if hint.is_worth_a_try(now) => drop(hint.lost.insert(at.block)),
             _ => drop(self.hints.realms.remove(&realm)),
         }
     }
@@ -345,6 +349,12 @@ impl super::Request {
 }
 
 impl RealmHint {
+    /// Whether the next candidate of it may be better than the one that was lost.
+    fn is_worth_a_try(&self, now: Moment) -> bool {
+        let limit = if self.lost.len() < MOST_LOST { OLD } else { FRESH };
+        self.listed + limit > now
+    }
+
     /// The block around an address: as its chunk is divided, if it is.
     fn as_divided(&self, block: Block, ip: std::net::IpAddr) -> Block {
         let chunk = block.chunk();

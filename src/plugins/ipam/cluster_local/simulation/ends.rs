@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::super::block::Block;
 use super::super::machine::Standing;
+use super::super::pool::Pool;
 use super::super::store::{Key, Value};
 use super::node::{Node, Wish};
 use super::world::{World, ms};
@@ -40,6 +42,7 @@ fn calm(world: &mut World) {
     (world.is_up, world.is_other) = (true, false);
     world.publish();
     for number in 0..world.nodes.len() {
+        world.tell(number);
         world.nodes[number].stalled_until = Duration::ZERO;
         let (name, is_odd) = (world.nodes[number].name.clone(), world.nodes[number].is_odd);
         let is_alone = !world.nodes.iter().any(|node| node.is_on && node.name == name);
@@ -53,7 +56,12 @@ fn calm(world: &mut World) {
             world.power_on(number);
         }
     }
-    world.run(ms(250_000));
+    world.run(ms(45_000));
+    let goes_on = |node: &&Node| !node.before.is_empty() && node.fits();
+    if world.nodes.iter().filter(goes_on).count() > 1 {
+        return fail(world, "I8 a machine and its resumed copy both go on".to_owned());
+    }
+    world.run(ms(205_000));
 }
 
 /// Nothing has stopped a machine that was only treated as it may be.
@@ -101,40 +109,71 @@ fn boot_withdrawn(world: &mut World) {
     world.run(ms(100_000));
 }
 
-/// Each machine that runs gets an address while one is free.
+/// Each machine that runs gets an address, and that of a new name, while one is free: within ten seconds,
+/// or 130 if what is free is claimed by a record that no file knows.
 fn require_reachable(world: &mut World) {
-    if world.faults.sizes
-        || world.faults.names
-        || world.restores > 0 && world.faults.outage.is_none()
-    {
+    if world.restores > 0 && world.faults.outage.is_none() {
         return;
     }
     for number in 0..world.nodes.len() {
-        if world.nodes[number].is_retired || !is_running(&world.nodes[number]) {
-            continue;
-        }
-        let leased = world.nodes.iter().filter(|node| node.is_on).flat_map(|node| &node.disk.nets);
-        let leased: usize = leased.map(|net| net.leases.len()).sum();
-        let names: Vec<_> =
-            world.nodes.iter().filter(|node| node.is_on).map(|node| node.name.clone()).collect();
-        let dead = world.store.0.values().filter(|stored| match &stored.record.value {
-            Value::Claim(claim) => !names.contains(&claim.node),
-            _ => false,
-        });
-        if leased + dead.count() >= 4 {
-            continue;
-        }
-        let before = world.served;
-        for _ in 0..3 {
-            if world.served == before && world.violation.is_none() {
-                world.nodes[number].adds.clear();
-                world.add(number, 0, Wish::Any);
-                world.run(ms(30_000));
+        let wishes = [Wish::Any, Wish::Name(format!("new{number}"))];
+        for (place, wish) in wishes.into_iter().enumerate() {
+            let node = &world.nodes[number];
+            if node.is_retired || !is_running(node) || world.violation.is_some() {
+                continue;
+            }
+            let blocks = &node.disk.nets[0].blocks;
+            let Some(pool) = [&blocks.pools, &blocks.names][place].first().cloned() else {
+                continue;
+            };
+            let Some(patience) = patience(world, &pool) else { continue };
+            let before = world.served;
+            world.nodes[number].adds.clear();
+            world.log(|| format!("---- n{number} must get {wish:?} within {patience:?}"));
+            world.add(number, 0, wish.clone());
+            world.run(patience);
+            if world.served == before {
+                let what = format!("I5 n{number} gets no address for {wish:?} in {patience:?}");
+                return fail(world, what);
             }
         }
-        if world.served == before {
-            return fail(world, format!("I5 n{number} gets no address, {leased} of 4 are leased"));
-        }
+    }
+}
+
+/// How long an ADD of a pool may wait; None if nothing of it is free.
+fn patience(world: &World, pool: &Pool) -> Option<Duration> {
+    let is_free = |block: &Block| {
+        let running = || world.nodes.iter().filter(|node| node.is_on);
+        let leases = || running().flat_map(|node| &node.disk.nets).flat_map(|it| it.leases.keys());
+        let is_leased = |block: Block| leases().any(|ip| block.contains(*ip));
+        let may_be = |key: &Key, value: &Value| match (key, value) {
+            (Key::Block(_, of), Value::Divided(size)) => {
+                *of != block.chunk() || u64::from(*size) == block.size()
+            }
+            (Key::Block(_, of), Value::Claim(claim)) => {
+                let owner_runs = running().any(|node| node.name == claim.node);
+                !of.overlaps(*block) || owner_runs && !is_leased(*of)
+            }
+            (Key::Conflict(_, of), _) => !of.overlaps(*block),
+            _ => true,
+        };
+        let mut records = world.store.0.values().map(|it| &it.record);
+        !is_leased(*block) && records.all(|it| may_be(&it.key, &it.value))
+    };
+    let blocks = (0..pool.count()).filter_map(|place| pool.block(place));
+    let free: Vec<Block> = blocks.filter(is_free).collect();
+    let is_orphan = |block: &Block| {
+        let key = Key::Block("default".parse().unwrap(), *block);
+        let stored = world.store.0.get(&key);
+        stored.is_some_and(|stored| match &stored.record.value {
+            Value::Claim(claim) => !world.nodes.iter().any(|it| it.claims().contains(&claim.token)),
+            _ => false,
+        })
+    };
+    match free.iter().all(is_orphan) {
+        true if free.is_empty() => None,
+        true => Some(ms(130_000)),
+        false => Some(ms(10_000)),
     }
 }
 

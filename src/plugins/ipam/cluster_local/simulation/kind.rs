@@ -40,6 +40,10 @@ pub struct Faults {
     pub resumes: bool,
     /// Another store answers.
     pub other_store: bool,
+    /// Nodes begin with leases that `ipam join` has found.
+    pub joins: bool,
+    /// Nodes allocate after a boot before they reach the store.
+    pub trusts_reboot: bool,
 }
 
 /// The kinds of schedules.
@@ -60,6 +64,8 @@ pub enum Kind {
     ReplacedDirectory,
     ResumedMemory,
     OtherStore,
+    Joined,
+    TrustedReboot,
 }
 
 impl Kind {
@@ -87,6 +93,8 @@ impl Kind {
             Kind::ReplacedDirectory => Faults { replaces: true, crashes: true, ..net },
             Kind::ResumedMemory => Faults { resumes: true, ..net },
             Kind::OtherStore => Faults { other_store: true, ..net },
+            Kind::Joined => Faults { joins: true, ..crashes },
+            Kind::TrustedReboot => Faults { trusts_reboot: true, reclaims: true, ..crashes },
         }
     }
 }

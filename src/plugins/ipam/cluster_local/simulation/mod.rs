@@ -1,15 +1,17 @@
 //! The state machine against a model of the cluster, under random schedules: the promise of the design's
 //! §1 and the invariants of its §4, one test a kind of faults.
 //!
-//! After each step no address is leased twice, no block is used twice, and a block that is used has its
-//! key. When the faults have ended, every machine that was treated as it may be runs, each gets an address
-//! while one is free, and after the last DEL nothing is left in the store. A failure prints its seed and
+//! After each step no address is leased twice, no block is used twice, a block that is used has its key,
+//! and of a machine and its resumed copy one alone takes new blocks. When the faults have ended, one of
+//! these two stops within a beat, every machine that was treated as it may be runs, each gets an address
+//! within ten seconds while one is free, and after the last DEL nothing is left in the store. A failure prints its seed and
 //! what happened; `CNI_SIMULATION_SEED` repeats it. `CNI_SIMULATION` is the number of schedules.
 
 mod ends;
 mod kind;
 mod mutants;
 mod node;
+mod promise;
 mod schedule;
 mod store;
 mod world;
@@ -84,4 +86,6 @@ simulations! {
     a_replaced_directory_stops_the_node: ReplacedDirectory,
     of_a_machine_and_its_resumed_copy_one_claims: ResumedMemory,
     beside_another_store_nothing_is_claimed: OtherStore,
+    nothing_is_held_twice_after_a_join: Joined,
+    nothing_is_held_twice_after_trusted_reboots: TrustedReboot,
 }

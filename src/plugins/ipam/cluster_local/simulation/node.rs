@@ -88,6 +88,12 @@ pub struct Node {
     pub saved_memory: Option<Box<Memory>>,
     /// Something was done to it that ends one of its promises.
     pub is_odd: bool,
+    /// Its daemon allocates after a boot before it reaches the store.
+    pub trusts_reboot: bool,
+    /// The claims that it had when it was resumed from its memory, or its copy was.
+    pub before: BTreeSet<Token>,
+    /// The claims that it has begun to use since then.
+    pub taken: BTreeSet<Token>,
 }
 
 fn blocks(spans: &str, names: Option<&str>, length: u8) -> Blocks {
@@ -170,6 +176,9 @@ impl Node {
             saved_disk: None,
             saved_memory: None,
             is_odd: false,
+            trusts_reboot: false,
+            before: BTreeSet::new(),
+            taken: BTreeSet::new(),
         }
     }
 
@@ -182,7 +191,7 @@ impl Node {
             boot: format!("boot-{}", self.boot),
             version: "0.1.0".to_owned(),
             settle,
-            trusts_reboot: false,
+            trusts_reboot: self.trusts_reboot,
             is_complete: true,
             is_replaced: self.is_withdrawn
                 || !is_confirmed
@@ -231,9 +240,27 @@ impl Node {
         }
     }
 
+    /// Whether plugins allocate without a confirmation of this boot.
+    fn is_trusted(&self) -> bool {
+        let own = |file: &NodeFile| file.withdrawn.is_none() && file.machine == self.hardware;
+        self.trusts_reboot && self.confirmed.is_none() && self.disk.file.as_ref().is_some_and(own)
+    }
+
+    /// The claims on the disk and in the daemon's memory.
+    pub fn claims(&self) -> BTreeSet<Token> {
+        let on_disk = self.disk.nets.iter().flat_map(|net| &net.blocks.blocks);
+        let mut claims: BTreeSet<Token> = on_disk.map(|held| held.token).collect();
+        for network in
+            self.machine.iter().flat_map(|it| it.networks().filter_map(|of| it.network(of)))
+        {
+            claims.extend(network.blocks.values().map(|tracked| tracked.held.token));
+        }
+        claims
+    }
+
     /// The blocks that plugins allocate from.
     pub fn usable(&self) -> Vec<(usize, Held)> {
-        if !self.is_on || !self.fits() {
+        if !self.is_on || !self.fits() && !self.is_trusted() {
             return vec![];
         }
         let of_net = |(number, net): (usize, &Net)| {
@@ -254,8 +281,7 @@ impl Node {
         };
         let usable =
             self.usable().into_iter().filter(|(number, held)| *number == net && fits(held));
-        // Two addresses of a block are enough to find one that is used twice.
-        let ips = usable.flat_map(|(_, held)| addresses(held.block).take(2));
+        let ips = usable.flat_map(|(_, held)| addresses(held.block));
         let mut free = ips.filter(|ip| !network.leases.contains_key(ip));
         free.find(|ip| !matches!(wish, Wish::Address(only) if only != ip))
     }

@@ -1,19 +1,18 @@
 //! The cluster of the model: its time, its network, its machines, and what must always be true.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::super::held::Held;
+use super::super::held::{Held, State};
 use super::super::machine::reclaim::{Reclaim, Step};
-use super::super::machine::{Action, Allocation, Reply, Request, RequestId, Turn, Written};
+use super::super::machine::{Action, Allocation, Mark, Reply, Request, RequestId, Turn, Written};
 use super::super::name::Name;
-use super::super::store::{
-    Answer, Heard, Key, Operation, Outcome, Selection, Stored, Token, Value,
-};
+use super::super::store::{Answer, Heard, Operation, Outcome, Selection, Stored, Token};
 use super::kind::{Faults, Kind};
-use super::node::{Add, Disk, Memory, Node, Wish};
+use super::node::{Add, Disk, Memory, Node, Wish, addresses};
+use super::promise::short;
 use super::store::Records;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
@@ -79,6 +78,8 @@ pub struct World {
     pub reclaims: Vec<Reclaiming>,
     pub snapshot: Option<Records>,
     pub restores: u8,
+    /// The addresses that nodes had before their first claim.
+    pub joined: BTreeSet<IpAddr>,
     /// Faults happen.
     pub is_rough: bool,
     pub quiet_since: Moment,
@@ -115,6 +116,7 @@ impl World {
             reclaims: vec![],
             snapshot: None,
             restores: 0,
+            joined: BTreeSet::new(),
             is_rough: true,
             quiet_since: NEVER,
             served: 0,
@@ -137,9 +139,37 @@ impl World {
             let (boot, stamp) = (world.fresh(), world.fresh());
             let disk = Disk::new(number, &world.faults, stamp, networks);
             let name = format!("n{number}").parse().unwrap();
-            world.nodes.push(Node::new(name, number as u64 + 1, disk, boot));
+            let mut node = Node::new(name, number as u64 + 1, disk, boot);
+            node.trusts_reboot = world.faults.trusts_reboot;
+            world.nodes.push(node);
+            if world.faults.joins && number < 2 {
+                world.join(number);
+            }
         }
         world
+    }
+
+    /// The node has a lease of the address of its number, as `ipam join` leaves it.
+    fn join(&mut self, number: usize) {
+        let (token, attachment) = (Token(self.fresh().into()), self.fresh());
+        let node = &mut self.nodes[number];
+        let net = &mut node.disk.nets[0];
+        let Some(block) = net.blocks.pools[0].block(number as u128) else { return };
+        let state = State::Claiming;
+        net.is_known = true;
+        net.blocks.blocks.push(Held {
+            block,
+            token,
+            state,
+            since: 0,
+            contested: false,
+            name: None,
+        });
+        for ip in addresses(block) {
+            net.leases.insert(ip, (attachment, node.boot));
+            node.alive.insert(attachment, ip);
+            self.joined.insert(ip);
+        }
     }
 
     pub fn fresh(&mut self) -> u64 {
@@ -177,7 +207,7 @@ impl World {
         self.at(self.now + after, Event::Step(number, step));
     }
 
-    fn fail(&mut self, what: String) {
+    pub fn fail(&mut self, what: String) {
         if self.violation.is_none() {
             self.log(|| format!("VIOLATION {what}"));
             self.violation = Some(what);
@@ -359,8 +389,16 @@ impl World {
             }
             Action::Marks(marks) => {
                 self.log(|| format!("n{number} disk: {}", short(&marks)));
-                let boot = self.nodes[number].boot;
-                self.nodes[number].disk.mark(&marks, boot)
+                let node = &mut self.nodes[number];
+                let written = node.disk.mark(&marks, node.boot);
+                for mark in marks.marks.iter().filter(|_| written == Written::Done) {
+                    if let Mark::Put(Held { state: State::Active, token, .. }) = mark
+                        && !node.before.contains(token)
+                    {
+                        node.taken.insert(*token);
+                    }
+                }
+                written
             }
         };
         self.check();
@@ -506,7 +544,8 @@ impl World {
         let number = self.reclaims.len();
         self.log(|| format!("R{number} reclaims {node}"));
         let mark = Token(self.fresh().into());
-        let stepper = Reclaim::new(node.clone(), mark, false);
+        let is_destroyed = self.nodes.iter().any(|it| it.name == *node && it.is_retired);
+        let stepper = Reclaim::new(node.clone(), mark, is_destroyed);
         self.reclaims.push(Reclaiming { stepper, is_done: false, is_asking: false });
         self.at(self.now + ms(10), Event::Reclaim(number));
     }
@@ -538,7 +577,10 @@ impl World {
         }
     }
 
-    fn tell(&mut self, number: usize) {
+    pub fn tell(&mut self, number: usize) {
+        if self.is_rough && self.faults.net && self.one_in(8) {
+            return; // the watch stands still
+        }
         let lag = if self.is_rough { self.pick(&[5, 20, 500, 2000]) } else { ms(20) };
         let (generation, place) = (self.nodes[number].generation, self.heard.len());
         self.at(self.now + lag, Event::Hear(number, generation, place));
@@ -571,62 +613,6 @@ impl World {
                 self.log(|| "the store is restored ROUGHLY".to_owned());
                 self.publish();
             }
-        }
-    }
-
-    // What must be true.
-
-    /// Whether the promise does not hold between two machines.
-    fn is_excluded(&self, one: usize, other: usize) -> bool {
-        let is_rough = self.restores > 0 && self.faults.outage.is_none();
-        let is_quiet = self.quiet_since.checked_add(ms(100_000)).is_some_and(|at| self.now >= at);
-        let is_resumed =
-            self.faults.resumes && (self.nodes[one].is_odd || self.nodes[other].is_odd);
-        is_rough && !is_quiet || is_resumed
-    }
-
-    /// No address is leased twice, and no block is used twice or without its key.
-    fn check(&mut self) {
-        let mut seen: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let is_rough = self.restores > 0 && self.faults.outage.is_none();
-        for (number, node) in self.nodes.iter().enumerate() {
-            for ip in node.alive.values() {
-                let before = seen.insert(*ip, number);
-                // What was leased twice in a rough restore stays so.
-                if before.is_some_and(|before| !self.is_excluded(before, number)) && !is_rough {
-                    return self.fail(format!("I1 {ip} is leased twice"));
-                }
-            }
-        }
-        let mut usable: Vec<(usize, Held)> = vec![];
-        for (number, node) in self.nodes.iter().enumerate() {
-            usable.extend(node.usable().into_iter().map(|(_, held)| (number, held)));
-        }
-        for (place, (number, held)) in usable.iter().enumerate() {
-            for (before, other) in &usable[..place] {
-                if held.block.overlaps(other.block) && !self.is_excluded(*before, *number) {
-                    let (one, two) = (held.block.prefix(), other.block.prefix());
-                    let what = format!("I2 {one} of n{number} and {two} of n{before} are usable");
-                    return self.fail(what);
-                }
-            }
-        }
-        let may_lack_keys = self.restores > 0
-            || self.faults.other_store
-            || self.faults.resumes
-            || self.faults.hasty_reclaims;
-        if may_lack_keys {
-            return;
-        }
-        let lacking = usable.iter().find(|(_, held)| {
-            let key = Key::Block("default".parse().unwrap(), held.block);
-            match self.store.0.get(&key).map(|stored| &stored.record.value) {
-                Some(Value::Claim(claim)) => claim.token != held.token,
-                _ => true,
-            }
-        });
-        if let Some((number, held)) = lacking {
-            self.fail(format!("I3 {} of n{number} is usable without its key", held.block.prefix()));
         }
     }
 
@@ -716,43 +702,14 @@ impl World {
         node.alive.clear();
         node.adds.clear();
         (node.generation, node.is_odd, node.saved_memory) = (node.generation + 1000, true, None);
-        self.nodes[number].is_odd = true;
+        let claims = &self.nodes[number].claims() | &node.claims();
+        (node.before, node.taken) = (claims.clone(), BTreeSet::new());
         self.nodes.push(node);
+        let original = &mut self.nodes[number];
+        (original.is_odd, original.before, original.taken) = (true, claims, BTreeSet::new());
         let copy = self.nodes.len() - 1;
         self.log(|| format!("n{number} is RESUMED as n{copy}"));
         self.wake(copy, ms(10));
         self.tell(copy);
     }
-}
-
-/// A value as one line of a trace, without what does not matter there.
-fn short(value: &dyn std::fmt::Debug) -> String {
-    let mut text = format!("{value:?}");
-    let noise = [
-        ("NetworkName", ""),
-        ("Name(\"default\")", "default"),
-        ("Record { key: ", ""),
-        ("Stored { record: ", ""),
-        ("is_v6: false, network: 167772", ""),
-        (", length: ", "/"),
-        ("Block { ", "{"),
-        ("version: \"0.1.0\", trusts_reboot: false, mark: None, ended: false", ""),
-        ("taken: None, ", ""),
-        ("contested: false, ", ""),
-        ("version: Version", "v"),
-        ("name: None", ""),
-        ("NodeRecord", ""),
-        ("value: ", ""),
-        ("since: 1800000", ""),
-    ];
-    for (from, to) in noise {
-        text = text.replace(from, to);
-    }
-    let mut parts = text.split("Token(");
-    let mut line = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (digits, rest) = part.split_once(')').unwrap_or((part, ""));
-        line += &format!("T{}{rest}", &digits[digits.len().saturating_sub(4)..]);
-    }
-    line
 }
