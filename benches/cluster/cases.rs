@@ -21,19 +21,20 @@ pub struct Size {
 }
 
 /// What a figure is of, its unit and its value.
-pub type Figure = (&'static str, &'static str, String);
+pub type Figure = (String, &'static str, String);
 
 /// A case, which returns its figures.
 pub type Case = fn(&Size) -> Vec<Figure>;
 
 /// The names of all cases.
-pub const CASES: [(&str, Case); 6] = [
+pub const CASES: [(&str, Case); 7] = [
     ("plenty", plenty),
     ("exact", exact),
     ("claims", claims),
     ("starving", starving),
     ("add", add),
     ("memory", memory),
+    ("simulated", super::simulated::simulated),
 ];
 
 /// How many ADDs a machine makes at a time.
@@ -102,14 +103,14 @@ fn attach_all(size: &Size, conf: Value) -> Vec<Figure> {
     let mut times = times.into_inner().unwrap();
     times.sort_unstable();
     vec![
-        ("pods", "", times.len().to_string()),
-        ("nodes", "", cluster.nodes.len().to_string()),
-        ("duration", "s", format!("{:.1}", took.as_secs_f64())),
-        ("addresses", "", addresses.len().to_string()),
+        ("pods".to_owned(), "", times.len().to_string()),
+        ("nodes".to_owned(), "", cluster.nodes.len().to_string()),
+        ("duration".to_owned(), "s", format!("{:.1}", took.as_secs_f64())),
+        ("addresses".to_owned(), "", addresses.len().to_string()),
         failed(&failures),
-        ("ADD p50", "ms", milliseconds(times[times.len() / 2])),
-        ("ADD p99", "ms", milliseconds(times[times.len() * 99 / 100])),
-        ("ADD longest", "ms", milliseconds(times[times.len() - 1])),
+        ("ADD p50".to_owned(), "ms", milliseconds(times[times.len() / 2])),
+        ("ADD p99".to_owned(), "ms", milliseconds(times[times.len() * 99 / 100])),
+        ("ADD longest".to_owned(), "ms", milliseconds(times[times.len() - 1])),
     ]
 }
 
@@ -142,8 +143,8 @@ fn claims(size: &Size) -> Vec<Figure> {
     let took = began.elapsed();
     let rate = addresses.into_inner().unwrap().len() as f64 / took.as_secs_f64();
     vec![
-        ("nodes", "", cluster.nodes.len().to_string()),
-        ("claims", "per second", format!("{rate:.0}")),
+        ("nodes".to_owned(), "", cluster.nodes.len().to_string()),
+        ("claims".to_owned(), "per second", format!("{rate:.0}")),
         failed(&failures.into_inner().unwrap()),
     ]
 }
@@ -151,7 +152,7 @@ fn claims(size: &Size) -> Vec<Figure> {
 /// How many ADDs failed. The error of the first goes to stderr.
 fn failed(failures: &[String]) -> Figure {
     failures.iter().take(1).for_each(|text| eprintln!("the first failure: {text}"));
-    ("failures", "", failures.len().to_string())
+    ("failures".to_owned(), "", failures.len().to_string())
 }
 
 fn milliseconds(took: Duration) -> String {
@@ -176,7 +177,10 @@ fn starving(_: &Size) -> Vec<Figure> {
         .collect();
     times.sort_unstable();
     let [half, longest] = [times[7], times[14]].map(milliseconds);
-    vec![("reached after p50 of 15", "ms", half), ("reached after longest of 15", "ms", longest)]
+    vec![
+        ("reached after p50 of 15".to_owned(), "ms", half),
+        ("reached after longest of 15".to_owned(), "ms", longest),
+    ]
 }
 
 /// ADD from a block that the machine holds, beside that of host-local, in turns.
@@ -205,9 +209,9 @@ fn add(_: &Size) -> Vec<Figure> {
     let ratio = ours.as_secs_f64() / other.as_secs_f64();
     let [ours, other] = [ours, other].map(|took| format!("{:.2}", took.as_secs_f64() * 1e3));
     vec![
-        ("cluster-local p50 of 200", "ms", ours),
-        ("host-local p50 of 200", "ms", other),
-        ("ratio", "", format!("{ratio:.2}")),
+        ("cluster-local p50 of 200".to_owned(), "ms", ours),
+        ("host-local p50 of 200".to_owned(), "ms", other),
+        ("ratio".to_owned(), "", format!("{ratio:.2}")),
     ]
 }
 
@@ -224,5 +228,8 @@ fn memory(size: &Size) -> Vec<Figure> {
         let kilobytes: f64 = text.split(' ').next().unwrap().parse().unwrap();
         format!("{:.1}", kilobytes / 1024.0)
     };
-    vec![("VmRSS", "MB", megabytes("VmRSS")), ("RssAnon", "MB", megabytes("RssAnon"))]
+    vec![
+        ("VmRSS".to_owned(), "MB", megabytes("VmRSS")),
+        ("RssAnon".to_owned(), "MB", megabytes("RssAnon")),
+    ]
 }

@@ -1,6 +1,7 @@
 //! Figures of cluster-local on a real etcd: pods on ten machines, with addresses in plenty and with
 //! exactly as many as pods; claims per second of forty machines; the time until a starving machine
-//! has the last free address; ADD from a held block beside host-local's; the daemon's memory.
+//! has the last free address; ADD from a held block beside host-local's; the daemon's memory; and, on
+//! a clock of their own, up to 1000 nodes: addresses that nobody can use, and requests.
 //!
 //! `cargo bench --bench cluster -- [--nodes N] [--pods N] [--seconds N] [CASE...]`, as root or under
 //! `unshare -Urnm`, prints the table of docs/evidence/cluster.csv. It needs etcd-server and
@@ -11,6 +12,17 @@
 #![allow(clippy::unwrap_used)] // a figure of a run that failed is none
 
 mod cases;
+mod simulated;
+/// The store of the unit tests' simulation, between the modules that it names.
+#[path = "."]
+mod model {
+    pub use cni_multi::plugins::ipam::cluster_local::{name, store};
+    #[path = "."]
+    pub mod simulation {
+        #[path = "../../src/plugins/ipam/cluster_local/simulation/store.rs"]
+        pub mod store;
+    }
+}
 #[allow(unused)] // the tests use more of it
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -7,7 +7,7 @@ use super::super::held::State;
 use super::super::store::{
     Answer, Key, NodeRecord, Operation, Outcome, Record, Selection, Stored, Token, Value,
 };
-use super::network::{Known, Note};
+use super::network::{Known, Note, Tracked};
 use super::{Allocation, Line, Machine, Mark, NodeFile, Purpose, Standing, Step, Turn, Withdrawn};
 use crate::sys::clock::Moment;
 
@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const MOST_NONCES: usize = 64;
 
 /// Where the node is on its way to its record.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// The files are looked at.
     #[default]
@@ -32,12 +32,8 @@ pub enum Phase {
     Meta,
     /// The record is read.
     Record,
-    /// The node needs another uid than this one, for a record over that one.
-    NewUid(Token, Option<Stored>),
     /// The record is written over this one.
     Register(Option<Stored>),
-    /// The record's uid is the node's.
-    TakeUid(Token),
     /// The node's claims are listed.
     List,
     /// The node claims.
@@ -104,14 +100,6 @@ impl Machine {
         Key::Node(self.setup.node.clone())
     }
 
-    pub(super) fn is_own_uid(&self, uid: Token) -> bool {
-        self.file.as_ref().is_some_and(|file| file.uid == uid)
-    }
-
-    pub(super) fn is_earlier_uid(&self, uid: Token) -> bool {
-        self.file.as_ref().is_some_and(|file| file.earlier.contains(&uid))
-    }
-
     /// Everything that is known of the store may be wrong: it is read again, and what is claimed again
     /// settles.
     pub(super) fn doubt(&mut self, why: &'static str) {
@@ -120,7 +108,7 @@ impl Machine {
         }
         self.baton.doubts = true;
         self.baton.settle_until = self.now + self.setup.settle;
-        for tracked in self.networks.values_mut().flat_map(|network| network.blocks.values_mut()) {
+        for tracked in self.blocks_mut() {
             (tracked.note, tracked.settles) = (Note::None, None);
         }
     }
@@ -129,15 +117,8 @@ impl Machine {
     fn forget_all(&mut self) {
         self.divisions.clear();
         self.orphans.clear();
-        for tracked in self.networks.values_mut().flat_map(|network| network.blocks.values_mut()) {
-            tracked.forget_key();
-        }
+        self.blocks_mut().for_each(Tracked::forget_key);
         self.baton.doubts = false;
-    }
-
-    fn knows_keys(&self) -> bool {
-        let mut all = self.networks.values().flat_map(|network| network.blocks.values());
-        all.any(|tracked| tracked.key != Known::Unknown)
     }
 
     /// Does what is due.
@@ -159,36 +140,11 @@ impl Machine {
             Phase::Meta => self.read_meta(turn),
             Phase::Record => match self.baton.found.take() {
                 None => self.get(Purpose::ReadRecord, self.key_of_node()),
-                Some(found) => self.judge(found),
-            },
-            Phase::NewUid(old, seen) => match self.file.clone() {
-                Some(file) if file.uid == old => {
-                    let earlier = [file.earlier, vec![old]].concat();
-                    let uid = turn.token();
-                    self.write_node(NodeFile { uid, earlier, registered: false, ..file })
-                }
-                _ => {
-                    self.baton.record = None;
-                    self.forget_all();
-                    self.baton.phase = Phase::Register(seen);
-                    Step::Again
-                }
+                Some(found) => self.judge(found, turn),
             },
             Phase::Register(seen) => self.register(seen, turn),
             Phase::List => self.list(Purpose::ListOwn, Selection::Node(self.setup.node.clone())),
             Phase::Run => self.run(turn),
-            Phase::TakeUid(uid) => match self.file.clone() {
-                Some(file) if file.uid != uid => {
-                    let mut earlier = file.earlier.clone();
-                    earlier.retain(|known| *known != uid);
-                    earlier.push(file.uid);
-                    self.write_node(NodeFile { uid, earlier, ..file })
-                }
-                _ => {
-                    self.baton.phase = Phase::List;
-                    Step::Again
-                }
-            },
             Phase::Refused => self.look_again(),
             Phase::Withdrawn(standing) => self.withdraw(&standing),
         }
@@ -223,7 +179,7 @@ impl Machine {
             registered: false,
             withdrawn: None,
         };
-        let Some(file) = self.file.clone() else { return self.write_node(fresh) };
+        let Some(file) = self.file.clone() else { return self.write_node(fresh, None) };
         if file.node != self.setup.node || file.machine != self.setup.machine {
             return self.become_new(NodeFile { store: file.store, ..fresh }, turn);
         }
@@ -245,7 +201,7 @@ impl Machine {
         let mut copied = self.all();
         copied.retain(|at| self.tracked(at).is_some_and(|it| it.held.state != State::Lost));
         let Some(first) = copied.first().cloned() else {
-            let step = self.write_node(file);
+            let step = self.write_node(file, None);
             if let Step::Do(_) = step {
                 self.lines.push_back(Line::Clone);
             }
@@ -267,7 +223,7 @@ impl Machine {
         let is_copied = *standing == Standing::Copied;
         let withdrawn = Some(Withdrawn { boot: self.setup.boot.clone(), is_copied });
         if file.withdrawn != withdrawn {
-            return self.write_node(NodeFile { withdrawn, ..file });
+            return self.write_node(NodeFile { withdrawn, ..file }, None);
         }
         Step::Rest
     }
@@ -288,7 +244,7 @@ impl Machine {
             }
             (Some(Some(found)), None) => {
                 self.baton.meta = Some(Some(found));
-                self.write_node(NodeFile { store: Some(found), ..file })
+                self.write_node(NodeFile { store: Some(found), ..file }, None)
             }
             (Some(found), Some(_)) if found != file.store => {
                 self.forget_all();
@@ -305,7 +261,7 @@ impl Machine {
     }
 
     /// What the record that was read says: the table of the design's §3, from the top.
-    fn judge(&mut self, found: Option<Stored>) -> Step {
+    fn judge(&mut self, found: Option<Stored>, turn: &mut Turn<'_>) -> Step {
         let Some(file) = self.file.clone() else { return Step::Rest };
         if found.as_ref().is_some_and(|stored| node_record(stored).is_none()) {
             let reason = "the node's record in the store cannot be read".to_owned();
@@ -318,9 +274,28 @@ impl Machine {
         if went_back && !self.baton.has_meta {
             return self.read_meta_first();
         }
-        let Some((record, stored)) = found else { return self.on_no_record(&file) };
+        let Some((record, stored)) = found else {
+            if file.registered || !file.earlier.is_empty() {
+                self.doubt("the node's record is gone");
+                self.forget_all();
+            }
+            self.baton.is_accepted = false;
+            if file.registered {
+                return self.change_uid(file, None, turn);
+            }
+            self.baton.phase = Phase::Register(None);
+            return Step::Again;
+        };
+        if record.ended && record.uid == file.uid {
+            self.doubt("the node was reclaimed");
+            return self.change_uid(file, Some(stored), turn);
+        }
+        if record.ended && file.earlier.contains(&record.uid) {
+            self.baton.phase = Phase::Register(Some(stored));
+            return Step::Again;
+        }
         if record.ended {
-            return self.on_ended(&file, &record, stored);
+            return self.refuse(Standing::NameTaken);
         }
         if record.machine != self.setup.machine {
             return self.refuse(Standing::NameTaken);
@@ -332,35 +307,18 @@ impl Machine {
         }
     }
 
-    fn on_no_record(&mut self, file: &NodeFile) -> Step {
-        if file.registered || !file.earlier.is_empty() {
-            self.doubt("the node's record is gone");
-            self.forget_all();
-        }
-        self.baton.is_accepted = false;
-        self.baton.phase = match file.registered {
-            true => Phase::NewUid(file.uid, None),
-            false => Phase::Register(None),
-        };
-        Step::Again
-    }
-
-    fn on_ended(&mut self, file: &NodeFile, record: &NodeRecord, stored: Stored) -> Step {
-        if record.uid == file.uid {
-            self.doubt("the node was reclaimed");
-            self.forget_all();
-            self.baton.is_accepted = false;
-            self.baton.phase = Phase::NewUid(file.uid, Some(stored));
-        } else if file.earlier.contains(&record.uid) {
-            self.baton.phase = Phase::Register(Some(stored));
-        } else {
-            return self.refuse(Standing::NameTaken);
-        }
-        Step::Again
+    /// Takes another uid, for a record over this one.
+    fn change_uid(&mut self, file: NodeFile, seen: Option<Stored>, turn: &mut Turn<'_>) -> Step {
+        self.forget_all();
+        (self.baton.is_accepted, self.baton.record) = (false, None);
+        let earlier = [file.earlier, vec![file.uid]].concat();
+        let file = NodeFile { uid: turn.token(), earlier, registered: false, ..file };
+        self.write_node(file, Some(Phase::Register(seen)))
     }
 
     fn go_on(&mut self) -> Step {
-        self.baton.phase = if self.knows_keys() { Phase::Run } else { Phase::List };
+        let knows_keys = self.blocks().any(|tracked| tracked.key != Known::Unknown);
+        self.baton.phase = if knows_keys { Phase::Run } else { Phase::List };
         Step::Again
     }
 
@@ -405,7 +363,7 @@ impl Machine {
             return self.go_back(record, stored, file.number);
         }
         if file.sessions.contains(&record.session) {
-            return self.take_uid(record, stored);
+            return self.take_uid(file, record, stored);
         }
         if record.boot == self.setup.boot {
             self.baton.phase = Phase::Withdrawn(Standing::Replaced);
@@ -414,7 +372,7 @@ impl Machine {
         match &self.baton.unmoved {
             Some((seen, since)) if *seen == stored && self.now >= *since + UNMOVED => {
                 self.baton.takes_over = true;
-                self.take_uid(record, stored)
+                self.take_uid(file, record, stored)
             }
             Some((seen, _)) if *seen == stored => self.refuse(Standing::Restored),
             _ => {
@@ -424,10 +382,17 @@ impl Machine {
         }
     }
 
-    fn take_uid(&mut self, record: NodeRecord, stored: Stored) -> Step {
-        self.baton.phase = Phase::TakeUid(record.uid);
+    /// The record is this node's: its uid is, too.
+    fn take_uid(&mut self, file: &NodeFile, record: NodeRecord, stored: Stored) -> Step {
+        let uid = record.uid;
         self.baton.record = Some((stored, record));
-        Step::Again
+        if file.uid == uid {
+            self.baton.phase = Phase::List;
+            return Step::Again;
+        }
+        let others = file.earlier.iter().copied().filter(|known| *known != uid);
+        let earlier = others.chain([file.uid]).collect();
+        self.write_node(NodeFile { uid, earlier, ..file.clone() }, Some(Phase::List))
     }
 
     /// The store has an older record than this node has written.
@@ -471,7 +436,7 @@ impl Machine {
         }
         let mut sessions = file.sessions;
         sessions.push(session);
-        Some(self.write_node(NodeFile { sessions, ..file }))
+        Some(self.write_node(NodeFile { sessions, ..file }, None))
     }
 
     /// The record of the next beat.
@@ -626,7 +591,7 @@ impl Machine {
             new.sessions = self.baton.session.into_iter().collect();
         }
         (new != file).then(|| {
-            let step = self.write_node(new);
+            let step = self.write_node(new, None);
             self.baton.drops_sessions |= matches!(step, Step::Rest);
             step
         })

@@ -41,10 +41,10 @@ fn is_taken(stored: &Stored, taken: Token) -> bool {
 impl Machine {
     /// What a record says of a block.
     fn known(&self, held: &Held, found: Option<Stored>) -> Known {
-        let Some(stored) = found else { return Known::Absent };
+        let (Some(stored), Some(file)) = (found, &self.file) else { return Known::Absent };
         match claim_of(&stored).filter(|it| it.node == self.setup.node && it.token == held.token) {
-            Some(claim) if self.is_own_uid(claim.uid) => Known::Own(stored),
-            Some(claim) if self.is_earlier_uid(claim.uid) => Known::Earlier(stored),
+            Some(claim) if file.uid == claim.uid => Known::Own(stored),
+            Some(claim) if file.earlier.contains(&claim.uid) => Known::Earlier(stored),
             _ => Known::Foreign,
         }
     }
@@ -56,21 +56,19 @@ impl Machine {
         let uid = self.file.as_ref()?.uid;
         let node = self.setup.node.clone();
         let claim = Claim { node, uid, token: held.token, taken: None, name };
-        let key = Key::Block(self.realm_of(at)?, at.block);
-        Some(Record { key, value: Value::Claim(claim) })
+        Some(Record { key: at.key(), value: Value::Claim(claim) })
     }
 
     /// Writes that other nodes have leases in usable blocks, or no longer have.
     pub(super) fn note_contests(&mut self, _: &mut Turn<'_>) -> Step {
-        if self.hints.conflicts.is_empty() && !self.has_disputed() {
+        let is_disputed = self.blocks().any(|it| it.held.contested || it.held.state == State::Lost);
+        if self.hints.conflicts.is_empty() && !is_disputed {
             return Step::Rest;
         }
         for at in self.all() {
-            let (Some(tracked), Some(realm)) = (self.tracked(&at), self.realm_of(&at)) else {
-                continue;
-            };
+            let Some(tracked) = self.tracked(&at) else { continue };
             let held = tracked.held.clone();
-            let contested = self.is_contested(&at, &realm);
+            let contested = self.is_contested(&at);
             let may_end = self.hints.is_heard && self.now >= tracked.contested + WATCH;
             let matters = matches!(held.state, State::Active | State::Settling);
             if !tracked.is_on_disk || !matters || contested == held.contested {
@@ -89,11 +87,6 @@ impl Machine {
             }
         }
         Step::Rest
-    }
-
-    fn has_disputed(&self) -> bool {
-        let mut all = self.networks.values().flat_map(|network| network.blocks.values());
-        all.any(|tracked| tracked.held.contested || tracked.held.state == State::Lost)
     }
 
     /// Does what is due for one block.
@@ -120,12 +113,9 @@ impl Machine {
             (State::Returning, Known::Own(seen) | Known::Earlier(seen)) => {
                 self.return_block(at, &tracked, seen.clone())
             }
-            (_, Known::Unknown | Known::Missing) => match self.realm_of(at) {
-                Some(realm) => {
-                    self.get(Purpose::ReadBlock(at.clone()), Key::Block(realm, at.block))
-                }
-                None => Step::Rest,
-            },
+            (_, Known::Unknown | Known::Missing) => {
+                self.get(Purpose::ReadBlock(at.clone()), at.key())
+            }
             (State::Returning, _) => self.drop_block(at),
             (_, Known::Earlier(seen)) => {
                 let Some(mut record) = self.record_of(at) else { return Step::Rest };
@@ -194,8 +184,7 @@ impl Machine {
         if at.block == chunk {
             return Division::Fits;
         }
-        let Some(realm) = self.realm_of(at) else { return Division::Unknown };
-        match self.divisions.get(&(realm, chunk)) {
+        match self.divisions.get(&(at.realm.clone(), chunk)) {
             None => Division::Unknown,
             Some(None) => Division::Absent,
             Some(Some(size)) if u64::from(*size) == at.block.size() => Division::Fits,
@@ -205,8 +194,7 @@ impl Machine {
 
     /// Reads how a chunk is divided, or divides it: before a block smaller than it is claimed.
     fn divide(&mut self, at: &At, division: &Division) -> Step {
-        let Some(realm) = self.realm_of(at) else { return Step::Rest };
-        let chunk = at.block.chunk();
+        let (realm, chunk) = (at.realm.clone(), at.block.chunk());
         let key = Key::Block(realm.clone(), chunk);
         match division {
             Division::Unknown => self.get(Purpose::ReadDivision(realm, chunk), key),
@@ -290,9 +278,9 @@ impl Machine {
 
     /// Claims the block of eight around an address of `ipam join`, where its chunk is divided so.
     fn widen(&mut self, at: &At, turn: &mut Turn<'_>) -> Option<Step> {
-        let realm = self.realm_of(at)?;
         let eight = at.block.eight();
-        let is_divided = self.divisions.get(&(realm, at.block.chunk())) == Some(&Some(8));
+        let chunk = (at.realm.clone(), at.block.chunk());
+        let is_divided = self.divisions.get(&chunk) == Some(&Some(8));
         let held = self.tracked(at).map(|it| it.held.clone())?;
         let network = self.networks.get(&at.network)?;
         let inside: Vec<Block> =
@@ -317,7 +305,7 @@ impl Machine {
             State::Claiming => {
                 let is_leased = self.networks[&at.network].is_leased(at.block);
                 let is_noted = of.contest.is_some_and(|(is_noted, _)| is_noted);
-                if is_noted || self.realm_of(at).is_some_and(|it| self.is_contested(at, &it)) {
+                if is_noted || self.is_contested(at) {
                     if !is_leased {
                         return self.change(at, State::Returning, turn);
                     }
@@ -367,15 +355,15 @@ impl Machine {
     }
 
     /// Whether another node has leases in a block, as far as it was heard, or another network of this one.
-    fn is_contested(&self, at: &At, realm: &Name) -> bool {
+    fn is_contested(&self, at: &At) -> bool {
         let meets = |tracked: &Tracked| {
             tracked.held.state == State::Lost && tracked.held.block.overlaps(at.block)
         };
         let mut others = self.networks.iter().filter(|(name, _)| **name != at.network);
-        self.hints.is_contested(realm, at.block, &self.setup.node)
+        self.hints.is_contested(&at.realm, at.block, &self.setup.node)
             || others.any(|(_, network)| {
                 let mut lost = network.blocks.values().filter(|tracked| meets(tracked));
-                network.realm == *realm && lost.any(|it| network.is_leased(it.held.block))
+                network.realm == at.realm && lost.any(|it| network.is_leased(it.held.block))
             })
     }
 
@@ -412,8 +400,7 @@ impl Machine {
 
     /// Whether a block waits for a beat.
     pub(super) fn needs_beat(&self) -> bool {
-        let mut all = self.networks.values().flat_map(|network| network.blocks.values());
-        all.any(|tracked| self.must_be_read(tracked) && self.baton.confirmed <= tracked.known)
+        self.blocks().any(|it| self.must_be_read(it) && self.baton.confirmed <= it.known)
     }
 
     /// Whether a block that is the node's own is not used, or not for long, before its key is read.
@@ -433,10 +420,8 @@ impl Machine {
             let tracked = self.tracked(at).filter(|it| matches!(it.key, Known::Own(_)));
             tracked.is_some_and(|it| self.must_be_read(it) || has_settled(it))
         });
-        let Some(realm) = asked.first().and_then(|at| self.realm_of(at)) else {
-            return Step::Rest;
-        };
-        asked.retain(|at| self.realm_of(at).as_ref() == Some(&realm));
+        let Some(realm) = asked.first().map(|at| at.realm.clone()) else { return Step::Rest };
+        asked.retain(|at| at.realm == realm);
         asked.truncate(MOST_READ);
         let blocks = asked.iter().map(|at| at.block).collect();
         let node = self.setup.node.clone();
@@ -470,14 +455,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_block_read(&mut self, at: &At, outcome: Outcome<Answer>) {
-        if let Outcome::Done(Answer::Found(found)) = outcome {
-            self.on_found(at, found);
-        }
-    }
-
     /// The key of a block was read.
-    fn on_found(&mut self, at: &At, found: Option<Stored>) {
+    pub(super) fn on_found(&mut self, at: &At, found: Option<Stored>) {
         let Some(tracked) = self.tracked(at).cloned() else { return };
         let (known, order) = (self.known(&tracked.held, found), self.order);
         // Whether the take-over was done whose outcome is unknown.
@@ -538,8 +517,7 @@ impl Machine {
             _ => return, // it was not executed
         };
         if known == Known::Absent
-            && let Some(realm) = self.realm_of(at)
-            && let Some(hint) = self.hints.realms.get_mut(&realm)
+            && let Some(hint) = self.hints.realms.get_mut(&at.realm)
         {
             hint.claims.remove(&at.block);
         }
@@ -644,10 +622,9 @@ impl Machine {
     fn pursue_lost(&mut self, at: &At, of: &Tracked, is_leased: bool) -> Step {
         /// How long a lost block's key is not read again.
         const EACH: Duration = Duration::from_secs(10);
-        let Some(realm) = self.realm_of(at) else { return Step::Rest };
         if is_leased && of.note == Note::None {
             let value = Value::Conflict(self.setup.node.clone());
-            let record = Record { key: Key::Conflict(realm, at.block), value };
+            let record = Record { key: Key::Conflict(at.realm.clone(), at.block), value };
             return self.send(Purpose::CreateNote(at.clone()), Operation::Create(record));
         }
         if !is_leased && of.note != Note::None || of.note == Note::Unread {
@@ -672,13 +649,13 @@ impl Machine {
 
     /// Deletes the note of a block, if it is this node's.
     fn end_note(&mut self, at: &At, note: &Note) -> Step {
-        let Some(realm) = self.realm_of(at) else { return Step::Rest };
         match note {
             Note::Found(stored) => {
                 self.send(Purpose::DeleteNote(at.clone()), Operation::Delete((**stored).clone()))
             }
             Note::Perhaps | Note::Unread | Note::None => {
-                self.get(Purpose::ReadNote(at.clone()), Key::Conflict(realm, at.block))
+                let key = Key::Conflict(at.realm.clone(), at.block);
+                self.get(Purpose::ReadNote(at.clone()), key)
             }
         }
     }

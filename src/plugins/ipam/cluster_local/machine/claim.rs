@@ -210,11 +210,10 @@ impl Machine {
 
     /// A block was tried in vain: not again before the next list.
     pub(super) fn note_lost(&mut self, at: &At) {
-        let Some(realm) = self.realm_of(at) else { return };
         let now = self.now;
-        match self.hints.realms.get_mut(&realm) {
+        match self.hints.realms.get_mut(&at.realm) {
             Some(hint) if hint.is_worth_a_try(now) => drop(hint.lost.insert(at.block)),
-            _ => drop(self.hints.realms.remove(&realm)),
+            _ => drop(self.hints.realms.remove(&at.realm)),
         }
     }
 
@@ -233,8 +232,6 @@ impl Machine {
                 && self.may_claim(realm, *block)
                 && !batch.iter().any(|other| other.block.overlaps(*block))
         };
-        let mut found = vec![];
-        let mut seen = BTreeSet::new();
         let known = |chunk: &Block| self.divisions.contains_key(&(realm.clone(), *chunk));
         let size = pool.block(0).map_or(1, Block::size);
         let divided = hint
@@ -243,30 +240,24 @@ impl Machine {
             .filter(|(chunk, of)| u64::from(**of) == size && pool.meets(**chunk));
         let (own, others): (Vec<Block>, Vec<Block>) =
             divided.map(|(chunk, _)| *chunk).partition(known);
-        for chunk in shuffled(own, turn).into_iter().chain(shuffled(others, turn)) {
-            seen.insert(chunk);
-            found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
-            if found.len() >= count {
-                break;
-            }
-        }
+        let mut chunks = shuffled(own, turn);
+        chunks.extend(shuffled(others, turn));
         let all = pool.count();
-        let starts: Vec<Block> = if found.len() >= count {
-            vec![]
-        } else if all <= MOST_COUNTED {
-            let blocks = (0..all).filter_map(|place| pool.block(place)).filter(|it| is_free(it));
-            let chunks: BTreeSet<Block> = blocks.map(Block::chunk).collect();
-            shuffled(chunks.into_iter().collect(), turn)
+        chunks.extend(if all <= MOST_COUNTED {
+            let every: BTreeSet<Block> =
+                (0..all).filter_map(|place| pool.block(place)).map(Block::chunk).collect();
+            shuffled(every.into_iter().collect(), turn)
         } else {
             let place = |turn: &mut Turn<'_>| u128::from(turn.random.number()) % all;
             (0..MOST_TRIED).filter_map(|_| pool.block(place(turn))).map(Block::chunk).collect()
-        };
-        for chunk in starts {
-            if found.len() >= count {
-                break;
-            }
+        });
+        let (mut found, mut seen) = (vec![], BTreeSet::new());
+        for chunk in chunks {
             if seen.insert(chunk) {
                 found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
+            }
+            if found.len() >= count {
+                break;
             }
         }
         found.truncate(count);

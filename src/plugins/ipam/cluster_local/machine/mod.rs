@@ -61,8 +61,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct At {
     /// The network.
     pub network: NetworkName,
+    /// Its realm.
+    pub realm: Name,
     /// The block.
     pub block: Block,
+}
+
+impl At {
+    fn key(&self) -> Key {
+        Key::Block(self.realm.clone(), self.block)
+    }
 }
 
 /// What an operation in flight is for.
@@ -102,7 +110,8 @@ enum Purpose {
 /// A write that has not been confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Writing {
-    Node(NodeFile),
+    /// The node's record, and the phase that begins once it is written.
+    Node(NodeFile, Option<Phase>),
     Marks(Marks),
     Confirm(Allocation),
 }
@@ -238,12 +247,12 @@ impl Machine {
         self.send(purpose, Operation::List(selection))
     }
 
-    fn write_node(&mut self, file: NodeFile) -> Step {
+    fn write_node(&mut self, file: NodeFile, then: Option<Phase>) -> Step {
         if self.retry > self.now {
             self.by(self.retry);
             return Step::Rest;
         }
-        self.writing = Some(Writing::Node(file.clone()));
+        self.writing = Some(Writing::Node(file.clone(), then));
         Step::Do(Action::Node(file))
     }
 
@@ -288,10 +297,13 @@ impl Machine {
         let is_failed = failure.is_some();
         self.lines.extend(failure.map(Line::WriteFailed));
         match self.writing.take() {
-            Some(Writing::Node(_) | Writing::Confirm(_)) if is_failed => {
+            Some(Writing::Node(..) | Writing::Confirm(_)) if is_failed => {
                 self.retry = self.now + AFTER_FAILURE;
             }
-            Some(Writing::Node(file)) => self.file = Some(file),
+            Some(Writing::Node(file, then)) => {
+                self.file = Some(file);
+                self.baton.phase = then.unwrap_or(self.baton.phase.clone());
+            }
             Some(Writing::Confirm(allocation)) => self.allocation = Some(allocation),
             Some(Writing::Marks(Marks { network, marks, .. })) => {
                 let Some(network) = self.networks.get_mut(&network) else { return };
@@ -321,7 +333,11 @@ impl Machine {
             | Purpose::Register
             | Purpose::Beat(..) => self.on_baton(purpose, outcome),
             Purpose::ListOwn => self.on_own(outcome),
-            Purpose::ReadBlock(at) => self.on_block_read(&at, outcome),
+            Purpose::ReadBlock(at) => {
+                if let Outcome::Done(Answer::Found(found)) = outcome {
+                    self.on_found(&at, found);
+                }
+            }
             Purpose::Confirm(realm, asked) => self.on_confirmed(&realm, &asked, outcome),
             Purpose::CreateBlock(at) | Purpose::TakeOver(at) => self.on_block_written(&at, outcome),
             Purpose::DeleteBlock(at) => self.on_block_deleted(&at, &outcome),
@@ -523,14 +539,21 @@ impl Machine {
         self.networks.get(&at.network)?.blocks.get(&at.block)
     }
 
-    fn realm_of(&self, at: &At) -> Option<Name> {
-        self.networks.get(&at.network).map(|network| network.realm.clone())
+    /// Every block of the node, with what is known of it.
+    fn blocks(&self) -> impl Iterator<Item = &Tracked> {
+        self.networks.values().flat_map(|network| network.blocks.values())
+    }
+
+    fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Tracked> {
+        self.networks.values_mut().flat_map(|network| network.blocks.values_mut())
     }
 
     /// Every block of the node.
     fn all(&self) -> Vec<At> {
         let of_network = |(name, network): (&NetworkName, &Network)| {
-            let at = |block: &Block| At { network: name.clone(), block: *block };
+            let (name, realm) = (name.clone(), network.realm.clone());
+            let at =
+                |block: &Block| At { network: name.clone(), realm: realm.clone(), block: *block };
             network.blocks.keys().map(at).collect::<Vec<_>>()
         };
         self.networks.iter().flat_map(of_network).collect()
@@ -552,7 +575,7 @@ impl Machine {
         let has =
             |network: &Network| network.realm == *realm && network.blocks.contains_key(&block);
         let found = self.networks.iter().find(|(_, network)| has(network))?;
-        Some(At { network: found.0.clone(), block })
+        Some(At { network: found.0.clone(), realm: realm.clone(), block })
     }
 }
 

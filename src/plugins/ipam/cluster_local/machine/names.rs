@@ -74,7 +74,7 @@ impl Machine {
             let idle = self.networks[name].idle_names().into_iter();
             let idle = idle.map(|tracked| tracked.held.block).find(|block| pool.meets(*block));
             if let Some(block) = idle {
-                let at = At { network: name.clone(), block };
+                let at = At { network: name.clone(), realm, block };
                 return self.change(&at, State::Returning, turn);
             }
             let is_it = |waiting: &super::Waiting| waiting.request.name.as_ref() == Some(&wanted);
@@ -116,8 +116,7 @@ impl Machine {
     pub(super) fn check_name(&mut self, at: &At) -> Step {
         let Some(tracked) = self.tracked(at) else { return Step::Rest };
         let Some(name) = tracked.held.name.clone() else { return Step::Rest };
-        let Some(realm) = self.realm_of(at) else { return Step::Rest };
-        let selection = Selection::Named(realm, full(&at.network, &name));
+        let selection = Selection::Named(at.realm.clone(), full(&at.network, &name));
         self.list(Purpose::CheckName(at.clone()), selection)
     }
 

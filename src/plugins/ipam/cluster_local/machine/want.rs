@@ -111,16 +111,7 @@ impl Machine {
     }
 
     fn begin_want(&mut self, lack: Lack, turn: &mut Turn<'_>) -> Step {
-        let want = OwnWant {
-            lack: Some(lack),
-            nonce: turn.token(),
-            stored: None,
-            renewal: 0,
-            renew: self.now + RENEWAL,
-            gifts: vec![],
-            poll: Moment::ZERO,
-            pause: POLL,
-        };
+        let want = OwnWant::new(Some(lack), turn.token(), self.now + RENEWAL);
         let before = self.want.replace(want);
         let Some(record) = self.want_record() else { return Step::Rest };
         let step = self.send(Purpose::WriteWant, Operation::Create(record));
@@ -135,16 +126,7 @@ impl Machine {
         if !self.hints.wants.contains_key(&self.setup.node) {
             return Step::Rest;
         }
-        self.want = Some(OwnWant {
-            lack: None,
-            nonce: turn.token(),
-            stored: None,
-            renewal: 0,
-            renew: self.now,
-            gifts: vec![],
-            poll: Moment::ZERO,
-            pause: POLL,
-        });
+        self.want = Some(OwnWant::new(None, turn.token(), self.now));
         Step::Again
     }
 
@@ -239,6 +221,11 @@ impl Machine {
 }
 
 impl OwnWant {
+    fn new(lack: Option<Lack>, nonce: Token, renew: Moment) -> OwnWant {
+        let (poll, pause) = (Moment::ZERO, POLL);
+        OwnWant { lack, nonce, stored: None, renewal: 0, renew, gifts: vec![], poll, pause }
+    }
+
     /// What it asks for, if not for this network.
     pub(super) fn of_other_network(&self, network: &NetworkName) -> Option<Want> {
         let Lack { realm, spans, name, .. } =
