@@ -1,6 +1,7 @@
 //! The plugin trait: six operations, none with a default, over a typed configuration.
 
 use std::cell::OnceCell;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -61,7 +62,9 @@ pub trait PluginConf: DeserializeOwned + Default {
 
     /// Checks what the types cannot express; no kernel access. Not called for DEL and GC, which
     /// must work with whatever configuration is left.
-    fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Checks what only ADD refuses and CHECK and STATUS accept; no kernel access.
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
@@ -225,8 +228,9 @@ impl Entry {
 
     /// The plugin that a program with another name leads to as a link.
     pub fn of_link(plugins: &'static [Entry], program: &Path) -> Option<&'static Entry> {
-        let name = delegate::linked_name(program)?;
-        plugins.iter().find(|entry| entry.name == name)
+        let target = fs::read_link(program).ok()?; // `cnv-bridge` may be a link to `bridge`
+        let name = target.file_name()?;
+        plugins.iter().find(|entry| name == entry.name)
     }
 
     /// The plugin of this name, or that a program of this name in `dirs` leads to as a link.

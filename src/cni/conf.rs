@@ -14,6 +14,14 @@ pub use super::valid::{ValidAttachment, ValidAttachments};
 use super::version;
 use crate::error::{Code, Error, Result};
 
+/// `args` of a plugin's configuration, which the network's user sets.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ConfArgs<C> {
+    /// Keys of the plugin.
+    pub cni: C,
+}
+
 /// A plugin configuration whose common keys have been checked.
 #[derive(Clone, Debug)]
 pub struct Config {

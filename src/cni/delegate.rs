@@ -1,7 +1,6 @@
 //! Finding a plugin in CNI_PATH and running it as a process: what a runtime does for every plugin
 //! of a list, and what a plugin does for its IPAM (specification, sections 3 and 4).
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -53,12 +52,6 @@ pub fn is_this_binary(program: &Path) -> bool {
     static OWN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     let own = *OWN.get_or_init(|| identity("/proc/self/exe"));
     own.is_some() && identity(program) == own
-}
-
-/// The name of what the path leads to as a link: `cnv-bridge` may be a link to `bridge`.
-pub fn linked_name(program: &Path) -> Option<String> {
-    let target = fs::read_link(program).ok()?;
-    target.file_name()?.to_str().map(str::to_owned)
 }
 
 /// Runs a plugin with `stdin` and then end of file, and exactly the variables of `env`; returns its
@@ -268,8 +261,9 @@ const SIGNALS: [(Signal, &str); 10] = [
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A directory of plugins that are shell scripts.
     struct Plugins(PathBuf);

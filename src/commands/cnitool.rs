@@ -7,7 +7,6 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::rc::Rc;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
@@ -17,13 +16,12 @@ use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
 use crate::registry::PLUGINS;
-use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::directory;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::arguments::text;
-use crate::terminal::manual::{Manual, Terms};
+use crate::terminal::manual::{Manual, Terms, examples_of};
 use crate::terminal::{self, Streams};
 
 /// The name of a link to this binary, or the first argument.
@@ -47,26 +45,17 @@ pub fn manual(verb: &str) -> Manual {
         let examples = &[("source <(cnitool completion bash)", "In bash: until the shell ends.")];
         return Manual { examples, ..completion::MANUAL };
     }
-    let examples = EXAMPLES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
-    Manual { examples, ..MANUAL }
+    Manual { examples: examples_of(verb, OF_ALL, OF_VERBS), ..MANUAL }
 }
 
-const EXAMPLES: [(&str, Terms); 6] = [
-    ("", &[("cnitool add pods /run/netns/blue", "Attach a namespace.")]),
-    ("add", &[("cnitool add pods /run/netns/blue -i eth1", "Attach it by a second interface.")]),
-    ("check", &[("cnitool check pods /run/netns/blue", "Compare the attachment with the kernel.")]),
-    ("del", &[("cnitool del pods /run/netns/blue", "Detach it.")]),
-    (
-        "gc",
-        &[(
-            "cnitool gc pods /run/netns/blue",
-            "Detach every attachment; the namespace is ignored.",
-        )],
-    ),
-    (
-        "status",
-        &[("cnitool status pods /run/netns/blue", "Ask the plugins; the namespace is ignored.")],
-    ),
+const OF_ALL: Terms = &[("cnitool add pods /run/netns/blue", "Attach a namespace.")];
+
+const OF_VERBS: Terms = &[
+    ("cnitool add pods /run/netns/blue -i eth1", "Attach it by a second interface."),
+    ("cnitool check pods /run/netns/blue", "Compare the attachment with the kernel."),
+    ("cnitool del pods /run/netns/blue", "Detach it."),
+    ("cnitool gc pods /run/netns/blue", "Detach every attachment; the namespace is ignored."),
+    ("cnitool status pods /run/netns/blue", "Ask the plugins; the namespace is ignored."),
 ];
 
 const MANUAL: Manual = Manual {
@@ -160,15 +149,8 @@ impl Invocation<'_> {
         };
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
         let at = self.parameters(network, netns)?;
-        let mut runtime = Runtime {
-            plugins: PLUGINS,
-            env: self.env,
-            path: plugin_path("", self.env)?,
-            cache: Cache::new(cache::DEFAULT_DIR),
-            stderr,
-            handles: Rc::default(),
-            is_traced: false,
-        };
+        let path = plugin_path("", self.env)?;
+        let mut runtime = Runtime { path, ..Runtime::of(PLUGINS, self.env, stderr) };
         match self.verb {
             "add" => return Ok(runtime.add(&list, &at, OnFailure::Leave)?.to_text()),
             "check" => drop(runtime.check(&list, &at, Until::OneFails)?.finish()?),

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 
 use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Error, Result};
 use crate::family::Family;
+use crate::sys::impl_as_fd;
 
 /// The port of DNS.
 pub const PORT: u16 = 53;
@@ -65,11 +65,7 @@ impl Request for DnsQuery {
     }
 }
 
-impl AsFd for DnsQuery {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+impl_as_fd!(DnsQuery, socket);
 
 fn failed(to: SocketAddr, error: &io::Error) -> Error {
     Error::io(format_args!("send a DNS query to {to}"), error)

@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
@@ -11,6 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use super::packet_socket::ipv4;
 use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Code, Error, Result};
+use crate::sys::impl_as_fd;
 
 /// The length of the header: type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
@@ -86,11 +86,7 @@ impl Request for Echo {
     }
 }
 
-impl AsFd for Echo {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+impl_as_fd!(Echo, socket);
 
 fn failed(to: IpAddr, error: &io::Error) -> Error {
     Error::io(format_args!("ping {to}"), error)

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -17,6 +17,7 @@ use nix::sys::socket::{
 
 use super::packet_socket::Filter;
 use crate::error::{Error, Result};
+use crate::sys::impl_as_fd;
 
 /// The port of DHCPv6 clients.
 const CLIENT: u16 = 546;
@@ -86,11 +87,7 @@ impl LinkSocket {
     }
 }
 
-impl AsFd for LinkSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+impl_as_fd!(LinkSocket, socket);
 
 /// Opens a socket that receives nothing from other links.
 fn open(kind: SockType, protocol: Option<SockProtocol>, ifname: &str) -> Result<OwnedFd, Errno> {

@@ -168,11 +168,6 @@ impl Netns {
         }
     }
 
-    /// Whether its id may be that of an earlier namespace, too: always before Linux 5.14.
-    pub fn may_be_a_successor(&self) -> Result<bool> {
-        Ok(self.netlink()?.netns_cookie().is_none())
-    }
-
     /// Runs `work` inside the namespace. The expensive part is the thread that enters, so it also
     /// opens the netlink socket unless there is one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {

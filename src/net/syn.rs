@@ -3,13 +3,13 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::packet_socket::ipv4;
 use super::request::{self, Answer, Request, unless_rejected};
 use crate::error::{Error, Result};
+use crate::sys::impl_as_fd;
 
 /// The length of the header.
 const HEADER: usize = 24;
@@ -67,11 +67,7 @@ impl Request for Syn {
     }
 }
 
-impl AsFd for Syn {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+impl_as_fd!(Syn, socket);
 
 fn failed(to: SocketAddr, error: &io::Error) -> Error {
     Error::io(format_args!("connect to {to}"), error)

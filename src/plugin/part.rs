@@ -18,9 +18,6 @@ pub struct Target<'a> {
 
 /// One effect of ADD. Undos may keep what lives as long as the call, `'a`, and outlive the part.
 pub trait Part<'a> {
-    /// The kind's name, one of [`NAMES`].
-    fn name(&self) -> &'static str;
-
     /// The change that makes it, in the imperative, with the object's name: a repair lists it.
     fn what(&self) -> String;
 
@@ -105,15 +102,15 @@ pub const NAMES: &[&str] = &[
 pub struct Parts<'p, 'a>(Vec<Box<dyn Part<'a> + 'p>>);
 
 impl<'p, 'a> Parts<'p, 'a> {
-    /// Adds a part.
-    pub fn push(&mut self, part: impl Part<'a> + 'p) {
-        debug_assert!(NAMES.contains(&part.name()), "{:?} is not in NAMES", part.name());
+    /// Adds a part of the kind with this name, one of [`NAMES`].
+    pub fn push(&mut self, name: &str, part: impl Part<'a> + 'p) {
+        debug_assert!(NAMES.contains(&name), "{name:?} is not in NAMES");
         self.0.push(Box::new(part));
     }
 
-    /// Adds parts.
-    pub fn extend(&mut self, parts: impl IntoIterator<Item = impl Part<'a> + 'p>) {
-        parts.into_iter().for_each(|part| self.push(part));
+    /// Adds parts of one kind.
+    pub fn extend(&mut self, name: &str, parts: impl IntoIterator<Item = impl Part<'a> + 'p>) {
+        parts.into_iter().for_each(|part| self.push(name, part));
     }
 
     /// Adds those of another list.

@@ -4,17 +4,17 @@
 //! Beyond libcni: a failed ADD is undone, operations on one container wait for each other, and a
 //! plugin that is compiled in runs in this process.
 
-use std::borrow::Cow;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::cache::Cache;
+use super::cache::{Cache, DEFAULT_DIR};
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::lock::Held;
 use super::parameters::Parameters;
+use super::programs::Program;
 use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
@@ -48,10 +48,10 @@ pub struct Runtime<'a> {
 
 /// A command for the plugins of a network, about one attachment.
 #[derive(Clone, Copy)]
-struct Operation<'a> {
-    command: Command,
-    list: &'a NetworkList,
-    at: &'a Parameters,
+pub(super) struct Operation<'a> {
+    pub command: Command,
+    pub list: &'a NetworkList,
+    pub at: &'a Parameters,
 }
 
 /// What happens after an ADD that fails half-way.
@@ -66,21 +66,15 @@ pub enum OnFailure {
 /// The details of an error whose undo has left nothing behind.
 const UNDONE: &str = "what was done has been undone";
 
-/// The program that runs for a plugin's name.
-pub(super) enum Program {
-    /// Code of this binary, run in this process.
-    Own(&'static Entry),
-    /// Another program.
-    File(PathBuf),
-}
-
-impl Program {
-    /// For a report.
-    pub(super) fn to_text(&self) -> Cow<'_, str> {
-        match self {
-            Program::Own(_) => "compiled in".into(),
-            Program::File(program) => program.to_string_lossy(),
-        }
+impl<'a> Runtime<'a> {
+    /// A runtime with the usual cache, without a search path.
+    pub fn of(
+        plugins: &'static [Entry],
+        env: &'a Environment,
+        stderr: &'a mut dyn Write,
+    ) -> Runtime<'a> {
+        let (path, cache, handles) = (String::new(), Cache::new(DEFAULT_DIR), Rc::default());
+        Runtime { plugins, env, path, cache, stderr, handles, is_traced: false }
     }
 }
 
@@ -256,7 +250,7 @@ impl Runtime<'_> {
         })
     }
 
-    fn run_attached(
+    pub(super) fn run_attached(
         &mut self,
         operation: Operation<'_>,
         plugin: &PluginConfig,
@@ -264,60 +258,41 @@ impl Runtime<'_> {
     ) -> Result<Vec<u8>> {
         let Operation { command, list, at } = operation;
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
-        let env = self.environment(command, Some(at));
-        self.run(&plugin.kind, &env, &config)
+        self.run(&plugin.kind, &self.environment(command, Some(at)), &config)
     }
 
     /// One plugin execution, in this process or another; returns its stdout.
     pub(super) fn run(&mut self, kind: &str, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
         let program = self.find(kind)?;
-        let call = trace::Call { kind, program: &program.to_text(), env, config };
-        self.traced(&call, |runtime| {
-            let entry = match &program {
-                Program::File(program) => {
-                    return delegate::exec(program, env, config, runtime.handles.clock());
-                }
-                Program::Own(entry) => *entry,
-            };
-            let (mut stdin, mut stdout) = (config, vec![]);
-            let mut io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: runtime.stderr };
-            let (plugins, handles) = (runtime.plugins, &runtime.handles);
-            let attempted = Execution { entry, plugins, env, handles }.run(&mut io);
-            let Err(error) = attempted else { return Ok(stdout) };
-            let printed =
-                delegate::parse_error(Path::new(entry.name), &stdout, b"", "exit status 1");
-            Err(if error.was_undone { printed.undone() } else { printed })
-        })
-    }
-
-    /// Runs a plugin, and reports the call if that is wanted.
-    pub(super) fn traced(
-        &mut self,
-        call: &trace::Call<'_>,
-        run: impl FnOnce(&mut Self) -> Result<Vec<u8>>,
-    ) -> Result<Vec<u8>> {
-        if !self.is_traced {
-            return run(self);
-        }
         let start = Instant::now();
-        let answer = run(self);
-        call.report(&answer, start.elapsed(), self.stderr);
+        let answer = self.execute(&program, env, config);
+        if self.is_traced {
+            let call = trace::Call { kind, program: &program.to_text(), env, config };
+            call.report(&answer, start.elapsed(), self.stderr);
+        }
         answer
     }
 
-    /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled
-    /// in, unless the file is this binary, be it by an alias.
-    pub(super) fn find(&self, kind: &str) -> Result<Program> {
-        let own = self.plugins.iter().find(|entry| entry.name == kind);
-        match (delegate::find(kind, &self.directories()), own) {
-            (Ok(program), own) if delegate::is_this_binary(&program) => {
-                let own = own.or_else(|| Entry::of_link(self.plugins, &program));
-                Ok(own.map_or(Program::File(program), Program::Own))
+    /// Runs a program. An error of CHECK by a plugin in this process keeps its parts, so that each
+    /// difference can be reported by itself; the error object that the plugin prints joins them.
+    fn execute(&mut self, program: &Program, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
+        let entry = match program {
+            Program::File(program) => {
+                return delegate::exec(program, env, config, self.handles.clock());
             }
-            (Ok(program), _) => Ok(Program::File(program)),
-            (Err(_), Some(entry)) => Ok(Program::Own(entry)),
-            (Err(error), None) => Err(error),
+            Program::Own(entry) => *entry,
+        };
+        let (mut stdin, mut stdout) = (config, vec![]);
+        let mut io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: self.stderr };
+        let (plugins, handles) = (self.plugins, &self.handles);
+        let Err(error) = (Execution { entry, plugins, env, handles }).run(&mut io) else {
+            return Ok(stdout);
+        };
+        if env.get("CNI_COMMAND") == Command::Check.as_str() {
+            return Err(error);
         }
+        let printed = delegate::parse_error(Path::new(entry.name), &stdout, b"", "exit status 1");
+        Err(if error.was_undone { printed.undone() } else { printed })
     }
 
     /// Whether the container has an interface of that name; None if the namespace does not exist.
@@ -344,15 +319,6 @@ impl Runtime<'_> {
             stderr: &mut *self.stderr,
             handles: Rc::clone(&self.handles),
             is_traced: self.is_traced,
-        }
-    }
-
-    /// The directories of `path`.
-    pub fn directories(&self) -> Vec<PathBuf> {
-        if self.path.is_empty() {
-            vec![]
-        } else {
-            self.path.split(':').map(PathBuf::from).collect()
         }
     }
 
@@ -427,16 +393,9 @@ mod tests {
 
     fn with_runtime<T>(env: &[(&str, &str)], path: &str, then: impl FnOnce(Runtime<'_>) -> T) -> T {
         let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
-        let cache = Cache::new("/nonexistent");
-        then(Runtime {
-            plugins: PLUGINS,
-            env: &env,
-            path: path.into(),
-            cache,
-            stderr: &mut std::io::sink(),
-            handles: Rc::default(),
-            is_traced: false,
-        })
+        let mut stderr = std::io::sink();
+        let usual = Runtime::of(PLUGINS, &env, &mut stderr);
+        then(Runtime { path: path.into(), cache: Cache::new("/nonexistent"), ..usual })
     }
 
     #[test]

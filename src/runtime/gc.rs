@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::cache::{Found, Record};
-use super::chain::{Program, Runtime};
+use super::chain::Runtime;
 use super::derive;
 use super::directory;
 use super::list::{NetworkList, PluginConfig};
 use super::living::{Living, Verdict, is_gone};
 use super::lock::Held;
 use super::parameters::Parameters;
+use super::programs::Program;
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::delegate;
 use crate::cni::env::Command;
@@ -110,7 +111,7 @@ impl Runtime<'_> {
         let network = NetworkName::parse(&list.name)?;
         let mut census = Census::of(alone.cache.all()?, network);
         for error in std::mem::take(&mut census.unreadable) {
-            sweep.errors.push::<()>(Err(error));
+            sweep.errors.add(error);
         }
         for file in &census.unclear {
             let _ = writeln!(
@@ -330,7 +331,7 @@ impl Census {
             match found.attachment(&census.network) {
                 Some(at) if at.key.network != census.network => (),
                 Some(at) if is_gone(&at.netns) => census.dead.push(at),
-                Some(at) => census.spared.push(at.valid_attachment()),
+                Some(at) => census.spared.push(valid_attachment(&at.key)),
                 None => {
                     // The owner is ambiguous: keep every attachment the file could belong to.
                     let readings = found.readings(&census.network);

@@ -21,9 +21,10 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
+use crate::plugins::main::bridge::spoofcheck;
 use crate::plugins::meta::{firewall, portmap};
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::{fastpath, link_alias, masquerade, nft_owner, spoofcheck};
+use crate::steps::{fastpath, link_alias, masquerade, nft_owner};
 
 /// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";

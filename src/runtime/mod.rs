@@ -7,7 +7,7 @@
 //! operations on one container, [`living`] decides which containers are alive, [`find`] finds
 //! attachments by what people call a container, [`leave`] removes what stays when other plugins take
 //! over, [`handover`] makes what they look for, [`repair`] says what the host has lost and makes it
-//! again, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
+//! again, [`programs`] finds the program of a plugin, [`trace`] reports calls, and [`parameters`] is what is known of an attachment
 //! besides its network.
 
 pub mod cache;
@@ -23,5 +23,6 @@ pub mod list;
 pub mod living;
 mod lock;
 pub mod parameters;
+mod programs;
 pub mod repair;
 mod trace;

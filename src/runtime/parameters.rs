@@ -7,7 +7,6 @@ use sha2::{Digest as _, Sha512};
 
 use super::list;
 use crate::cni::attachment::{ContainerId, Key, hex};
-use crate::cni::conf::ValidAttachment;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 
@@ -39,14 +38,6 @@ impl Parameters {
         let (_, namespace) = last("K8S_POD_NAMESPACE")?;
         let (_, name) = last("K8S_POD_NAME")?;
         (!namespace.is_empty() && !name.is_empty()).then(|| format!("{namespace}/{name}"))
-    }
-
-    /// The attachment as GC lists it.
-    pub fn valid_attachment(&self) -> ValidAttachment {
-        ValidAttachment {
-            container_id: self.key.container_id.to_string(),
-            ifname: self.key.ifname.to_string(),
-        }
     }
 }
 

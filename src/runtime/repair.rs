@@ -12,12 +12,13 @@
 
 use std::rc::Rc;
 
-use super::chain::{Program, Runtime, has_check, reported_by, without_result};
-use super::check::{Subject, is_host_s};
+use super::chain::{Operation, Runtime, has_check, reported_by, without_result};
+use super::check::is_host_s;
 use super::derive;
 use super::find::Recorded;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
+use super::programs::Program;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
@@ -148,10 +149,10 @@ impl<'r, 'a> Round<'r, 'a> {
         let mut errors = ErrorList::default();
         errors.push(done);
         for change in missing {
-            errors.push::<()>(Err(Error::check(format!(
-                "{change}: this was done, and is missing again"
-            ))
-            .with_details("another program may undo it, or the kernel does not keep it")));
+            errors.add(
+                Error::check(format!("{change}: this was done, and is missing again"))
+                    .with_details("another program may undo it, or the kernel does not keep it"),
+            );
         }
         errors.finish().map(|()| Presence::Alive)
     }
@@ -287,8 +288,9 @@ impl Runtime<'_> {
         let mut drifts = vec![];
         for plugin in &list.plugins {
             let Ok(Program::Own(entry)) = self.find(&plugin.kind) else { continue };
-            let subject = Subject { list, at, result: found.result.as_ref() };
-            let Err(error) = self.check_by(plugin, subject) else { continue };
+            let check = Operation { command: Command::Check, list, at };
+            let checked = self.run_attached(check, plugin, found.result.as_ref());
+            let Err(error) = checked else { continue };
             let look = Repairs::new(Extent::Look);
             let _ = self.repair_by(entry, plugin, &found, &look); // CHECK has reported why
             let changes = look.take_changes();

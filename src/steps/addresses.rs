@@ -79,10 +79,6 @@ pub struct Inside<'p> {
 }
 
 impl<'a> Part<'a> for Inside<'_> {
-    fn name(&self) -> &'static str {
-        "addresses and routes"
-    }
-
     fn what(&self) -> String {
         "give the interface its addresses and routes".to_owned()
     }

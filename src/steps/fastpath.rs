@@ -155,10 +155,6 @@ impl Way {
 
 /// Adds established flows of the container to the flowtable from now on.
 impl<'a> Part<'a> for Path {
-    fn name(&self) -> &'static str {
-        "fast path"
-    }
-
     fn what(&self) -> String {
         format!("add flows of {:?} to flowtable {FLOWTABLE:?}", self.link)
     }

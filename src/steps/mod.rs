@@ -21,6 +21,5 @@ pub mod records;
 pub mod routes;
 pub mod rules;
 pub mod settings;
-pub mod spoofcheck;
 pub mod veth;
 pub mod vlan_trunk;

@@ -48,10 +48,6 @@ impl AcceptRa {
 }
 
 impl<'a> Part<'a> for AcceptRa {
-    fn name(&self) -> &'static str {
-        "accept_ra"
-    }
-
     fn what(&self) -> String {
         "set accept_ra of the interface".to_owned()
     }
@@ -158,10 +154,6 @@ impl Forwarding {
 }
 
 impl<'a> Part<'a> for Forwarding {
-    fn name(&self) -> &'static str {
-        "forwarding"
-    }
-
     fn what(&self) -> String {
         format!("forward what {:?} receives of {}", self.link, self.family)
     }

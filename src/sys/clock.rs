@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::time::clock_gettime;
 
 use crate::error::{Code, Error, Result};
+use crate::sys::impl_as_fd;
 
 /// A point in time, counted from boot ([`since_boot`]).
 pub type Moment = Duration;
@@ -51,11 +51,7 @@ impl Alarm {
     }
 }
 
-impl AsFd for Alarm {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
+impl_as_fd!(Alarm, 0);
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -91,6 +87,8 @@ fn read_boot_id(path: &Path) -> Result<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;

@@ -16,3 +16,15 @@ pub mod random;
 pub mod seccomp;
 pub mod signals;
 pub mod start;
+
+/// The descriptor of a type is that of one of its fields.
+macro_rules! impl_as_fd {
+    ($of:ty, $($field:tt).+) => {
+        impl std::os::fd::AsFd for $of {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                std::os::fd::AsFd::as_fd(&self.$($field).+)
+            }
+        }
+    };
+}
+pub(crate) use impl_as_fd;

@@ -32,6 +32,19 @@ impl Manual {
     };
 }
 
+/// The examples of a subcommand, which the line of each names: `cni-multi net VERB`, `cnitool VERB`. Those of one verb
+/// follow each other; `of_all` are those of the page about all of them.
+pub fn examples_of(verb: &str, of_all: Terms, of_verbs: Terms) -> Terms {
+    if verb.is_empty() {
+        return of_all;
+    }
+    let is_its = |(line, _): &(&str, &str)| line.split(' ').take(3).any(|word| word == verb);
+    of_verbs
+        .chunk_by(|one, other| is_its(one) == is_its(other))
+        .find(|all| is_its(&all[0]))
+        .unwrap_or(&[])
+}
+
 /// The exit statuses of commands that only print.
 pub const SUCCESS_OR_USAGE: Terms = &[
     ("0", "Success."),

@@ -112,8 +112,8 @@ impl Conf {
     ) -> Parts<'p, 'a> {
         let mut parts = Parts::default();
         let wiring = Some(Wiring::to_subnet(DuplicateDetection::Off));
-        parts.push(Inside { result, wiring, found });
-        parts.extend(self.address.map(|address| HostRoute(address.addr())));
+        parts.push("addresses and routes", Inside { result, wiring, found });
+        parts.extend("host route", self.address.map(|address| HostRoute(address.addr())));
         parts
     }
 }
@@ -141,10 +141,6 @@ impl HostRoute {
 }
 
 impl<'a> Part<'a> for HostRoute {
-    fn name(&self) -> &'static str {
-        "host route"
-    }
-
     fn what(&self) -> String {
         format!("route {} to \"lo\"", self.0)
     }

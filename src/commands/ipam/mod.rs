@@ -23,7 +23,7 @@ use crate::plugin::{IPAM, OperatorCommand};
 use crate::registry::PLUGINS;
 use crate::runtime::cache::{self, Cache};
 use crate::terminal::arguments::{flag, has_flag, option, output, positional, text};
-use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms, examples_of};
 use crate::terminal::{self, Streams};
 
 /// `cni-multi ipam`, with the subcommands that plugins add.
@@ -173,10 +173,9 @@ impl Request {
 
 /// The sections of the page about a command of `ipam`, or about `ipam` itself for an empty name.
 fn manual(verb: &str) -> Manual {
-    let examples = EXAMPLES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
     Manual {
         description: description(verb),
-        examples,
+        examples: examples_of(verb, OF_ALL, OF_VERBS),
         exit_status: SUCCESS_FAILURE_OR_USAGE,
         files: FILES,
         environment: &[("NETCONFPATH", "The directory of networks, without --conf-dir.")],
@@ -208,27 +207,20 @@ fn description(verb: &str) -> &'static [&'static str] {
     }
 }
 
-const EXAMPLES: [(&str, Terms); 5] = [
-    ("", &[("cni-multi ipam ls", "List the addresses of all networks.")]),
+/// Examples of the page about all subcommands.
+const OF_ALL: Terms = &[("cni-multi ipam ls", "List the addresses of all networks.")];
+
+/// Examples of each subcommand.
+const OF_VERBS: Terms = &[
+    ("cni-multi ipam ls pods", "List the addresses of one network."),
+    ("cni-multi ipam ls -o json", "The same of all networks, for a program."),
+    ("cni-multi ipam free pods 10.88.0.7", "Free an address."),
+    ("cni-multi ipam export >leases.json", "Write the leases of all networks."),
+    ("cni-multi ipam import --dry-run leases.json", "Check whether they can be imported."),
+    ("cni-multi ipam import pods leases.json", "Import those of one network."),
     (
-        "ls",
-        &[
-            ("cni-multi ipam ls pods", "List the addresses of one network."),
-            ("cni-multi ipam ls -o json", "The same of all networks, for a program."),
-        ],
-    ),
-    ("free", &[("cni-multi ipam free pods 10.88.0.7", "Free an address.")]),
-    ("export", &[("cni-multi ipam export >leases.json", "Write the leases of all networks.")]),
-    (
-        "import",
-        &[
-            ("cni-multi ipam import --dry-run leases.json", "Check whether they can be imported."),
-            ("cni-multi ipam import pods leases.json", "Import those of one network."),
-            (
-                "cni-multi ipam import --whereabouts ippools.json",
-                "Take over what attachments of this machine hold in whereabouts.",
-            ),
-        ],
+        "cni-multi ipam import --whereabouts ippools.json",
+        "Take over what attachments of this machine hold in whereabouts.",
     ),
 ];
 

@@ -1,13 +1,12 @@
 //! The sections of the pages about `net` and its commands.
 
-use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms, examples_of};
 
 /// The sections of the page about a command of `net`, or about `net` itself for an empty name.
 pub fn of(verb: &str) -> Manual {
-    let examples = PAGES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
     Manual {
         description: description(verb),
-        examples,
+        examples: examples_of(verb, OF_ALL, OF_VERBS),
         exit_status: exit_status(verb),
         files: FILES,
         environment: if CALLS_PLUGINS.contains(&verb) { ENVIRONMENT } else { &ENVIRONMENT[..1] },
@@ -80,86 +79,39 @@ const NAMES: &str = "A container is found by the name of its namespace as ip-net
     beginning that no other id has, and by namespace/pod of Kubernetes, whichever program has \
     attached it.";
 
-/// Each command with its examples.
-const PAGES: [(&str, Terms); 11] = [
+/// Examples of the page about all subcommands.
+const OF_ALL: Terms = &[
+    ("cni-multi net list", "List the networks of this host."),
+    ("cni-multi net add pods blue", "Attach the namespace blue to the network pods."),
+];
+
+/// Examples of each subcommand.
+const OF_VERBS: Terms = &[
+    ("cni-multi net add pods blue", "Attach a namespace of ip-netns(8) by its name."),
+    ("cni-multi net add pods /proc/4711/ns/net", "Attach the namespace of a process."),
     (
-        "",
-        &[
-            ("cni-multi net list", "List the networks of this host."),
-            ("cni-multi net add pods blue", "Attach the namespace blue to the network pods."),
-        ],
+        "cni-multi net add pods blue --publish 8080:80 --ip 10.88.0.10",
+        "Publish a port of the host, and request an address.",
     ),
+    ("cni-multi net check pods blue", "Compare the attachment with the kernel."),
+    ("cni-multi net check pods 3f2a", "Find the container by the beginning of its id."),
+    ("cni-multi net del pods blue", "Detach the namespace blue."),
+    ("cni-multi net exec pods -- ip address", "Show what a container of the network gets."),
     (
-        "add",
-        &[
-            ("cni-multi net add pods blue", "Attach a namespace of ip-netns(8) by its name."),
-            ("cni-multi net add pods /proc/4711/ns/net", "Attach the namespace of a process."),
-            (
-                "cni-multi net add pods blue --publish 8080:80 --ip 10.88.0.10",
-                "Publish a port of the host, and request an address.",
-            ),
-        ],
+        "cni-multi net exec pods --publish 8080:80 -- python3 -m http.server 80",
+        "Try a published port.",
     ),
-    (
-        "check",
-        &[
-            ("cni-multi net check pods blue", "Compare the attachment with the kernel."),
-            ("cni-multi net check pods 3f2a", "Find the container by the beginning of its id."),
-        ],
-    ),
-    ("del", &[("cni-multi net del pods blue", "Detach the namespace blue.")]),
-    (
-        "exec",
-        &[
-            ("cni-multi net exec pods -- ip address", "Show what a container of the network gets."),
-            (
-                "cni-multi net exec pods --publish 8080:80 -- python3 -m http.server 80",
-                "Try a published port.",
-            ),
-        ],
-    ),
-    (
-        "gc",
-        &[
-            ("cni-multi net gc --dry-run", "List what would be removed in all networks."),
-            ("cni-multi net gc pods", "Remove what dead containers left in one network."),
-        ],
-    ),
-    (
-        "sync",
-        &[
-            ("cni-multi net sync --dry-run", "List what a repair would make again."),
-            ("cni-multi net sync pods", "Repair the attachments to one network."),
-        ],
-    ),
-    ("status", &[("cni-multi net status pods", "Ask whether an add would be served.")]),
-    (
-        "list",
-        &[
-            ("cni-multi net list", "List the networks of this host."),
-            (
-                "cni-multi net list --conf-dir ./net.d -o json",
-                "List those of a directory, as JSON.",
-            ),
-        ],
-    ),
-    (
-        "ps",
-        &[
-            ("cni-multi net ps pods", "List the attachments to a network."),
-            (
-                "cni-multi net ps --container-id 3f2a -o json",
-                "Print those of one container as JSON.",
-            ),
-        ],
-    ),
-    (
-        "inspect",
-        &[
-            ("cni-multi net inspect pods blue", "Show the record, and the interface as it is now."),
-            ("cni-multi net inspect kube-system/dns-1 -i eth0", "Find the container by its pod."),
-        ],
-    ),
+    ("cni-multi net gc --dry-run", "List what would be removed in all networks."),
+    ("cni-multi net gc pods", "Remove what dead containers left in one network."),
+    ("cni-multi net sync --dry-run", "List what a repair would make again."),
+    ("cni-multi net sync pods", "Repair the attachments to one network."),
+    ("cni-multi net status pods", "Ask whether an add would be served."),
+    ("cni-multi net list", "List the networks of this host."),
+    ("cni-multi net list --conf-dir ./net.d -o json", "List those of a directory, as JSON."),
+    ("cni-multi net ps pods", "List the attachments to a network."),
+    ("cni-multi net ps --container-id 3f2a -o json", "Print those of one container as JSON."),
+    ("cni-multi net inspect pods blue", "Show the record, and the interface as it is now."),
+    ("cni-multi net inspect kube-system/dns-1 -i eth0", "Find the container by its pod."),
 ];
 
 const EXIT_OF_SYNC: Terms = &[

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use clap::ArgMatches;
 
@@ -126,15 +125,9 @@ impl Operator<'_> {
 
     /// The runtime that runs the plugins.
     pub fn runtime<'a>(&'a self, stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
-        Ok(Runtime {
-            plugins: PLUGINS,
-            env: self.env,
-            path: plugin_path(self.argument("plugin-path"), self.env)?,
-            cache: self.cache(),
-            stderr,
-            handles: Rc::default(),
-            is_traced: self.has_flag("trace"),
-        })
+        let path = plugin_path(self.argument("plugin-path"), self.env)?;
+        let (cache, is_traced) = (self.cache(), self.has_flag("trace"));
+        Ok(Runtime { path, cache, is_traced, ..Runtime::of(PLUGINS, self.env, stderr) })
     }
 
     /// The parameters of one attachment.

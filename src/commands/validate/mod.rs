@@ -21,7 +21,6 @@ mod together;
 
 use std::io::Read;
 use std::path::Path;
-use std::rc::Rc;
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
@@ -39,7 +38,6 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::OperatorCommand;
 use crate::registry::PLUGINS;
-use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
 use crate::terminal::arguments::{flag, option, output, positional, text};
 use crate::terminal::manual::Manual;
@@ -104,18 +102,7 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 fn look(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> Result<(bool, String)> {
     let as_json = text(matches, "output") == "json";
     let path = plugin_path(text(matches, "plugin-path"), env)?;
-    let cache = Cache::new("");
-    let handles = Rc::default();
-    let runtime = Runtime {
-        plugins: PLUGINS,
-        env,
-        path,
-        cache,
-        stderr: io.stderr,
-        handles,
-        is_traced: false,
-    };
-    let mut checker = Checker::new(runtime);
+    let mut checker = Checker::new(Runtime { path, ..Runtime::of(PLUGINS, env, io.stderr) });
     let mut typed: Vec<&str> =
         matches.get_many::<String>("files").into_iter().flatten().map(String::as_str).collect();
     if typed.is_empty() {

@@ -1,6 +1,6 @@
 //! Waits for the kernel's notification that something changed, instead of polling.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -12,6 +12,7 @@ use super::link::Link;
 use super::socket::Netlink;
 use super::transport::Transport;
 use crate::error::{Error, Result};
+use crate::sys::impl_as_fd;
 use crate::timing::{self, Wait};
 
 /// Receives changes from its creation on: create it before the change to wait for.
@@ -75,12 +76,8 @@ impl Watch {
     }
 }
 
-/// Readable when something changed.
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.transport.as_fd()
-    }
-}
+// Readable when something changed.
+impl_as_fd!(Watch, transport);
 
 fn listening(errno: Errno) -> Error {
     Error::kernel("listen for changes of the network", errno)

@@ -1,7 +1,6 @@
 //! Finds out which host has an address: ARP (RFC 826), with the probes of RFC 5227.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -9,6 +8,7 @@ use nix::libc;
 use super::{Filter, Link};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
+use crate::sys::impl_as_fd;
 
 /// The types Ethernet and IPv4, with the lengths of their addresses.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
@@ -65,11 +65,7 @@ impl ArpSocket {
     }
 }
 
-impl AsFd for ArpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.socket.as_fd()
-    }
-}
+impl_as_fd!(ArpSocket, link.socket);
 
 /// An ARP request; the sender of a probe has no address yet.
 fn request(address: Ipv4Addr, from: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {

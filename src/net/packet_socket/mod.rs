@@ -13,7 +13,7 @@ mod ndp;
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::libc::{self, c_int};
@@ -26,6 +26,7 @@ pub use self::arp::{ArpSocket, Claim, claim};
 pub use self::ndp::{NdpSocket, solicitation, solicited_group, source_link_address};
 use crate::error::{Error, Result};
 use crate::sys::bpf::{Program, Test, Width};
+use crate::sys::impl_as_fd;
 
 /// The port of DHCP clients.
 const CLIENT: u16 = 68;
@@ -142,11 +143,7 @@ impl PacketSocket {
     }
 }
 
-impl AsFd for PacketSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.socket.as_fd()
-    }
-}
+impl_as_fd!(PacketSocket, link.socket);
 
 fn datagram_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -2,7 +2,6 @@
 //! duplicate address detection (RFC 4862).
 
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -10,6 +9,7 @@ use nix::libc;
 use super::{Filter, Link, ipv4};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
+use crate::sys::impl_as_fd;
 
 /// The length of an IPv6 header.
 const HEADER: usize = 40;
@@ -63,11 +63,7 @@ impl NdpSocket {
     }
 }
 
-impl AsFd for NdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.socket.as_fd()
-    }
-}
+impl_as_fd!(NdpSocket, link.socket);
 
 /// A solicitation with its IPv6 header.
 fn packet(target: Ipv6Addr, from: Option<Ipv6Addr>, mac: &MacAddr) -> Option<Vec<u8>> {

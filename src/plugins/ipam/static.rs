@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::cni::conf::ValidAttachments;
+use crate::cni::conf::{ConfArgs, ValidAttachments};
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::{Error, Result};
 use crate::family::Family;
@@ -70,7 +70,7 @@ impl PluginConf for Conf {
 struct Document {
     ipam: Option<Ipam>,
     runtime_config: Ips,
-    args: ConfArgs,
+    args: ConfArgs<Ips>,
 }
 
 #[derive(Default, Deserialize)]
@@ -79,12 +79,6 @@ struct Ipam {
     addresses: Vec<Address>,
     routes: Vec<Route>,
     dns: Dns,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ConfArgs {
-    cni: Ips,
 }
 
 #[derive(Default, Deserialize)]

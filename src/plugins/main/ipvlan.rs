@@ -62,10 +62,6 @@ impl PluginConf for Conf {
         ipam.type | string | none | The IPAM plugin, such as [host-local](host-local.md) or [static](static.md). Default: the addresses of `prevResult`.",
     ];
 
-    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        Ok(())
-    }
-
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
         match cx.config.prev_result()? {
             Some(previous) if !previous.ips.is_empty() => cx.config.ipam_type().map(drop),

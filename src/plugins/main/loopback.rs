@@ -30,10 +30,6 @@ pub struct Conf {}
 
 impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = &[];
-
-    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl Plugin for Loopback {

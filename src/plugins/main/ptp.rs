@@ -156,19 +156,31 @@ impl Conf {
         found: Option<(&'p Link, usize)>,
     ) -> Parts<'p, 'a> {
         let mut parts = Parts::default();
-        parts.push(self.accept_ra);
-        parts.extend(link.map(HostEnd));
-        parts.push(Inside { result, wiring: Some(through_gateways(result)), found });
+        parts.push("accept_ra", self.accept_ra);
+        parts.extend("host end", link.map(HostEnd));
+        parts.push(
+            "addresses and routes",
+            Inside { result, wiring: Some(through_gateways(result)), found },
+        );
         if let Some(link) = link {
-            parts.push(Gateways { link, result });
-            parts.extend(result.ips.iter().map(|ip| HostRoute { link, ip: ip.address.addr() }));
-            parts.extend(Forwarding::of(result, &link.name, "Could not enable IP forwarding"));
+            parts.push("gateways", Gateways { link, result });
+            parts.extend(
+                "host route",
+                result.ips.iter().map(|ip| HostRoute { link, ip: ip.address.addr() }),
+            );
+            parts.extend(
+                "forwarding",
+                Forwarding::of(result, &link.name, "Could not enable IP forwarding"),
+            );
         }
         if self.ip_masq {
             let exempt = &self.non_masquerade_cidrs;
-            parts.push(Masquerade::of(self.ip_masq_backend, exempt, result));
+            parts.push("masquerade", Masquerade::of(self.ip_masq_backend, exempt, result));
         }
-        parts.extend(link.filter(|_| self.fast_path).map(|link| Path::through(&link.name, result)));
+        parts.extend(
+            "fast path",
+            link.filter(|_| self.fast_path).map(|link| Path::through(&link.name, result)),
+        );
         parts
     }
 
@@ -197,10 +209,6 @@ fn through_gateways(result: &AddResult) -> Wiring {
 struct HostEnd<'p>(&'p Link);
 
 impl<'a> Part<'a> for HostEnd<'_> {
-    fn name(&self) -> &'static str {
-        "host end"
-    }
-
     fn what(&self) -> String {
         format!("set {:?} up", self.0.name)
     }
@@ -232,10 +240,6 @@ impl Gateways<'_> {
 }
 
 impl<'a> Part<'a> for Gateways<'_> {
-    fn name(&self) -> &'static str {
-        "gateways"
-    }
-
     fn what(&self) -> String {
         let all: Vec<String> = self.addresses().iter().map(IpAddr::to_string).collect();
         format!("give {} to {:?}", all.join(", "), self.link.name)
@@ -275,10 +279,6 @@ impl HostRoute<'_> {
 }
 
 impl<'a> Part<'a> for HostRoute<'_> {
-    fn name(&self) -> &'static str {
-        "host route"
-    }
-
     fn what(&self) -> String {
         format!("route {} to {:?}", self.ip, self.link.name)
     }

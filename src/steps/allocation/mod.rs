@@ -188,10 +188,6 @@ pub fn full_set(set: &RangeSet) -> String {
     format!("no IP addresses available in range set: {set}")
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
-
 /// The owner of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -297,3 +293,7 @@ pub fn advice_on_second_add(at: &Attachment) -> String {
         ifname.as_str()
     )
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

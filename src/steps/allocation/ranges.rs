@@ -292,10 +292,6 @@ impl Iterator for Candidates<'_> {
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
-
 /// Range sets without common addresses, each with its path in the configuration.
 #[derive(Default)]
 pub struct Sets(Vec<(String, RangeSet)>);
@@ -337,3 +333,7 @@ impl Sets {
         Ok(self.0.into_iter().map(|(_, set)| set).collect())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::cni::addr;
 use crate::cni::args::Args;
+use crate::cni::conf::ConfArgs;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 
@@ -19,13 +20,7 @@ pub const KEYS: &str = "runtimeConfig.ips | list of strings | none | Requested a
 #[serde(default, rename_all = "camelCase")]
 struct Document {
     runtime_config: Requested,
-    args: ConfArgs,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ConfArgs {
-    cni: Requested,
+    args: ConfArgs<Requested>,
 }
 
 #[derive(Default, Deserialize)]

@@ -102,10 +102,6 @@ impl Masquerade {
 }
 
 impl<'a> Part<'a> for Masquerade {
-    fn name(&self) -> &'static str {
-        "masquerade"
-    }
-
     fn what(&self) -> String {
         let texts: Vec<String> = self.addresses.iter().map(IpNet::to_string).collect();
         format!("masquerade {}", texts.join(", "))

@@ -163,9 +163,10 @@ impl DeviceReturn<'_> {
         if let Some(netns) = self.netns
             && let Some(link) = Links::of_netns(netns)?.find(self.identity, device)?
         {
-            // Where a namespace has no cookie, it may have succeeded that of this attachment, and the
-            // device may have come to a container there with a later one.
-            if netns.may_be_a_successor()? && link_state::has_later(self.identity, plugin, key)? {
+            // Where a namespace has no cookie (before Linux 5.14), it may have succeeded that of this
+            // attachment, and the device may have come to a container there with a later one.
+            let may_be_a_successor = netns.netlink()?.netns_cookie().is_none();
+            if may_be_a_successor && link_state::has_later(self.identity, plugin, key)? {
                 return Ok(());
             }
             let device = bring(self.host, netns, &link, device, self.identity)?;

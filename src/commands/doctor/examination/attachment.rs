@@ -1,10 +1,10 @@
-//! The facts about one attachment: its record, and its namespace as it is now.
+//! The facts about one attachment: its record with its network, and its namespace as it is now.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::finding::{Finding, Object};
-use super::lists::Lists;
 use super::request::Request;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::net::netns::{FileId, Netns, NetnsId};
 use crate::runtime::cache::Record;
+use crate::runtime::directory;
 use crate::runtime::find::{self, Name, Recorded};
 use crate::runtime::list::{NetworkList, PluginConfig};
 use crate::runtime::parameters::Parameters;
@@ -148,4 +149,33 @@ impl Attachment {
 
 fn result_of(record: &Record) -> Option<AddResult> {
     record.result.as_ref().ok()?.clone()?.into_add_result().ok()
+}
+
+/// The networks of records by their documents, each parsed once: attachments of one network mostly
+/// have one document.
+pub struct Lists<'a> {
+    request: &'a Request<'a>,
+    by_document: HashMap<Vec<u8>, Option<Rc<NetworkList>>>,
+}
+
+impl<'a> Lists<'a> {
+    /// None is parsed yet.
+    pub fn new(request: &'a Request<'a>) -> Lists<'a> {
+        Lists { request, by_document: HashMap::new() }
+    }
+
+    /// The network of a document, with the plugins of its directory; None without one that can be
+    /// read.
+    pub fn of(&mut self, document: &[u8]) -> Option<Rc<NetworkList>> {
+        if document.is_empty() {
+            return None;
+        }
+        if !self.by_document.contains_key(document) {
+            let list = directory::of_document(document.to_vec(), &self.request.conf_dir);
+            let dirs = self.request.plugin_dirs();
+            let list = list.map(|list| list.with_own_names(self.request.plugins, &dirs));
+            self.by_document.insert(document.to_vec(), list.ok().map(Rc::new));
+        }
+        self.by_document.get(document)?.clone()
+    }
 }

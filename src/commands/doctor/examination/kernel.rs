@@ -6,7 +6,7 @@ use super::node::{Network, Node, Reader};
 use crate::commands::doctor::need::{Lack, Need};
 
 /// The plugins, each with what it needs of the kernel.
-const NEEDS: [(&str, &[Need]); 12] = [
+const NEEDS: [(&str, &[Need]); 11] = [
     ("bridge", &[Need::Link("bridge"), Need::Link("veth")]),
     ("ptp", &[Need::Link("veth")]),
     ("macvlan", &[Need::Link("macvlan")]),
@@ -18,7 +18,6 @@ const NEEDS: [(&str, &[Need]); 12] = [
     ("bandwidth", &[Need::Link("ifb"), Need::Qdisc("tbf")]),
     ("firewall", &[Need::NfTables]),
     ("portmap", &[Need::NfTables]),
-    ("sbr", &[]),
 ];
 
 pub fn examine(node: &Node<'_>, findings: &mut Findings) {
@@ -46,9 +45,9 @@ pub fn needs(networks: &[Network]) -> Vec<Need> {
 
 fn finding(node: &Node<'_>, need: Need, lack: &Lack) -> Finding {
     let plugins = NEEDS.iter().filter(|(_, needs)| needs.contains(&need));
-    let plugins =
-        plugins.map(|(kind, _)| *kind).filter(|kind| !node.networks_with(kind).is_empty());
-    let plugins: Vec<&str> = plugins.collect();
+    let plugins = plugins.map(|(kind, _)| *kind);
+    let has = |kind: &&str| node.networks.iter().any(|network| network.has(kind));
+    let plugins: Vec<&str> = plugins.filter(has).collect();
     let evidence = format!("{} needs {need}: {lack}", plugins.join(", "));
     let finding = Finding::new(&KERNEL_LACKS, Object::Node, evidence);
     match lack {

@@ -21,7 +21,6 @@ mod gateway;
 mod kernel;
 mod leftovers;
 mod links;
-mod lists;
 mod lower_links;
 mod neighbours;
 mod node;
@@ -48,6 +47,7 @@ mod wiring;
 use std::collections::BTreeMap;
 
 pub use self::faults::FAULTS;
+pub use self::finding::text_of;
 use self::finding::{Finding, Findings};
 use self::node::Node;
 pub use self::request::Request;

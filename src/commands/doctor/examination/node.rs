@@ -8,10 +8,9 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::thread;
 
-use super::attachment::{self, Attachment};
+use super::attachment::{self, Attachment, Lists};
 use super::faults::FACT_UNREADABLE;
 use super::finding::{Finding, Findings, Object, text_of};
-use super::lists::Lists;
 use super::others::Beside;
 use super::request::Request;
 use crate::commands::ipam::networks::{Host, Leased};
@@ -96,7 +95,7 @@ impl<'a> Node<'a> {
         let mut reader = Reader(findings);
         let mut lists = Lists::new(request);
         let host = netns::of_host()?;
-        let Attached { asked, beside } = attachments(request, &mut reader, &mut lists, &host)?;
+        let (asked, beside) = attachments(request, &mut reader, &mut lists, &host)?;
         let (node, inside) = thread::scope(|scope| {
             let inside = scope.spawn(|| beside.look_inside(&host)); // the longest part
             let node = Node::of_host(request, asked, &mut reader);
@@ -148,12 +147,6 @@ impl<'a> Node<'a> {
         let mut links = defaults.map(|route| route.link);
         let first = links.next()??;
         links.all(|other| other == Some(first)).then(|| self.link(first))?
-    }
-
-    /// The networks that a plugin of this name belongs to.
-    pub fn networks_with(&self, kind: &str) -> Vec<&str> {
-        let with = self.networks.iter().filter(|network| network.has(kind));
-        with.map(|network| network.list.name.as_str()).collect()
     }
 }
 
@@ -216,19 +209,14 @@ fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
     leased.into_iter().map(read).collect()
 }
 
-/// The attachments that were asked for, and the records beside them.
-struct Attached {
-    asked: Vec<Attachment>,
-    beside: Beside,
-}
-
-/// The attachments. A name that stands for several containers is an error.
+/// The attachments that were asked for, and the records beside them. A name that stands for several
+/// containers is an error.
 fn attachments(
     request: &Request<'_>,
     reader: &mut Reader<'_>,
     lists: &mut Lists<'_>,
     host: &[FileId],
-) -> Result<Attached> {
+) -> Result<(Vec<Attachment>, Beside)> {
     let recorded = attachment::recorded(request);
     let recorded = if request.subject.is_empty() { reader.keep(recorded) } else { recorded? };
     let (asked, rest) = recorded;
@@ -236,5 +224,5 @@ fn attachments(
         asked.into_iter().map(|recorded| Attachment::of(recorded, lists)).collect();
     asked.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside(host)));
     let beside = Beside::of(&asked, rest, lists);
-    Ok(Attached { asked, beside })
+    Ok((asked, beside))
 }

@@ -1,8 +1,7 @@
 //! The containers beside a named one: those that may have its addresses, on its networks and
 //! bridges.
 
-use super::attachment::{Attachment, Inside, bridge_of};
-use super::lists::Lists;
+use super::attachment::{Attachment, Inside, Lists, bridge_of};
 use crate::error::Result;
 use crate::net::netlink::Netlink;
 use crate::net::netns::{self, FileId, LinkPlace};
@@ -20,7 +19,9 @@ impl Beside {
     /// What is inside of each one's namespace; None if that is the host's, or cannot be read: the
     /// question is not about them.
     pub fn look_inside(&self, host: &[FileId]) -> Vec<Option<Inside>> {
-        let places: Vec<LinkPlace<'_>> = self.0.iter().map(place).collect();
+        let ats = self.0.iter().map(|recorded| &recorded.at);
+        let places: Vec<_> =
+            ats.map(|at| LinkPlace { netns: &at.netns, ifname: at.key.ifname.as_str() }).collect();
         netns::read_in_each(&places, host, read)
     }
 
@@ -33,10 +34,6 @@ impl Beside {
         let of = |(recorded, inside)| Attachment { inside, ..Attachment::of(recorded, lists) };
         self.0.into_iter().zip(inside).map(of).collect()
     }
-}
-
-fn place(recorded: &Recorded) -> LinkPlace<'_> {
-    LinkPlace { netns: &recorded.at.netns, ifname: recorded.at.key.ifname.as_str() }
 }
 
 /// What can conflict with another container: the interface in the namespace of this thread, and the

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use crate::cni::env::Environment;
 use crate::plugin::Entry;
@@ -32,15 +31,8 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A runtime that only looks; what plugins say besides their errors goes to `stderr`.
     pub fn runtime(&self, stderr: &'a mut dyn Write) -> Runtime<'a> {
-        Runtime {
-            plugins: self.plugins,
-            env: self.env,
-            path: self.plugin_path.clone(),
-            cache: self.cache.clone(),
-            stderr,
-            handles: Rc::default(),
-            is_traced: false,
-        }
+        let usual = Runtime::of(self.plugins, self.env, stderr);
+        Runtime { path: self.plugin_path.clone(), cache: self.cache.clone(), ..usual }
     }
 
     /// Whether packets are sent: a container is named.

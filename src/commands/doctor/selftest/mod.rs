@@ -14,24 +14,30 @@ mod world;
 
 use std::io::Write;
 
+use self::pods::NEEDS;
 use self::report::Report;
 use self::world::World;
+use super::examination::text_of;
+use super::need::{self, Need};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
 use crate::net::private;
 use crate::sys::process::{Child, Ended};
 use crate::terminal::style::Style;
 
-/// What is tried, in order. An error ends its chapter.
-const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 7] = [
-    pods::two_containers,
-    pods::published_port,
-    pods::rate_limit,
-    pods::failed_add,
-    pods::killed_add,
-    pods::detach_both,
-    plugins::every_plugin,
+/// What is tried, in order: the title of a chapter, what is missing where the kernel lacks a need, and
+/// the chapter. An error ends it.
+const CHAPTERS: [(&str, &str, &[Need], Chapter); 7] = [
+    ("Two containers on a bridge", "bridge, portmap, firewall", &NEEDS, pods::two_containers),
+    ("A published port", "portmap", &NEEDS, pods::published_port),
+    ("A rate limit", "bandwidth", &pods::NEEDS_OF_LIMIT, pods::rate_limit),
+    ("An ADD that fails", "a failed ADD", &NEEDS, pods::failed_add),
+    ("kill -9 in the middle of an ADD", "a killed ADD", &NEEDS, pods::killed_add),
+    ("DEL", "DEL", &NEEDS, pods::detach_both),
+    ("Every plugin: ADD, CHECK, packets, DEL, nothing left", "", &[], plugins::every_plugin),
 ];
+
+type Chapter = fn(&World<'_>, &mut Report<'_>) -> Result<()>;
 
 /// The note where /proc could not be mounted.
 const HIDDEN_PROC: &str = "  – this container hides parts of /proc, so sysctls may be read-only\n";
@@ -45,7 +51,7 @@ pub fn run(env: &Environment, as_json: bool, stdout: &mut dyn Write) -> Result<b
     let child = Child::start(|| match inside(env, as_json, stdout) {
         Ok(passed) => u8::from(!passed),
         Err(error) => {
-            warn(report::text_of(&error)); // no further check can be made
+            warn(text_of(&error)); // no further check can be made
             1
         }
     })?;
@@ -65,8 +71,13 @@ fn inside(env: &Environment, as_json: bool, stdout: &mut dyn Write) -> Result<bo
         report.print(HIDDEN_PROC)?;
     }
     let world = World::make(env)?;
-    for chapter in CHAPTERS {
-        let ended = chapter(&world, &mut report);
+    for (title, claim, needs, chapter) in CHAPTERS {
+        report.chapter(title)?;
+        let lack = world.host.netlink().and_then(|host| need::lacking(needs, host));
+        let ended = lack.and_then(|lack| match lack {
+            Some(lack) => report.miss(claim, &lack),
+            None => chapter(&world, &mut report),
+        });
         report.end_chapter(ended)?;
     }
     report.finish()

@@ -8,7 +8,7 @@ use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::traffic::{self, End};
 use super::world::{Container, HOST, Network, OUTSIDE, World, addresses, has_ipv6};
-use crate::commands::doctor::need::{self, Need};
+use crate::commands::doctor::need::Need;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::Watch;
 use crate::net::netns::Netns;
@@ -18,7 +18,7 @@ use crate::sys::process::{Child, Ended};
 /// What the network of both needs.
 pub const NEEDS: [Need; 3] = [Need::Link("veth"), Need::Link("bridge"), Need::NfTables];
 /// What a limit needs besides.
-const NEEDS_OF_LIMIT: [Need; 5] =
+pub const NEEDS_OF_LIMIT: [Need; 5] =
     [NEEDS[0], NEEDS[1], NEEDS[2], Need::Link("ifb"), Need::Qdisc("tbf")];
 /// The second container's address: the second of the range behind the gateway's.
 const BLUE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 88, 0, 3));
@@ -36,10 +36,6 @@ const TRIES: usize = 20;
 
 /// Two containers of one network reach each other, and the machine outside.
 pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("Two containers on a bridge")?;
-    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
-        return report.miss("bridge, portmap, firewall", &lack);
-    }
     let World { red, blue, outside, .. } = world;
     let mut ends = vec![];
     report.check("red and blue are attached to bridge, portmap, firewall", || {
@@ -68,8 +64,7 @@ pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
         let network = pods()?;
         world.check(&network, blue)?;
         world.check(&published()?, red).map(|()| String::new())
-    })?;
-    Ok(())
+    })
 }
 
 /// ADD; the container's addresses. The first container has a published port.
@@ -81,10 +76,6 @@ fn attach(world: &World<'_>, container: &Container) -> Result<Vec<IpAddr>> {
 
 /// The machine outside reaches the first container by a port of the host.
 pub fn published_port(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("A published port")?;
-    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
-        return report.miss("portmap", &lack);
-    }
     let claim = format!("{HOST}:{HOST_PORT} leads from outside to port {PORT} of red");
     report.check(&claim, || {
         let [known, own] = [(HOST, HOST_PORT), (ANY, PORT)].map(SocketAddr::from);
@@ -92,16 +83,11 @@ pub fn published_port(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
         let met = traffic::connect(&client, &End { netns: &world.red.netns, address: own })?;
         traffic::require_client(&met, OUTSIDE)?;
         Ok(format!("{} for a whole exchange", millis(met.time)))
-    })?;
-    Ok(())
+    })
 }
 
 /// A container receives and sends as much as is configured.
 pub fn rate_limit(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("A rate limit")?;
-    if let Some(lack) = need::lacking(&NEEDS_OF_LIMIT, world.host.netlink()?)? {
-        return report.miss("bandwidth", &lack);
-    }
     let claim = format!("bandwidth limits each direction of green to {} Mbit/s", LIMIT / 1_000_000);
     report.check(&claim, || {
         let green = Container::make("green")?;
@@ -117,8 +103,7 @@ pub fn rate_limit(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         world.del(&network, &green)?;
         let [received, sent] = rates?;
         Ok(format!("{} and {} measured", require_rate(received)?, require_rate(sent)?))
-    })?;
-    Ok(())
+    })
 }
 
 /// The rate nearest to the limit of a few measurements: a busy machine stops the sender.
@@ -151,10 +136,6 @@ fn require_rate(rate: f64) -> Result<String> {
 
 /// DEL of both leaves nothing of them.
 pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("DEL")?;
-    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
-        return report.miss("DEL", &lack);
-    }
     report.check("red and blue are detached; the host is as it was before", || {
         let begin = Instant::now();
         world.del(&published()?, &world.red)?;
@@ -164,8 +145,7 @@ pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         let after = world.snapshot(&[&world.red, &world.blue])?;
         world.untouched.require_same(&after)?;
         Ok(format!("{} each", millis(time)))
-    })?;
-    Ok(())
+    })
 }
 
 /// How often an ADD is killed until the kill comes in its middle.
@@ -177,10 +157,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The last plugin of a chain fails, and nothing is left of those before.
 pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("An ADD that fails")?;
-    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
-        return report.miss("a failed ADD", &lack);
-    }
     let green = Container::make("failing")?;
     let before = world.snapshot(&[&green])?;
     let mut refusal = None;
@@ -203,17 +179,12 @@ pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     }
     report.check("nothing is left: links, addresses, routes, rules, leases, files", || {
         before.require_same(&world.snapshot(&[&green])?).map(|()| String::new())
-    })?;
-    Ok(())
+    })
 }
 
 /// Kills an ADD in its middle, deletes its container, and requires that GC removes what the ADD has
 /// made.
 pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("kill -9 in the middle of an ADD")?;
-    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
-        return report.miss("a killed ADD", &lack);
-    }
     let yellow = Container::make("killed")?;
     let network = pods()?;
     let before = world.snapshot(&[])?;
@@ -228,8 +199,7 @@ pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         before.require_same(&world.snapshot(&[])?)?;
         world.check(&published()?, &world.red)?;
         world.check(&network, &world.blue).map(|()| String::new())
-    })?;
-    Ok(())
+    })
 }
 
 /// Removes a container's namespace, and waits until the host has no more than so many links: the

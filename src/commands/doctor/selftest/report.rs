@@ -4,8 +4,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::cni::json::Value;
+use crate::commands::doctor::examination::text_of;
 use crate::commands::doctor::need::Lack;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::terminal::style::Style;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
@@ -78,33 +79,33 @@ impl<'a> Report<'a> {
         self.print(&format!("\n{}\n", self.style.title(name)))
     }
 
-    /// Runs a check and prints its line; an error is its failure. Whether it passed.
-    pub fn check(&mut self, claim: &str, check: impl FnOnce() -> Result<String>) -> Result<bool> {
+    /// Runs a check and prints its line; an error is its failure.
+    pub fn check(&mut self, claim: &str, check: impl FnOnce() -> Result<String>) -> Result<()> {
         let outcome =
             check().map_or_else(|error| Outcome::Failed(text_of(&error)), Outcome::Passed);
-        self.print(&self.line(claim, &outcome))?;
-        Ok(self.enter(claim, outcome))
+        self.record(claim, outcome)
     }
 
-    /// Prints and enters the error that ended a chapter early, if there is one.
-    pub fn end_chapter(&mut self, ended: Result<()>) -> Result<()> {
-        let Err(error) = ended else { return Ok(()) };
-        self.check("the rest of this chapter", || Err(error)).map(drop)
-    }
-
-    /// Prints and enters a check that cannot be made.
-    pub fn miss(&mut self, claim: &str, lack: &Lack) -> Result<()> {
-        let outcome = Outcome::Missing(lack.to_string());
+    fn record(&mut self, claim: &str, outcome: Outcome) -> Result<()> {
         self.print(&self.line(claim, &outcome))?;
         self.enter(claim, outcome);
         Ok(())
     }
 
-    /// Enters an outcome whose line is printed by the caller; whether it passed.
-    pub fn enter(&mut self, claim: &str, outcome: Outcome) -> bool {
-        let passed = matches!(outcome, Outcome::Passed(_));
+    /// Prints and enters the error that ended a chapter early, if there is one.
+    pub fn end_chapter(&mut self, ended: Result<()>) -> Result<()> {
+        let Err(error) = ended else { return Ok(()) };
+        self.check("the rest of this chapter", || Err(error))
+    }
+
+    /// Prints and enters a check that cannot be made.
+    pub fn miss(&mut self, claim: &str, lack: &Lack) -> Result<()> {
+        self.record(claim, Outcome::Missing(lack.to_string()))
+    }
+
+    /// Enters an outcome whose line is printed by the caller.
+    pub fn enter(&mut self, claim: &str, outcome: Outcome) {
         self.rows.push(Row { chapter: self.chapter, claim: claim.to_owned(), outcome });
-        passed
     }
 
     /// The line of a check.
@@ -162,12 +163,6 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Message and details of an error.
-pub fn text_of(error: &Error) -> String {
-    let details = error.details();
-    if details.is_empty() { error.msg.clone() } else { format!("{}; {details}", error.msg) }
-}
-
 /// A duration with three digits.
 pub fn millis(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1000.0;
@@ -184,7 +179,7 @@ pub fn millis(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use crate::error::{Code, Error};
 
     /// What is printed, without the heading and the total, and the verdict.
     fn printed(style: Style, fill: impl FnOnce(&mut Report<'_>) -> Result<()>) -> (String, bool) {
@@ -199,9 +194,8 @@ mod tests {
 
     #[test]
     fn a_check_that_passes_shows_its_evidence() {
-        let (text, passed) = printed(Style::PLAIN, |report| {
-            report.check("it works", || Ok("1 ms".to_owned())).map(drop)
-        });
+        let (text, passed) =
+            printed(Style::PLAIN, |report| report.check("it works", || Ok("1 ms".to_owned())));
         assert_eq!((text, passed), (format!("  ✓ it works{}1 ms", " ".repeat(54)), true));
     }
 
@@ -209,7 +203,7 @@ mod tests {
     fn an_error_is_a_failure_with_its_details() {
         let error = || Error::new(Code::BUG, "no").with_details("because\x1b[31m");
         let (text, passed) =
-            printed(Style::PLAIN, |report| report.check("it works", || Err(error())).map(drop));
+            printed(Style::PLAIN, |report| report.check("it works", || Err(error())));
         assert_eq!((text.as_str(), passed), ("  ✗ it works\n      no; because\\u{1b}[31m", false));
         let (text, passed) = printed(Style::PLAIN, |report| report.end_chapter(Err(error())));
         assert!(text.contains("✗ the rest of this chapter") && !passed, "{text}");

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::rc::Rc;
 
 use ipnet::IpNet;
 
@@ -20,7 +19,6 @@ use crate::net::netns::Netns;
 use crate::net::private;
 use crate::net::sysctl::Sysctl;
 use crate::registry::PLUGINS;
-use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::check::Until;
 use crate::runtime::list::NetworkList;
@@ -148,15 +146,7 @@ impl<'a> World<'a> {
 
     /// A runtime whose plugins run in this process.
     fn runtime<'b>(&'b self, stderr: &'b mut dyn io::Write) -> Runtime<'b> {
-        Runtime {
-            plugins: PLUGINS,
-            env: self.env,
-            path: NO_PLUGINS.to_owned(),
-            cache: Cache::new(cache::DEFAULT_DIR),
-            stderr,
-            handles: Rc::default(),
-            is_traced: false,
-        }
+        Runtime { path: NO_PLUGINS.to_owned(), ..Runtime::of(PLUGINS, self.env, stderr) }
     }
 }
 

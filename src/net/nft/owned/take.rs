@@ -1,19 +1,17 @@
-//! How an owner acquires its elements, how that is undone, and whether table and elements are still
-//! as they were created.
+//! How an owner acquires its elements, and how that is undone.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 use nix::errno::Errno;
 
-use super::claims::{Claims, Compare, Finder, OurTable, are_as_wanted};
-use super::layout::{ADMIN, OwnedElement, Owner, Rival, SHARED, chains_of};
+use super::claims::{Claims, Finder};
+use super::layout::{OwnedElement, Owner, Rival, SHARED, chains_of};
 use super::ledger::{is_of, ledger_key, named_in, write_entry};
 use super::release::Search;
 use crate::error::{Error, Result};
-use crate::net::netlink::attr::Attrs;
-use crate::net::nft::batch::{Batch, Holding, Table};
-use crate::net::nft::expr::{Expressions, Verdict};
+use crate::net::nft::batch::{Batch, Holding};
+use crate::net::nft::expr::Verdict;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
 /// An element that could not be created.
@@ -59,25 +57,6 @@ enum Others {
 
 /// Comments of elements by the end of their keys.
 type BySuffix = HashMap<Vec<u8>, String>;
-
-impl OurTable<'_> {
-    /// Checks whether elements can be added: the table exists, or the kernel can create it. The
-    /// error says what the kernel lacks.
-    pub fn require(&self) -> Result<()> {
-        if self.incomplete_chain()?.is_none() {
-            return Ok(());
-        }
-        let mut batch = Batch::default();
-        self.layout.write(&mut batch);
-        let what = format_args!("make table {:?}", self.table().name);
-        match self.nft.rehearse(&batch, what) {
-            Err(error) if error.is_errno(Errno::ENOENT) => Err(error.with_details(
-                "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct",
-            )),
-            rehearsed => rehearsed,
-        }
-    }
-}
 
 impl Claims<'_> {
     /// Creates the owner's elements. Its earlier ones are replaced; an element that another owner
@@ -361,124 +340,4 @@ impl Claims<'_> {
 /// to be read first.
 fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
-}
-
-impl OurTable<'_> {
-    /// What keeps the table from working: it is dormant, or a constant chain is missing or has
-    /// other rules.
-    pub fn damage(&self) -> Result<Option<String>> {
-        let Table { family, name } = self.table();
-        self.nft.damage_of(&format!("{family} {name}"), || {
-            if let Some(chain) = self.changed_chain(RuleInfo::does_as_listed)? {
-                return Ok(Some(format!("chain {chain:?} of table {name:?} is not what it was")));
-            }
-            let is_dormant = !self.nft.is_in_force(self.table())?;
-            Ok(is_dormant.then(|| format!("table {name:?} is dormant")))
-        })
-    }
-
-    /// Verifies that nothing keeps the table from working; code 103 says what does.
-    pub fn verify(&self) -> Result<()> {
-        self.damage()?.map_or(Ok(()), |damage| Err(Error::check(damage)))
-    }
-
-    /// Whether the table is active, its constant chains have as many rules as they should, and its
-    /// ledger has lost nothing. Their existence is not enough: `nft flush table` leaves chains
-    /// without rules.
-    pub(super) fn is_laid_out(&self) -> Result<bool> {
-        Ok(self.incomplete_chain()?.is_none()
-            && self.nft.is_in_force(self.table())?
-            && self.is_ledger_whole()?)
-    }
-
-    /// The first constant chain that is missing or has other rules, as `does` compares them.
-    pub(super) fn changed_chain(&self, does: Compare) -> Result<Option<String>> {
-        if let Some(chain) = self.incomplete_chain()? {
-            return Ok(Some(chain));
-        }
-        let wanted = self.layout.chains_and_rules();
-        for name in wanted.chains().filter(|name| name != ADMIN) {
-            let wanted: Vec<Attrs<'_>> = wanted.rules_of(&name).collect();
-            if !are_as_wanted(&self.rules(&name)?, &wanted, does) {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The first constant chain that is missing or has another use count. It costs less than
-    /// reading all rules.
-    pub(super) fn incomplete_chain(&self) -> Result<Option<String>> {
-        let wanted = self.layout.chains_and_rules();
-        for name in wanted.chains() {
-            let uses = wanted.uses_of(&name);
-            let is_whole = |uses_found| uses_found == uses || name == ADMIN && uses_found > uses;
-            if !self.chain(&name)?.is_some_and(|chain| is_whole(chain.uses)) {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether the element exists, and leads to a chain with this rule at its end.
-    pub fn leads_to_end(&self, set: &str, key: &[u8], end: &Expressions) -> Result<bool> {
-        let chain = self.element(set, key)?.and_then(|found| found.chain);
-        let rules = chain.map_or(Ok(vec![]), |chain| self.rules(&chain))?;
-        Ok(rules.last().is_some_and(|last| last.does(end.attrs())))
-    }
-
-    /// The elements that do not exist, whichever owner they would have.
-    pub fn absent<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
-        let mut finder = Finder::new(*self, elements.len());
-        let mut absent = vec![];
-        for element in elements {
-            if !finder.has(element)? {
-                absent.push(element);
-            }
-        }
-        Ok(absent)
-    }
-}
-
-impl Claims<'_> {
-    /// The elements that are missing, or belong to another owner and do something else; also those
-    /// that the owner would not find again, and those that lead to a chain without its rules.
-    pub fn missing<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
-        let entries = self.entries()?.into_iter().map(|(_, entry)| entry).collect();
-        let mut finder = Finder::new(self.ours, elements.len());
-        let mut broken = HashSet::new();
-        for chain in chains_of(elements) {
-            if !self.ours.is_intact(chain)? {
-                broken.insert(chain.name.as_str());
-            }
-        }
-        let mut missing = vec![];
-        for element in elements {
-            let is_broken = element.chain_name().is_some_and(|chain| broken.contains(chain));
-            let serves = |found| self.serves(element, &found, &entries);
-            if is_broken || !finder.find(element.set, &element.key)?.is_some_and(serves) {
-                missing.push(element);
-            }
-        }
-        Ok(missing)
-    }
-
-    /// Whether the element that was found with its key does what this one is to do, and if it is
-    /// the owner's or shared, is among the owner's ledger entries.
-    fn serves(
-        &self,
-        element: &OwnedElement,
-        found: &ElementInfo,
-        entries: &HashSet<String>,
-    ) -> bool {
-        let is_own = found.comment == self.owner.comment;
-        let does_enough = element.is_shared
-            || match &element.value {
-                Some(value) => found.value == *value,
-                None if is_own => true,
-                None => element.chain.is_some() && found.chain.as_deref() == element.chain_name(),
-            };
-        let is_held = is_own || element.is_shared;
-        does_enough && (!is_held || entries.contains(&write_entry(element)))
-    }
 }

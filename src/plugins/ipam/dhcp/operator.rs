@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 use crate::error::{Result, warn};
 use crate::plugin::OperatorCommand;
 use crate::terminal::arguments::{option, output, positional, text};
-use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms, examples_of};
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -26,16 +26,18 @@ pub const COMMAND: OperatorCommand =
 
 /// The sections of the pages.
 fn manual(verb: &str) -> Manual {
-    let examples = EXAMPLES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
-    Manual { examples, ..MANUAL }
+    Manual { examples: examples_of(verb, OF_ALL, OF_VERBS), ..MANUAL }
 }
 
-const EXAMPLES: [(&str, Terms); 5] = [
-    ("", &[("cni-multi dhcp leases", "List the leases of the running daemon.")]),
-    ("daemon", &[("cni-multi dhcp daemon", "Run the daemon in the foreground, as its unit does.")]),
-    ("leases", &[("cni-multi dhcp leases -o json", "List the leases, as JSON.")]),
-    ("release", &[("cni-multi dhcp release 4f1c/pods/eth0", "Release a lease by its key.")]),
-    ("metrics", &[("cni-multi dhcp metrics", "Print the counters.")]),
+/// Examples of the page about all subcommands.
+const OF_ALL: Terms = &[("cni-multi dhcp leases", "List the leases of the running daemon.")];
+
+/// Examples of each subcommand.
+const OF_VERBS: Terms = &[
+    ("cni-multi dhcp daemon", "Run the daemon in the foreground, as its unit does."),
+    ("cni-multi dhcp leases -o json", "List the leases, as JSON."),
+    ("cni-multi dhcp release 4f1c/pods/eth0", "Release a lease by its key."),
+    ("cni-multi dhcp metrics", "Print the counters."),
 ];
 
 const MANUAL: Manual = Manual {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::cni::attachment::IfName;
+use crate::cni::conf::ConfArgs;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
@@ -45,18 +46,11 @@ pub struct Conf {
     #[serde(rename = "acceptRA")]
     pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
-    args: ArgsConf,
+    args: ConfArgs<MacConf>,
     runtime_config: MacConf,
     /// The container's hardware address, from the one of its three sources that takes precedence.
     #[serde(skip)]
     mac: Option<MacAddr>,
-}
-
-/// `args`: optional metadata.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ArgsConf {
-    cni: MacConf,
 }
 
 fn cni0() -> String {

@@ -10,12 +10,14 @@ mod gateway;
 mod guard;
 mod parts;
 mod port;
+pub mod spoofcheck;
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use self::creation::{KIND, Member, require_bridge};
 use self::parts::Seen;
+use self::spoofcheck::SpoofChecks;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
@@ -29,7 +31,6 @@ use crate::rollback::{Rollback, transaction};
 use crate::steps::fastpath::{self, FastPaths};
 use crate::steps::ipam::{self, Ipam, Leases};
 use crate::steps::masquerade::{self, Masquerading};
-use crate::steps::spoofcheck::{self, SpoofChecks};
 use crate::steps::veth::{self, Pairs};
 use crate::steps::{container_link, interface, prev_result};
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::creation::{self, KIND, Member};
-use super::{gateway, guard, port};
+use super::{gateway, guard, port, spoofcheck};
 use crate::cni::result::AddResult;
 use crate::error::{Aspect, Error, Result};
 use crate::net::mac::MacAddr;
@@ -14,7 +14,6 @@ use crate::steps::addresses::{Inside, Wiring};
 use crate::steps::fastpath::Path;
 use crate::steps::masquerade::Masquerade;
 use crate::steps::settings::{self, Forwarding};
-use crate::steps::spoofcheck;
 
 /// What ADD has made so far, or what CHECK or a repair has found.
 pub struct Seen<'p, 'a> {
@@ -34,21 +33,21 @@ impl<'a> Seen<'_, 'a> {
     pub fn bridge_parts(&self) -> Parts<'_, 'a> {
         let conf = self.member.conf;
         let mut parts = Parts::default();
-        parts.push(HostBridge { seen: self, of: Property::There });
-        if conf.promisc_mode {
-            parts.push(HostBridge { seen: self, of: Property::Promiscuous });
+        for (name, of, is_wanted) in [
+            ("bridge", Property::There, true),
+            ("promiscuous mode", Property::Promiscuous, conf.promisc_mode),
+            ("forwarded groups", Property::Groups, conf.group_fwd_mask() != 0),
+            ("bridge up", Property::Up, true),
+        ] {
+            parts.extend(name, is_wanted.then_some(HostBridge { seen: self, of }));
         }
-        if conf.group_fwd_mask() != 0 {
-            parts.push(HostBridge { seen: self, of: Property::Groups });
-        }
-        parts.push(HostBridge { seen: self, of: Property::Up });
         parts
     }
 
     /// All that an attachment has on the bridge and beside it, for CHECK and repairs.
     pub fn parts(&self, mac: Option<MacAddr>) -> Parts<'_, 'a> {
         let mut parts = Parts::default();
-        parts.extend(self.port.map(|port| BridgePort { seen: self, port }));
+        parts.extend("port", self.port.map(|port| BridgePort { seen: self, port }));
         parts.append(self.before_addresses(mac));
         parts.append(self.with_addresses());
         parts
@@ -58,9 +57,12 @@ impl<'a> Seen<'_, 'a> {
     pub fn before_addresses(&self, mac: Option<MacAddr>) -> Parts<'_, 'a> {
         let conf = self.member.conf;
         let mut parts = Parts::default();
-        parts.push(conf.accept_ra);
+        parts.push("accept_ra", conf.accept_ra);
         let port = self.port.filter(|_| conf.macspoofchk);
-        parts.extend(port.zip(mac).map(|(port, mac)| spoofcheck::Port { name: &port.name, mac }));
+        parts.extend(
+            "spoof check",
+            port.zip(mac).map(|(port, mac)| spoofcheck::Port { name: &port.name, mac }),
+        );
         parts
     }
 
@@ -71,19 +73,19 @@ impl<'a> Seen<'_, 'a> {
         let mut parts = Parts::default();
         if !conf.disable_container_interface {
             let wiring = has_ipam.then(|| Wiring::to_subnet(conf.detection()));
-            parts.push(Inside { result, wiring, found: self.inside });
+            parts.push("addresses and routes", Inside { result, wiring, found: self.inside });
         }
         if conf.is_gateway() && has_ipam {
-            parts.push(Gateways { seen: self });
+            parts.push("gateways", Gateways { seen: self });
             let failure = "failed to enable forwarding";
-            parts.extend(Forwarding::of(result, &conf.gateway_link(), failure));
+            parts.extend("forwarding", Forwarding::of(result, &conf.gateway_link(), failure));
         }
         if conf.ip_masq && has_ipam {
             let exempt = &conf.non_masquerade_cidrs;
-            parts.push(Masquerade::of(conf.ip_masq_backend, exempt, result));
+            parts.push("masquerade", Masquerade::of(conf.ip_masq_backend, exempt, result));
         }
         let port = self.port.filter(|_| conf.fast_path);
-        parts.extend(port.map(|port| Path::through(&port.name, result)));
+        parts.extend("fast path", port.map(|port| Path::through(&port.name, result)));
         parts
     }
 
@@ -117,15 +119,6 @@ enum Property {
 }
 
 impl<'a> Part<'a> for HostBridge<'_, 'a> {
-    fn name(&self) -> &'static str {
-        match self.of {
-            Property::There => "bridge",
-            Property::Promiscuous => "promiscuous mode",
-            Property::Groups => "forwarded groups",
-            Property::Up => "bridge up",
-        }
-    }
-
     fn what(&self) -> String {
         let conf = self.seen.member.conf;
         let name = &conf.bridge;
@@ -220,10 +213,6 @@ struct BridgePort<'p, 'a> {
 }
 
 impl<'a> Part<'a> for BridgePort<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "port"
-    }
-
     fn what(&self) -> String {
         format!("connect {:?} to bridge {:?}", self.port.name, self.seen.member.conf.bridge)
     }
@@ -248,10 +237,6 @@ struct Gateways<'p, 'a> {
 }
 
 impl<'a> Part<'a> for Gateways<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "gateways"
-    }
-
     fn what(&self) -> String {
         let addresses = gateway::addresses(self.seen.result);
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();

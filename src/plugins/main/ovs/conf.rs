@@ -9,7 +9,8 @@ use serde::Deserialize;
 use super::ovsdb::{Address, Database};
 use super::vlan::{self, VlanMode, Vlans};
 use crate::cni::args::Args;
-use crate::cni::{conf, decode};
+use crate::cni::conf::{self, ConfArgs};
+use crate::cni::decode;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::plain_file;
@@ -52,19 +53,12 @@ pub struct Conf {
     #[serde(rename = "acceptRA")]
     pub(super) accept_ra: AcceptRa,
     pub(super) dns: DnsConf,
-    args: ArgsConf,
+    args: ConfArgs<CniArgs>,
     #[serde(rename = "runtimeConfig")]
     runtime_config: MacConf,
     /// What the container's caller asks for, from the source that takes precedence.
     #[serde(skip)]
     pub asked: Asked,
-}
-
-/// `args`: optional metadata.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct ArgsConf {
-    cni: CniArgs,
 }
 
 /// `args.cni`.

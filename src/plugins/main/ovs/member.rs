@@ -89,7 +89,7 @@ impl<'a> Member<'a> {
         'a: 'p,
     {
         let mut parts = self.before_addresses(link, &[]);
-        parts.push(self.inside(result, found));
+        parts.push("addresses and routes", self.inside(result, found));
         parts
     }
 
@@ -100,8 +100,8 @@ impl<'a> Member<'a> {
         'a: 'p,
     {
         let mut parts = Parts::default();
-        parts.push(self.conf.accept_ra);
-        parts.extend(link.map(|link| BridgePort { member: self, link, stale }));
+        parts.push("accept_ra", self.conf.accept_ra);
+        parts.extend("ovs port", link.map(|link| BridgePort { member: self, link, stale }));
         parts
     }
 
@@ -163,10 +163,6 @@ impl BridgePort<'_, '_> {
 }
 
 impl<'a> Part<'a> for BridgePort<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "ovs port"
-    }
-
     fn what(&self) -> String {
         let bridge = self.member.conf.bridge().unwrap_or_default(); // a repair has required it
         format!("make {:?} a port of bridge {bridge:?}", self.link.name)

@@ -135,8 +135,8 @@ fn parts<'p, 'a>(
     made: &'p RefCell<Option<Link>>,
 ) -> Parts<'p, 'a> {
     let mut parts = Parts::default();
-    parts.extend(limits.ingress.map(|limit| Ingress { shaped, limit }));
-    parts.extend(limits.egress.map(|limit| Egress { shaped, limit, made }));
+    parts.extend("ingress limit", limits.ingress.map(|limit| Ingress { shaped, limit }));
+    parts.extend("egress limit", limits.egress.map(|limit| Egress { shaped, limit, made }));
     parts
 }
 

@@ -50,10 +50,6 @@ pub struct Ingress<'p, 'a> {
 }
 
 impl<'a> Part<'a> for Ingress<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "ingress limit"
-    }
-
     fn what(&self) -> String {
         format!("limit ingress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
     }
@@ -110,10 +106,6 @@ pub struct Egress<'p, 'a> {
 }
 
 impl<'a> Part<'a> for Egress<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "egress limit"
-    }
-
     fn what(&self) -> String {
         format!("limit egress at {:?} to {} bit/s", self.shaped.link.name, self.limit.rate)
     }

@@ -156,10 +156,6 @@ impl PluginConf for Conf {
         ingressPolicy | string | `open` | `open`, `same-bridge` or `isolated`.
         acceptPublishedPorts | boolean | false | Accepts new connections to published ports, which a host that drops what it forwards refuses otherwise. firewalld accepts them anyway.",
     ];
-
-    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        Ok(()) // the types check everything
-    }
 }
 
 impl Conf {

@@ -127,7 +127,7 @@ impl Firewalld {
                 && !why.contains(CONFLICT)
             {
                 let msg = format!("remove address {ip} from firewalld zone {zone:?}: {why}");
-                errors.push::<()>(Err(Error::new(Code::HOST_PROGRAM, msg)));
+                errors.add(Error::new(Code::HOST_PROGRAM, msg));
             }
         }
         errors.finish()

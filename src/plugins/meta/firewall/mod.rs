@@ -95,7 +95,7 @@ impl Plugin for Firewall {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let wish = Wish::of(conf, &chained(cx)?)?;
         let mut parts = Parts::default();
-        parts.push(Admission { is_repaired: true, ..Admission::of(cx, conf, &wish)? });
+        parts.push("admission", Admission { is_repaired: true, ..Admission::of(cx, conf, &wish)? });
         parts.repair(Target { cx, at }, repairs)
     }
 }
@@ -214,10 +214,6 @@ impl<'a> Admission<'a> {
 }
 
 impl<'a> Part<'a> for Admission<'a> {
-    fn name(&self) -> &'static str {
-        "admission"
-    }
-
     fn what(&self) -> String {
         let ips: Vec<String> = self.wish.ips.iter().map(IpAddr::to_string).collect();
         let ips = ips.join(" and ");

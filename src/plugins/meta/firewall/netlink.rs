@@ -181,12 +181,12 @@ pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()
         let jumps = [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))];
         for (chain, jump) in jumps {
             if found.push(nft.has_filter_rule(table, chain, &jump)) == Some(false) {
-                found.push::<()>(Err(rules::not_found(&place, chain, &jump)));
+                found.add(rules::not_found(&place, chain, &jump));
             }
         }
         let missing = filter.missing_accepts(wish.rules_of(&ips), noted);
         for rule in found.push(missing).unwrap_or_default() {
-            found.push::<()>(Err(rules::not_found(&place, CNI_FORWARD, &rule)));
+            found.add(rules::not_found(&place, CNI_FORWARD, &rule));
         }
     }
     found.finish()

@@ -110,14 +110,14 @@ fn verify_table(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolati
     let mut found = ErrorList::default();
     for missing in wanted.iter().filter(|wanted| !wanted.is_in(&saved)) {
         let error = rules::not_found(iptables.name(), missing.chain, &missing.rule);
-        found.push::<()>(Err(error));
+        found.add(error);
     }
     if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
         let name = iptables.name();
         let what = format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}");
-        found.push::<()>(Err(Error::check(what).with_details(
+        found.add(Error::check(what).with_details(
             "containers are accepted before bridges are kept apart; another ADD puts them in order",
-        )));
+        ));
     }
     found.finish()
 }

@@ -37,22 +37,7 @@ const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_NAME_MAX: usize = 28;
 /// Names of other chains, and words that do not lead to a chain.
-const TAKEN: [&str; 14] = [
-    "ACCEPT",
-    "DROP",
-    "QUEUE",
-    "RETURN",
-    "ERROR",
-    "standard",
-    "PREROUTING",
-    "INPUT",
-    FORWARD,
-    "OUTPUT",
-    "POSTROUTING",
-    CNI_FORWARD,
-    STAGE_1,
-    STAGE_2,
-];
+const TAKEN: &str = "ACCEPT DROP QUEUE RETURN ERROR standard PREROUTING INPUT OUTPUT POSTROUTING";
 /// The targets of iptables and of xtables-addons. To iptables, `-j LOG` is never a jump, whatever
 /// chains exist.
 const TARGETS: &str = "ACCOUNT AUDIT BALANCE CHAOS CHECKSUM CLASSIFY CLUSTERIP CONNMARK CONNSECMARK CT DELUDE DHCPMAC DNAT \
@@ -133,7 +118,9 @@ pub fn mistake_in_chain_name(name: &str) -> Option<Mistake> {
     } else if !is_plain(name) {
         let expected = "letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit";
         Some(mistake("is none").expecting(expected))
-    } else if TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name) {
+    } else if [FORWARD, CNI_FORWARD, STAGE_1, STAGE_2].contains(&name)
+        || [TAKEN, TARGETS].iter().flat_map(|all| all.split(' ')).any(|taken| taken == name)
+    {
         Some(mistake("means something else").expecting("one of its own"))
     } else {
         None

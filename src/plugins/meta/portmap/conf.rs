@@ -19,26 +19,8 @@ const CHAIN_MAX: usize = 28;
 const SHORT_MATCHES: &str = "sdpmiof";
 /// The long options that are not matches. iptables accepts them abbreviated, and with a value after
 /// `=`.
-const ORDERS: [&str; 18] = [
-    "jump",
-    "goto",
-    "table",
-    "append",
-    "insert",
-    "delete",
-    "delete-chain",
-    "replace",
-    "list-rules",
-    "flush",
-    "zero",
-    "new-chain",
-    "policy",
-    "rename-chain",
-    "check",
-    "modprobe",
-    "exact",
-    "wait",
-];
+const ORDERS: &str = "jump goto table append insert delete delete-chain replace list-rules flush zero \
+    new-chain policy rename-chain check modprobe exact wait";
 
 /// The configuration of `portmap`; `KEYS` describes the keys.
 #[derive(Debug, Deserialize)]
@@ -227,7 +209,7 @@ fn require_none(backend: &str, other: &str, keys: &[&str]) -> Result<()> {
 fn is_order(word: &str) -> bool {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
-        return name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name));
+        return name.is_empty() || ORDERS.split(' ').any(|order| order.starts_with(name));
     }
     let is_match = |c: char| SHORT_MATCHES.contains(c) || c.is_ascii_digit();
     word.strip_prefix('-').is_some_and(|short| !short.starts_with(is_match))

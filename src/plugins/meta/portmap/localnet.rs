@@ -46,10 +46,6 @@ impl Localnet {
 }
 
 impl<'a> Part<'a> for &Localnet {
-    fn name(&self) -> &'static str {
-        "route_localnet"
-    }
-
     fn what(&self) -> String {
         format!("set sysctl {} to {}", self.setting, self.value())
     }

@@ -25,8 +25,8 @@ pub fn of<'p, 'a: 'p>(
     result: &'p AddResult,
 ) -> Parts<'p, 'a> {
     let mut parts = Parts::default();
-    parts.push(Open { ports, localnet, result });
-    parts.extend(localnet);
+    parts.push("ports", Open { ports, localnet, result });
+    parts.extend("route_localnet", localnet);
     parts
 }
 
@@ -38,10 +38,6 @@ struct Open<'p, 'a> {
 }
 
 impl<'a> Part<'a> for Open<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "ports"
-    }
-
     fn what(&self) -> String {
         format!("publish {}", self.ports)
     }

@@ -4,7 +4,7 @@
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::cni::conf::ValidAttachments;
+use crate::cni::conf::{ConfArgs, ValidAttachments};
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::family::Family;
@@ -27,17 +27,11 @@ pub struct Conf {
     delroutes: Vec<Route>,
     addroutes: Vec<Route>,
     skipcheck: bool,
-    args: Args,
+    args: ConfArgs<Overrides>,
 }
 
-/// `args`. The original crashes where it has no `cni`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Args {
-    cni: Overrides,
-}
-
-/// The keys of the configuration that the network's user replaces, lists as a whole.
+/// The keys of the configuration that the network's user replaces, lists as a whole. The original
+/// crashes where `args` has no `cni`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Overrides {

@@ -129,9 +129,9 @@ impl Attributes {
                     "promisc" => format!("link {name} configured promisc"),
                     _ => format!("configured {what} of {name}"),
                 };
-                differences.push::<()>(Err(Error::check(format!(
+                differences.add(Error::check(format!(
                     "Error: Tuning {subject} is {expected}, current value is {found}"
-                ))));
+                )));
             }
         }
         differences.finish()

@@ -9,6 +9,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::attributes::{Attributes, MTU_MOST};
 use super::backups::Backups;
 use super::sysctls::{PLACEHOLDER, Setting};
+use crate::cni::conf::ConfArgs;
 use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::sysctl::Sysctl;
@@ -29,7 +30,7 @@ pub struct Conf {
     tx_q_len: Option<u32>,
     data_dir: String,
     runtime_config: MacConf,
-    args: Args,
+    args: ConfArgs<Overrides>,
     /// All sysctls in their order.
     #[serde(skip)]
     pub settings: Vec<Setting>,
@@ -38,14 +39,7 @@ pub struct Conf {
     pub attributes: Attributes,
 }
 
-/// `args`, which the operator sets for a pod.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Args {
-    cni: Overrides,
-}
-
-/// The same keys again; a value here takes precedence.
+/// `args.cni`, which the operator sets for a pod: the same keys again; a value here takes precedence.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Overrides {

@@ -132,7 +132,7 @@ impl Plugin for Tuning {
 
 fn parts<'p, 'a>(changes: &'p [Change]) -> Parts<'p, 'a> {
     let mut parts = Parts::default();
-    parts.extend(changes);
+    parts.extend("sysctl", changes);
     parts
 }
 

@@ -179,10 +179,6 @@ pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> 
 
 /// ADD makes all at once, by [`write`]; its survey is what is compared.
 impl<'a> Part<'a> for &Change {
-    fn name(&self) -> &'static str {
-        "sysctl"
-    }
-
     fn what(&self) -> String {
         format!("set sysctl {} to {} in the container", self.sysctl, self.after)
     }

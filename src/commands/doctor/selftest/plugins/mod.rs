@@ -10,8 +10,9 @@ mod subjects;
 use std::time::Instant;
 
 use self::subjects::{SUBJECTS, Subject};
-use super::report::{Outcome, Report, millis, text_of};
+use super::report::{Outcome, Report, millis};
 use super::world::{Attached, Container, Network, World, addresses};
+use crate::commands::doctor::examination::text_of;
 use crate::commands::doctor::need::{self, Lack};
 use crate::error::Result;
 
@@ -22,7 +23,6 @@ const WIDTH: usize = 14;
 
 /// Tries every plugin. Each failure has a line below the table; all missing modules share one.
 pub fn every_plugin(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
-    report.chapter("Every plugin: ADD, CHECK, packets, DEL, nothing left")?;
     let mut failed = vec![];
     let mut lacks = vec![];
     for (index, subject) in SUBJECTS.iter().enumerate() {

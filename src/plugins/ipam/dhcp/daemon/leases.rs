@@ -1,14 +1,18 @@
 //! The life of a lease: performs its client's actions, and calls the client when it is due.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use nix::poll::PollFlags;
 
 use super::interface::Absent;
 use super::release::{acquire, give_back, resume};
 use super::requests::{error_text, result_text};
-use super::table::{Entry, Undone};
-use super::{Count, Daemon, state_text};
+use super::table::{Entry, Name, Undone};
+use super::{Count, Daemon, socket_of, state_text};
 use crate::error::{Code, Error, Result};
 use crate::plugins::ipam::dhcp::client::{Action, Heard, Lease, Outgoing, Reason, State, Turn};
+use crate::service::event_loop::{Hub, Service};
 use crate::service::journal::{Read, Record as _};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
@@ -30,9 +34,18 @@ enum End {
     Failed(Error),
 }
 
-impl Daemon {
-    /// Resumes the leases in the journal.
-    pub(super) fn resume_all(&mut self) -> Result<()> {
+impl Service for Daemon {
+    type Source = Name;
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn hub_mut(&mut self) -> &mut Hub {
+        &mut self.hub
+    }
+
+    fn resume(&mut self) -> Result<()> {
         let now = since_boot();
         for read in self.journal.read_all()? {
             let (path, why) = match read {
@@ -56,12 +69,78 @@ impl Daemon {
             };
             self.hub.log.line(format_args!("{}: {why}", path.display()));
         }
-        let socket = super::socket_of(&self.flags);
+        let socket = socket_of(&self.flags);
         let leases = self.table.iter().count();
         self.hub.log.line(format_args!("listening socket={socket:?} leases={leases}"));
         Ok(())
     }
 
+    fn request(&mut self, id: u64, line: &[u8]) {
+        self.take_request(id, line);
+    }
+
+    fn hung_up(&mut self, id: u64) {
+        let awaited = self.table.names_of(|entry| entry.asked_by.contains(&id));
+        let Some(mut entry) = awaited.first().and_then(|name| self.table.take(name)) else {
+            return;
+        };
+        entry.asked_by.retain(|other| *other != id);
+        if entry.asked_by.is_empty() {
+            self.let_go(entry)
+        } else {
+            self.settle(entry, since_boot())
+        }
+    }
+
+    fn next_timer(&self) -> Option<Moment> {
+        self.table.next().map(|(due, _)| *due)
+    }
+
+    fn timer(&mut self, now: Moment) {
+        while let Some((due, name)) = self.table.next()
+            && *due <= now
+        {
+            let name = name.clone();
+            self.on_time(&name, now);
+        }
+        self.next_turns();
+    }
+
+    fn descriptors(&self) -> Vec<(Name, BorrowedFd<'_>, PollFlags)> {
+        let mut all = vec![];
+        for (name, exchange) in self.table.talking() {
+            let descriptors = exchange.descriptors().into_iter();
+            all.extend(descriptors.map(|fd| (name.clone(), fd, PollFlags::POLLIN)));
+        }
+        all
+    }
+
+    fn readable(&mut self, name: &Name) {
+        let Some(mut entry) = self.table.take(name) else { return };
+        let now = since_boot();
+        let heard = entry.exchange.as_mut().map_or(Ok(vec![]), |exchange| exchange.hear());
+        let error = match heard {
+            Ok(heard) => {
+                let actions = self.pass_on(heard, &mut entry, now);
+                if entry.client.is_none() {
+                    return self.begin(entry, now);
+                }
+                return self.go_on(entry, actions, now);
+            }
+            Err(error) => error,
+        };
+        // A socket reports an error both for a link that was set down and for one that was deleted.
+        match entry.record.place.visit(|_| Ok(())) {
+            Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
+            _ => {
+                self.log_problem(&entry.name, &error);
+                self.settle(entry, now);
+            }
+        }
+    }
+}
+
+impl Daemon {
     /// Starts to acquire a lease if there is room for another exchange; otherwise queues it.
     pub(super) fn acquire(&mut self, mut entry: Entry, now: Moment) {
         if self.table.exchanges() >= EXCHANGES_MAX {
@@ -88,7 +167,7 @@ impl Daemon {
     }
 
     /// Starts queued leases while there is room.
-    pub(super) fn next_turns(&mut self) {
+    fn next_turns(&mut self) {
         // Any of them may have ended while it was queued, or have been replaced.
         while !self.is_full()
             && let Some(name) = self.table.overdue.pop_front()
@@ -116,7 +195,7 @@ impl Daemon {
     }
 
     /// Handles a lease that is due. One without a client has not been requested in its time.
-    pub(super) fn on_time(&mut self, name: &str, now: Moment) {
+    fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
         if entry.client.is_some() {
             return self.do_what_is_due(entry, now);
@@ -159,31 +238,6 @@ impl Daemon {
         if let Some(client) = &mut entry.client {
             let actions = client.on_time(Turn::new(now, &mut self.random));
             self.go_on(entry, actions, now);
-        }
-    }
-
-    /// Handles a readable socket of an exchange.
-    pub(super) fn receive(&mut self, name: &str) {
-        let Some(mut entry) = self.table.take(name) else { return };
-        let now = since_boot();
-        let heard = entry.exchange.as_mut().map_or(Ok(vec![]), |exchange| exchange.hear());
-        let error = match heard {
-            Ok(heard) => {
-                let actions = self.pass_on(heard, &mut entry, now);
-                if entry.client.is_none() {
-                    return self.begin(entry, now);
-                }
-                return self.go_on(entry, actions, now);
-            }
-            Err(error) => error,
-        };
-        // A socket reports an error both for a link that was set down and for one that was deleted.
-        match entry.record.place.visit(|_| Ok(())) {
-            Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
-            _ => {
-                self.log_problem(&entry.name, &error);
-                self.settle(entry, now);
-            }
         }
     }
 

@@ -14,23 +14,20 @@ mod requests;
 mod table;
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use nix::libc;
-use nix::poll::PollFlags;
 
 use self::flags::Flags;
 use self::journal::Journal;
-use self::table::{Name, Table};
+use self::table::Table;
 use crate::error::{Error, Result};
 use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::confinement::Confinement;
-use crate::service::event_loop::{self, Hub, Place, Service};
+use crate::service::event_loop::{self, Hub, Place, Service as _};
 use crate::service::metrics::{Family, Registry};
 use crate::sys::capabilities::Capability;
-use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 use crate::sys::seccomp::{Call, Is};
 
@@ -92,57 +89,6 @@ impl Daemon {
     /// Logs a failure that a lease survives.
     fn log_problem(&self, name: &str, error: &Error) {
         self.log(name, format_args!("problem={:?}", error.to_string()));
-    }
-}
-
-impl Service for Daemon {
-    type Source = Name;
-
-    fn hub(&self) -> &Hub {
-        &self.hub
-    }
-
-    fn hub_mut(&mut self) -> &mut Hub {
-        &mut self.hub
-    }
-
-    fn resume(&mut self) -> Result<()> {
-        self.resume_all()
-    }
-
-    fn request(&mut self, id: u64, line: &[u8]) {
-        self.take_request(id, line);
-    }
-
-    fn hung_up(&mut self, id: u64) {
-        self.forget_client(id);
-    }
-
-    fn next_timer(&self) -> Option<Moment> {
-        self.table.next().map(|(due, _)| *due)
-    }
-
-    fn timer(&mut self, now: Moment) {
-        while let Some((due, name)) = self.table.next()
-            && *due <= now
-        {
-            let name = name.clone();
-            self.on_time(&name, now);
-        }
-        self.next_turns();
-    }
-
-    fn descriptors(&self) -> Vec<(Name, BorrowedFd<'_>, PollFlags)> {
-        let mut all = vec![];
-        for (name, exchange) in self.table.talking() {
-            let descriptors = exchange.descriptors().into_iter();
-            all.extend(descriptors.map(|fd| (name.clone(), fd, PollFlags::POLLIN)));
-        }
-        all
-    }
-
-    fn readable(&mut self, name: &Name) {
-        self.receive(name);
     }
 }
 

@@ -108,20 +108,6 @@ impl Daemon {
         entry.asked_by.push(id);
     }
 
-    /// Handles a closed connection. A lease that no other connection waits for is released.
-    pub(super) fn forget_client(&mut self, id: u64) {
-        let awaited = self.table.names_of(|entry| entry.asked_by.contains(&id));
-        let Some(mut entry) = awaited.first().and_then(|name| self.table.take(name)) else {
-            return;
-        };
-        entry.asked_by.retain(|other| *other != id);
-        if entry.asked_by.is_empty() {
-            self.let_go(entry)
-        } else {
-            self.settle(entry, since_boot())
-        }
-    }
-
     /// Describes a lease that has been granted, and whose interface exists.
     fn check(&self, name: &str, now: Moment) -> Result<Described> {
         let entry = self.table.get(name).filter(|entry| !entry.is_new());

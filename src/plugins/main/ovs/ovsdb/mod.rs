@@ -80,10 +80,6 @@ impl Database {
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
-
 /// A condition on a column.
 pub fn condition(column: &str, function: &str, value: Value) -> Value {
     array([Value::text(column), Value::text(function), value])
@@ -207,3 +203,7 @@ pub fn outcome(mut answer: Value, count: usize) -> Result<Outcome, String> {
         false => Err(format!("there are {} results of {count} operations", results.len())),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

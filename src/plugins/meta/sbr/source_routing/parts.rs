@@ -142,18 +142,21 @@ impl<'p, 'a> Plan<'p, 'a> {
         for table in &self.tables {
             let entry = |of| Entry { plan: self, table, of };
             if has_own {
-                parts.push(entry(Of::Table));
-                parts.extend(table.routes.iter().map(|route| entry(Of::Route(route))));
+                parts.push("source table", entry(Of::Table));
+                parts.extend(
+                    "source table",
+                    table.routes.iter().map(|route| entry(Of::Route(route))),
+                );
                 let has_default = table.routes.iter().any(|route| route.dst.prefix_len() == 0);
                 let gateway = table.ip.gateway.filter(|_| !has_default);
-                parts.extend(gateway.map(|gateway| entry(Of::Gateway(gateway))));
+                parts.extend("source table", gateway.map(|gateway| entry(Of::Gateway(gateway))));
             }
-            parts.push(SourceRule { plan: self, table });
+            parts.push("source rule", SourceRule { plan: self, table });
         }
         if has_own {
-            parts.push(LeftMain { plan: self });
+            parts.push("main table", LeftMain { plan: self });
         }
-        parts.extend(self.hints.iter().map(|route| Hint { plan: self, route }));
+        parts.extend("source hint", self.hints.iter().map(|route| Hint { plan: self, route }));
         parts
     }
 }
@@ -174,10 +177,6 @@ enum Of<'p> {
 }
 
 impl<'a> Part<'a> for Entry<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "source table"
-    }
-
     fn what(&self) -> String {
         let id = self.table.id;
         match self.of {
@@ -252,10 +251,6 @@ struct SourceRule<'p, 'a> {
 }
 
 impl<'a> Part<'a> for SourceRule<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "source rule"
-    }
-
     fn what(&self) -> String {
         let (source, table) = self.table.rule();
         format!("add rule from {source} to table {table} in the container")
@@ -292,10 +287,6 @@ struct LeftMain<'p, 'a> {
 }
 
 impl<'a> Part<'a> for LeftMain<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "main table"
-    }
-
     fn what(&self) -> String {
         "delete routes from the main table in the container".to_owned()
     }
@@ -333,10 +324,6 @@ struct Hint<'p, 'a> {
 }
 
 impl<'a> Part<'a> for Hint<'_, 'a> {
-    fn name(&self) -> &'static str {
-        "source hint"
-    }
-
     fn what(&self) -> String {
         format!("add route {} to the main table in the container", self.route.dst)
     }

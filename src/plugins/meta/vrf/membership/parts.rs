@@ -23,11 +23,10 @@ pub fn check(on: Target<'_>, wanted: &Wanted<'_>, result: &AddResult) -> Result<
             let result = vrf.map(|vrf| moved(result, vrf.table, &seen.port.routes));
             let found_at = Some((&seen.port.link, index));
             let mut parts = seen.parts();
-            parts.extend(result.iter().map(|result| Inside {
-                result,
-                wiring: None,
-                found: found_at,
-            }));
+            parts.extend(
+                "addresses and routes",
+                result.iter().map(|result| Inside { result, wiring: None, found: found_at }),
+            );
             found.push(parts.compare(on));
         }
         found.push(kept);
@@ -100,13 +99,13 @@ impl<'p, 'a> Seen<'p, 'a> {
     /// The membership precedes what follows from it.
     fn parts(&self) -> Parts<'_, 'a> {
         let mut parts = Parts::default();
-        parts.push(InVrf { seen: self, of: Of::Port });
+        parts.push("vrf", InVrf { seen: self, of: Of::Port });
         if let Ok(Some(vrf)) = self.vrf {
-            parts.push(InVrf { seen: self, of: Of::Up });
+            parts.push("vrf up", InVrf { seen: self, of: Of::Up });
             // The kernel has its own as long as the link has IPv6.
             let kept = self.port.routes.iter().filter(|route| !is_link_local(&route.dst));
             let kept = kept.map(|route| Of::Route(route.in_table(vrf.table)));
-            parts.extend(kept.map(|of| InVrf { seen: self, of }));
+            parts.extend("vrf route", kept.map(|of| InVrf { seen: self, of }));
         }
         parts
     }
@@ -128,14 +127,6 @@ enum Of {
 }
 
 impl<'a> Part<'a> for InVrf<'_, 'a> {
-    fn name(&self) -> &'static str {
-        match self.of {
-            Of::Port => "vrf",
-            Of::Up => "vrf up",
-            Of::Route(_) => "vrf route",
-        }
-    }
-
     fn what(&self) -> String {
         let Seen { wanted: Wanted { name, .. }, port, .. } = self.seen;
         match &self.of {

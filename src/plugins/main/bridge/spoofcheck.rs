@@ -14,7 +14,6 @@
 //! }
 //! ```
 
-use super::rules::ReferenceRules;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -29,6 +28,7 @@ use crate::plugin::part::{Part, Target};
 use crate::plugin::{Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
+use crate::steps::rules::ReferenceRules;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
@@ -75,10 +75,6 @@ fn of_spoofcheck(error: Error) -> Error {
 }
 
 impl<'a> Part<'a> for Port<'_> {
-    fn name(&self) -> &'static str {
-        "spoof check"
-    }
-
     fn what(&self) -> String {
         format!("drop frames of other addresses from {:?}", self.name)
     }
