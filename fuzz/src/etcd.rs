@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use cni_multi::plugins::ipam::cluster_local::store::etcd::gateway::{
     KeyValue, Message, Reply, Verdict, decode,
 };
-use cni_multi::plugins::ipam::cluster_local::store::incoming::{Head, Incoming};
+use cni_multi::plugins::ipam::cluster_local::store::http::incoming::{Head, Incoming};
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Value, http};
 
 /// The limit of a body.

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
-use cni_multi::plugins::ipam::cluster_local::store::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
+use cni_multi::plugins::ipam::cluster_local::store::http::endpoint::Endpoint;
+use cni_multi::plugins::ipam::cluster_local::store::http::tls::{Files, Tls};
 use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
-use cni_multi::plugins::ipam::cluster_local::store::tls::{Files, Tls};
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Outcome, Store as _};
 
 use super::etcd::{claim, done};

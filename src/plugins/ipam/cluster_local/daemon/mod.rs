@@ -282,7 +282,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::held::Blocks;
-    use super::super::store::memory::Memory;
+    use super::super::store::tests::memory::Memory;
     use super::super::store::{self, Heard, Key, Outcome, Record, Selection, Store, Stored, Token};
     use super::*;
     use crate::scratch::Scratch;

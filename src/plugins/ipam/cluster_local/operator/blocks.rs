@@ -162,7 +162,7 @@ fn state(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::super::store::memory::Memory;
+    use super::super::super::store::tests::memory::Memory;
     use super::super::super::store::{Store as _, Token};
     use super::*;
 

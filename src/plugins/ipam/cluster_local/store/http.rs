@@ -2,6 +2,10 @@
 //! the next request. A request goes on to the next endpoint as long as no byte of it was sent, and a
 //! read always: a write of which a byte was sent is never repeated.
 
+pub mod endpoint;
+pub mod incoming;
+pub mod tls;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -9,9 +13,9 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::{ClientConnection, Stream};
 
-use super::endpoint::Endpoint;
-use super::incoming::{Head, Incoming};
-use super::tls::{self, Tls};
+use self::endpoint::Endpoint;
+use self::incoming::{Head, Incoming};
+use self::tls::Tls;
 use crate::error::{Code, Error, Result};
 
 /// How long a connection may take, and its handshake.
@@ -327,8 +331,8 @@ impl Wire {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::fake::{Answer, Fake, reply};
-    use super::super::tls::Files;
+    use super::super::tests::fake::{Answer, Fake, reply};
+    use super::tls::Files;
     use super::*;
 
     /// The status of the reply to a request to these servers, or whether it was sent.

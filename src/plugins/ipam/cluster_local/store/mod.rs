@@ -11,24 +11,16 @@
 //! An engine repeats no write of which a byte was sent, and never guesses an outcome.
 
 #[cfg(feature = "cluster")]
-pub mod endpoint;
-#[cfg(feature = "cluster")]
 pub mod etcd;
-#[cfg(all(test, feature = "cluster"))]
-#[allow(clippy::unwrap_used)]
-mod fake;
 #[cfg(feature = "cluster")]
 pub mod http;
-#[cfg(feature = "cluster")]
-pub mod incoming;
-#[cfg(test)]
-pub mod memory;
 #[cfg(feature = "cluster")]
 pub mod settings;
 #[cfg(feature = "cluster")]
 mod stamps;
-#[cfg(feature = "cluster")]
-pub mod tls;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests;
 mod value;
 #[cfg(feature = "cluster")]
 pub mod worker;

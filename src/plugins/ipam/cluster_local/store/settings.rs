@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::super::name::Name;
 use super::Store;
-use super::endpoint::Endpoint;
 use super::etcd::Etcd;
-use super::tls::{Files, Tls};
+use super::http::endpoint::Endpoint;
+use super::http::tls::{Files, Tls};
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Mistake, Result};

@@ -1,5 +1,5 @@
-use super::super::endpoint::Endpoint;
-use super::super::fake::{Answer, Fake, reply};
+use super::super::http::endpoint::Endpoint;
+use super::super::tests::fake::{Answer, Fake, reply};
 use super::super::{Claim, Token, Want};
 use super::*;
 
