@@ -16,8 +16,6 @@ pub mod etcd;
 pub mod http;
 #[cfg(feature = "cluster")]
 pub mod settings;
-#[cfg(feature = "cluster")]
-mod stamps;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub mod tests;
@@ -25,6 +23,7 @@ mod value;
 #[cfg(feature = "cluster")]
 pub mod worker;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,6 +257,28 @@ impl<T> Outcome<T> {
             Outcome::Unreachable(reason) => Outcome::Unreachable(reason),
             Outcome::Unknown(reason) => Outcome::Unknown(reason),
         }
+    }
+
+    /// The value, or why there is none, for people.
+    pub fn value(self) -> Result<T, String> {
+        match self {
+            Outcome::Done(value) => Ok(value),
+            Outcome::Lost => Err("the store has another value".to_owned()),
+            Outcome::Busy(_) => Err("the store is busy".to_owned()),
+            Outcome::Refused(reason)
+            | Outcome::Unauthenticated(reason)
+            | Outcome::Unreachable(reason)
+            | Outcome::Unknown(reason) => Err(reason),
+        }
+    }
+}
+
+/// An outcome without a value: the error type inside an engine.
+pub type Failed = Outcome<Infallible>;
+
+impl<T> From<Result<T, Failed>> for Outcome<T> {
+    fn from(done: Result<T, Failed>) -> Outcome<T> {
+        done.map_or_else(|failed| failed.map(|never| match never {}), Outcome::Done)
     }
 }
 

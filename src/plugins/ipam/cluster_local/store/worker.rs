@@ -53,12 +53,17 @@ impl Worker {
         let failed = |errno| Error::kernel("make an eventfd", errno);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
-        let (operations, waiting) = channel();
+        let (operations, waiting) = channel::<Operation>();
         let (tell, told) = channel();
         let voice = Voice { told: tell, wake: wake.clone() };
-        let of_worker = voice.clone();
-        let store = open(of_worker.clone().note())?;
-        spawn(move || work(store, &waiting, &of_worker))?;
+        let [of_worker, of_store] = [voice.clone(), voice.clone()];
+        let mut store = open(Box::new(move |line| {
+            of_store.tell(Told::Note(line));
+        }))?;
+        spawn(move || {
+            let mut outcomes = waiting.iter().map(|operation| operation.perform(&mut *store));
+            let _ = outcomes.all(|outcome| of_worker.tell(Told::Outcome(outcome))); // until nobody hears
+        })?;
         let store = open(Box::new(|_| ()))?; // its notes would be the same
         spawn(move || watch(store, &voice))?;
         Ok(Worker { operations, told, wake })
@@ -90,12 +95,6 @@ impl Voice {
         let _ = self.wake.write(1); // it fails only where it is ready anyway
         is_heard
     }
-
-    fn note(self) -> Note {
-        Box::new(move |line| {
-            self.tell(Told::Note(line));
-        })
-    }
 }
 
 /// Starts a thread. If it panics, the daemon aborts, and systemd restarts it.
@@ -103,14 +102,6 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let guarded = || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| abort());
     let started = thread::Builder::new().spawn(guarded);
     started.map(drop).map_err(|error| Error::io("start a thread", &error))
-}
-
-fn work(mut store: Box<dyn Store + Send>, operations: &Receiver<Operation>, voice: &Voice) {
-    for operation in operations {
-        if !voice.tell(Told::Outcome(operation.perform(&mut *store))) {
-            return;
-        }
-    }
 }
 
 fn watch(mut store: Box<dyn Store + Send>, voice: &Voice) {
@@ -122,18 +113,11 @@ fn watch(mut store: Box<dyn Store + Send>, voice: &Voice) {
             last_end.clear();
             voice.tell(Told::Heard(heard))
         });
-        let end = match &outcome {
-            Outcome::Refused(reason)
-            | Outcome::Unauthenticated(reason)
-            | Outcome::Unreachable(reason)
-            | Outcome::Unknown(reason) => reason.as_str(),
-            Outcome::Busy(_) | Outcome::Lost => "the store is busy",
-            Outcome::Done(()) => return,
-        };
+        let Err(end) = outcome.value() else { return };
         if last_end != end {
             let again = pause.as_secs();
             voice.tell(Told::Note(format!("the watch has ended: {end}; again in {again} s")));
-            end.clone_into(&mut last_end);
+            last_end = end;
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
