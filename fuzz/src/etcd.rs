@@ -3,7 +3,9 @@
 
 use std::io::{self, Read};
 
-use cni_multi::plugins::ipam::cluster_local::store::etcd::gateway::{self, KeyValue, Message, decode};
+use cni_multi::plugins::ipam::cluster_local::store::etcd::gateway::{
+    self, KeyValue, Message, decode,
+};
 use cni_multi::plugins::ipam::cluster_local::store::http::incoming::Incoming;
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Value, http};
 
@@ -30,7 +32,7 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(received(bytes, size), whole, "in pieces of {size} bytes");
     }
     lines(bytes);
-    let Ok((status, body, _)) = whole else { return };
+    let Ok((status, body)) = whole else { return };
     assert!(body.len() <= MOST);
     for status in [status, 200] {
         let reply = http::Reply { status, body: body.clone(), server: String::new() };
@@ -59,10 +61,8 @@ fn lines(bytes: &[u8]) {
 }
 
 /// The response when it arrives in pieces of this size and then ends, or why it is none.
-fn received(bytes: &[u8], size: usize) -> Result<(u16, Vec<u8>, bool), String> {
+fn received(bytes: &[u8], size: usize) -> Result<(u16, Vec<u8>), String> {
     let mut incoming = Incoming::new(Pieces(bytes, size));
     let read = incoming.head().and_then(|status| Ok((status, incoming.body(MOST)?)));
-    // What comes after a body of pieces is not known yet.
-    let read = read.map(|(status, body)| (status, body, size == usize::MAX));
     read.map_err(|error| error.to_string())
 }

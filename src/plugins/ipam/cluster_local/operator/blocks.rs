@@ -37,24 +37,10 @@ pub const VERB: Verb = Verb {
 };
 
 /// The columns of the node's table.
-const COLUMNS: [(&str, &str); 6] = [
-    ("NETWORK", "network"),
-    ("BLOCK", "block"),
-    ("STATE", "state"),
-    ("HELD", "held"),
-    ("REALM", "realm"),
-    ("NAME", "name"),
-];
+const COLUMNS: [&str; 6] = ["network", "block", "state", "held", "realm", "name"];
 
 /// The columns of the cluster's table.
-const OF_ALL: [(&str, &str); 6] = [
-    ("REALM", "realm"),
-    ("BLOCK", "block"),
-    ("ADDRESSES", "addresses"),
-    ("NODE", "node"),
-    ("STATE", "state"),
-    ("NAME", "name"),
-];
+const OF_ALL: [&str; 6] = ["realm", "block", "addresses", "node", "state", "name"];
 
 /// How long the command waits for the daemon's state.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,12 +75,12 @@ fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         let problem = client::status(Deadline::after(PATIENCE)).err();
         rows.extend(problem.map(|problem| {
             table::row_of_problem(&match is_not_running(&problem) {
-                true => format!("{}: start {}", problem.msg, DAEMON.units),
+                true => format!("{}; it does not run: start {}", problem.msg, DAEMON.units),
                 false => problem.to_string(),
             })
         }));
     }
-    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
+    Ok(super::table(rows, &COLUMNS, is_json(matches)))
 }
 
 /// Claims with the state of their owners, nodes with leases in blocks of others, and how many chunks
@@ -147,7 +133,7 @@ fn cluster(records: &[Stored], as_json: bool) -> String {
             }
         }
     }
-    table::of_rows(rows, &OF_ALL, as_json) + &lines
+    super::table(rows, &OF_ALL, as_json) + &lines
 }
 
 /// What the claim's owner is by its record.

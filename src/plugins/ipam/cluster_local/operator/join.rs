@@ -31,7 +31,7 @@ use crate::steps::allocation::{Lease, Store as _};
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
-use crate::terminal::table::{self, Members, put_text};
+use crate::terminal::table::{Members, put_text};
 
 /// The command.
 pub const VERB: Verb = Verb {
@@ -46,13 +46,7 @@ pub const VERB: Verb = Verb {
 };
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 5] = [
-    ("NETWORK", "network"),
-    ("ADDRESS", "address"),
-    ("CONTAINER", "containerId"),
-    ("REALM", "realm"),
-    ("NAME", "name"),
-];
+const COLUMNS: [&str; 5] = ["network", "address", "containerId", "realm", "name"];
 
 /// The limit of the wait for locks: ADDs hold them for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,7 +61,7 @@ fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         false => "remove \"scope\" from the networks' configurations now, and start the daemon\n",
     };
     let end = if as_json { "" } else { end };
-    Ok(table::of_rows(rows, &COLUMNS, as_json) + end)
+    Ok(super::table(rows, &COLUMNS, as_json) + end)
 }
 
 /// Moves the leases of all realms unless `is_dry`; a row for each.

@@ -24,13 +24,14 @@ use super::store::settings::Settings;
 use super::store::{Outcome, Store};
 use super::wire::{DAEMON, SOCKET};
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, warn};
 use crate::plugin::{IPAM, OperatorCommand};
 use crate::terminal::arguments::{option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
+use crate::terminal::{self, Streams, table};
 
 /// The subcommands of `cni-multi ipam` that this plugin adds.
 pub const COMMAND: OperatorCommand =
@@ -147,6 +148,14 @@ fn open(configuration: &Path) -> Result<(Settings, Box<dyn Store>)> {
     })?;
     let store = settings.open(Box::new(warn))?;
     Ok((settings, store))
+}
+
+/// A table of rows with these members as columns.
+fn table(rows: Vec<Value>, members: &[&str], as_json: bool) -> String {
+    let header = |member: &&str| member.trim_end_matches("Id").to_ascii_uppercase();
+    let headers: Vec<String> = members.iter().map(header).collect();
+    let columns: Vec<_> = headers.iter().map(String::as_str).zip(members.iter().copied()).collect();
+    table::of_rows(rows, &columns, as_json)
 }
 
 /// What a read returns.

@@ -38,8 +38,7 @@ pub const VERB: Verb = Verb {
 };
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 4] =
-    [("REALM", "realm"), ("BLOCK", "block"), ("ADDRESSES", "addresses"), ("NAME", "name")];
+const COLUMNS: [&str; 4] = ["realm", "block", "addresses", "name"];
 
 /// The pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -125,7 +124,7 @@ fn report(node: &Name, freed: &[Stored], as_json: bool) -> String {
         return table::json(&Value::object(members));
     }
     let head = format!("node {:?} is reclaimed; blocks freed: {}\n", node.as_str(), rows.len());
-    if rows.is_empty() { head } else { head + &table::of_rows(rows, &COLUMNS, false) }
+    if rows.is_empty() { head } else { head + &super::table(rows, &COLUMNS, false) }
 }
 
 /// Nothing has the name: the node was reclaimed before, or the name is a typo.

@@ -21,17 +21,6 @@ const CHUNK: &str = "a chunk of the response is malformed";
 const LENGTH: &str = "the length of the response is missing or ambiguous";
 const SHORT: &str = "the connection ended before the response";
 
-/// What is left of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
-    /// So many bytes.
-    Length(usize),
-    /// Chunks.
-    Chunks,
-    /// What comes before the connection ends.
-    Close,
-}
-
 /// Replies that arrive from a source, one after the other.
 #[derive(Debug)]
 pub struct Incoming<R> {
@@ -39,7 +28,8 @@ pub struct Incoming<R> {
     pub source: R,
     /// What has arrived and was not taken.
     arrived: Vec<u8>,
-    body: Body,
+    /// So many bytes of the body are left; None if it comes in chunks.
+    left: Option<usize>,
     /// The part of a body that is not a whole line of a stream yet.
     line: Vec<u8>,
     /// Whether the server keeps the connection open after this reply.
@@ -59,18 +49,18 @@ fn unreadable(error: httparse::Error) -> &'static str {
 impl<R: Read> Incoming<R> {
     /// Replies from a source.
     pub fn new(source: R) -> Incoming<R> {
-        let (arrived, line, body) = (vec![], vec![], Body::Length(0));
-        Incoming { source, arrived, body, line, persists: true, has_heard: false }
+        let (arrived, line, left) = (vec![], vec![], Some(0));
+        Incoming { source, arrived, left, line, persists: true, has_heard: false }
     }
 
     /// Whether the connection can have another request: the body has ended, and nothing came after it.
     pub fn is_reusable(&self) -> bool {
-        self.persists && self.body == Body::Length(0) && self.arrived.is_empty()
+        self.persists && self.left == Some(0) && self.arrived.is_empty()
     }
 
     /// Reads status line and headers; returns the status.
     pub fn head(&mut self) -> io::Result<u16> {
-        let (status, persists, body) = self.parse(LONGEST_HEAD, LONG_HEAD, |bytes| {
+        let (status, persists, left) = self.parse(LONGEST_HEAD, LONG_HEAD, |bytes| {
             let mut headers = [EMPTY_HEADER; MOST_HEADERS];
             let mut head = httparse::Response::new(&mut headers);
             match head.parse(bytes).map_err(unreadable)? {
@@ -78,7 +68,7 @@ impl<R: Read> Incoming<R> {
                 Status::Partial => Ok(Status::Partial),
             }
         })?;
-        (self.persists, self.body, self.has_heard) = (persists, body, true);
+        (self.persists, self.left, self.has_heard) = (persists, left, true);
         self.line.clear();
         Ok(status)
     }
@@ -113,35 +103,32 @@ impl<R: Read> Incoming<R> {
         }
     }
 
-    /// The next chunk, all of a body with a length, or what has arrived of another; nothing at its end.
+    /// The next chunk, or all of a body with a length; nothing at its end.
     fn piece(&mut self, most: usize) -> io::Result<Vec<u8>> {
-        let body = self.body;
-        let length = match body {
-            Body::Length(length) => length as u64,
-            Body::Chunks => {
+        let left = self.left;
+        let length = match left {
+            Some(length) => length as u64,
+            None => {
                 self.parse(LONGEST_SIZE, CHUNK, |bytes| parse_chunk_size(bytes).map_err(|_| CHUNK))?
             }
-            Body::Close if self.arrived.is_empty() && !self.fill()? => 0,
-            Body::Close => self.arrived.len() as u64,
         };
         if length > most as u64 {
             return Err(flaw(LONG_BODY));
         }
         let piece = self.take(length as usize)?;
-        match body {
-            Body::Chunks if length == 0 => self.parse(LONGEST_HEAD, LONG_HEAD, |bytes| {
+        match left {
+            Some(_) => (),
+            None if length == 0 => self.parse(LONGEST_HEAD, LONG_HEAD, |bytes| {
                 let mut trailer = [EMPTY_HEADER; MOST_HEADERS];
                 Ok(match parse_headers(bytes, &mut trailer).map_err(unreadable)? {
                     Status::Complete((length, _)) => Status::Complete((length, ())),
                     Status::Partial => Status::Partial,
                 })
             })?,
-            Body::Chunks if self.take(2)? != b"\r\n" => return Err(flaw(CHUNK)),
-            _ => (),
+            None if self.take(2)? == b"\r\n" => return Ok(piece),
+            None => return Err(flaw(CHUNK)),
         }
-        if length == 0 || matches!(body, Body::Length(_)) {
-            self.body = Body::Length(0);
-        }
+        self.left = Some(0);
         Ok(piece)
     }
 
@@ -184,21 +171,22 @@ impl<R: Read> Incoming<R> {
     /// Waits for more; false if the connection has ended.
     fn fill(&mut self) -> io::Result<bool> {
         let mut piece = [0; 8192];
-        loop {
+        let count = loop {
             match self.source.read(&mut piece) {
-                Ok(count) => {
-                    self.arrived.extend_from_slice(&piece[..count]);
-                    return Ok(count > 0);
-                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return Err(error),
+                read => break read?,
             }
-        }
+        };
+        self.arrived.extend_from_slice(&piece[..count]);
+        Ok(count > 0)
     }
 }
 
-/// The status, whether the connection stays open, and the kind of the body.
-fn read_head(head: &httparse::Response<'_, '_>) -> Result<(u16, bool, Body), &'static str> {
+/// The status, whether the connection stays open, and the length of the body. One that only the end
+/// of the connection ends is refused: it may not be whole.
+fn read_head(
+    head: &httparse::Response<'_, '_>,
+) -> Result<(u16, bool, Option<usize>), &'static str> {
     let status = head.code.unwrap_or_default();
     // 1xx answers an Expect or Upgrade header, and requests here have neither.
     if status < 200 {
@@ -206,11 +194,9 @@ fn read_head(head: &httparse::Response<'_, '_>) -> Result<(u16, bool, Body), &'s
     }
     let mut lengths = values(head.headers, "content-length");
     let mut codings = values(head.headers, "transfer-encoding");
-    let body = match (lengths.next(), codings.next()) {
-        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Body::Chunks,
-        (Some(length), None) => Body::Length(decimal(length).ok_or(LENGTH)?),
-        (None, None) if matches!(status, 204 | 304) => Body::Length(0),
-        (None, None) => Body::Close,
+    let left = match (lengths.next(), codings.next()) {
+        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => None,
+        (Some(length), None) => Some(decimal(length).ok_or(LENGTH)?),
         _ => return Err(LENGTH),
     };
     // Two lengths that disagree are the means of smuggling one response into another.
@@ -220,8 +206,7 @@ fn read_head(head: &httparse::Response<'_, '_>) -> Result<(u16, bool, Body), &'s
     let is_close = |word: &[u8]| word.trim_ascii().eq_ignore_ascii_case(b"close");
     let mut options =
         values(head.headers, "connection").flat_map(|value| value.split(|byte| *byte == b','));
-    let persists = head.version == Some(1) && body != Body::Close && !options.any(is_close);
-    Ok((status, persists, body))
+    Ok((status, head.version == Some(1) && !options.any(is_close), left))
 }
 
 fn values<'a>(headers: &'a [Header<'a>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
@@ -291,11 +276,9 @@ mod tests {
     fn a_connection_is_reused_only_after_a_whole_response() {
         let cases = [
             ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", true),
-            ("HTTP/1.1 204 No Content\r\n\r\n", true),
             ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x, Close\r\n\r\n", false),
             ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", false),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200", false),
-            ("HTTP/1.1 200 OK\r\n\r\n{}", false),
         ];
         for (text, is_usable) in cases {
             assert_eq!(received(text.as_bytes(), usize::MAX).unwrap().2, is_usable, "{text:?}");
@@ -316,7 +299,9 @@ mod tests {
             ("\x16\x03\x01\x02\x00\x01\x00\x01\n\n", NOT_HTTP),
             ("HTTP/2 200\r\n\r\n", NOT_HTTP),
             ("HTTP/1.1 100 Continue\r\n\r\n", NOT_HTTP),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", LENGTH),
             ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", LENGTH),
+            ("HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n", LENGTH),
             ("HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n", LENGTH),
             ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", LENGTH),
             ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", LENGTH),
@@ -339,7 +324,6 @@ mod tests {
         let cases = [
             ("HTTP/1.1 200 OK\r\n", header, LONG_HEAD),
             ("HTTP/1.1 200 OK\r\nX: ", "bbbbbbbb", LONG_HEAD),
-            ("HTTP/1.1 200 OK\r\n\r\n", "bbbbbbbb", LONG_BODY),
             (chunked, "4\r\nabcd\r\n", LONG_BODY),
             (&format!("{chunked}ffffff\r\n"), "abcd", LONG_BODY),
             (&format!("{chunked}1;"), "abcd", CHUNK),
@@ -351,9 +335,9 @@ mod tests {
             let read = incoming.head().and_then(|_| incoming.body(MOST));
             assert_eq!(read.unwrap_err().to_string(), expected, "{start:?}");
         }
-        let endless =
-            [b"HTTP/1.1 200 OK\r\n\r\n", vec![b'a'; LONGEST_LINE + 1].as_slice()].concat();
-        let mut incoming = Incoming::new(&endless[..]);
+        let endless = chunked.to_owned()
+            + &format!("1000\r\n{}\r\n", "a".repeat(4096)).repeat(LONGEST_LINE / 4096 + 1);
+        let mut incoming = Incoming::new(endless.as_bytes());
         let read = incoming.head().and_then(|_| incoming.line());
         assert_eq!(read.unwrap_err().to_string(), LONG_BODY);
     }
