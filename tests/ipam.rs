@@ -237,7 +237,8 @@ fn wrong_documents_and_words_are_named() {
     write(r#"{"cniMultiLeases":1,"networks":[]}"#);
     let stderr = site.fails("ipam import pods /run/leases.json", 1);
     assert!(stderr.contains("the document has no network \"pods\""), "{stderr}");
-    assert!(site.fails("ipam import /run/missing", 1).contains("/run/missing"));
+    let stderr = site.fails("ipam import /run/missing", 1);
+    assert!(stderr.contains("/run/missing") && stderr.contains("ipam export"), "{stderr}");
     assert!(site.fails("ipam free pods 10.0.0.300", 2).contains("is not an IP address"));
     assert!(site.fails("ipam free pods", 2).contains("<ADDRESS>"));
     assert!(site.fails("ipam ls ../x", 2).contains("network name"));

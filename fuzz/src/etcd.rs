@@ -4,9 +4,9 @@
 use std::io::{self, Read};
 
 use cni_multi::plugins::ipam::cluster_local::store::etcd::gateway::{
-    KeyValue, Message, Reply, Verdict, decode,
+    self, KeyValue, Message, decode,
 };
-use cni_multi::plugins::ipam::cluster_local::store::incoming::{Head, Incoming};
+use cni_multi::plugins::ipam::cluster_local::store::http::incoming::Incoming;
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Value, http};
 
 /// The limit of a body.
@@ -32,12 +32,14 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(received(bytes, size), whole, "in pieces of {size} bytes");
     }
     lines(bytes);
-    let Ok((head, body)) = whole else { return };
+    let Ok((status, body)) = whole else { return };
     assert!(body.len() <= MOST);
-    if let Ok(reply) = serde_json::from_slice::<Reply>(&body) {
-        reply.kvs.iter().for_each(value);
+    for status in [status, 200] {
+        let reply = http::Reply { status, body: body.clone(), server: String::new() };
+        if let Ok(reply) = gateway::read(&reply) {
+            reply.kvs.iter().for_each(value);
+        }
     }
-    let _ = Verdict::of(&http::Reply { head, body, server: String::new() }); // any will do
 }
 
 /// What is stored under a key may have been edited by hand.
@@ -53,14 +55,14 @@ fn lines(bytes: &[u8]) {
     let Ok(_) = incoming.head() else { return };
     while let Ok(Some(line)) = incoming.line() {
         if let Ok(Message { error: Some(problem), .. }) = serde_json::from_slice(&line) {
-            let _ = Verdict::of_problem(&problem); // any will do
+            let _ = problem.meaning(); // any will do
         }
     }
 }
 
 /// The response when it arrives in pieces of this size and then ends, or why it is none.
-fn received(bytes: &[u8], size: usize) -> Result<(Head, Vec<u8>), String> {
+fn received(bytes: &[u8], size: usize) -> Result<(u16, Vec<u8>), String> {
     let mut incoming = Incoming::new(Pieces(bytes, size));
-    let read = incoming.head().and_then(|head| Ok((head, incoming.body(MOST)?)));
+    let read = incoming.head().and_then(|status| Ok((status, incoming.body(MOST)?)));
     read.map_err(|error| error.to_string())
 }

@@ -132,7 +132,7 @@ impl<R: Record> Journal<R> {
         let mut journal = Journal::at(identity, dir, Mode::Exclusive)?;
         let advice = format!(
             "two daemons cannot share a journal: stop that one, or give this one another {}",
-            identity.socket_option
+            identity.journal_option
         );
         journal.lock_for(Mode::Exclusive, &advice)?;
         let path = journal.path_of_lock();

@@ -26,6 +26,8 @@ pub struct Identity {
     pub rival: Option<&'static str>,
     /// The command-line option that sets the socket.
     pub socket_option: &'static str,
+    /// The one that sets the directory of the journal, or the socket that it lies beside.
+    pub journal_option: &'static str,
     /// The systemd units that start it.
     pub units: &'static str,
     /// The version of the socket's protocol.
@@ -59,6 +61,7 @@ static EXAMPLE: Identity = Identity {
     name: "example daemon",
     rival: Some("the old daemon"),
     socket_option: "-socketpath",
+    journal_option: "-socketpath",
     units: "example.socket or example.service",
     protocol: 1,
     journal: "leases",

@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cni_multi::net::netns::Netns;
-use cni_multi::plugins::ipam::cluster_local::store::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
+use cni_multi::plugins::ipam::cluster_local::store::http::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -38,7 +38,15 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
         read.map_err(|e| Error::io("read stdin", &e))?;
     } else {
         let path = Path::new(&request.file);
-        text = read_configuration(path).map_err(Error::at_path("read", path))?;
+        text =
+            read_configuration(path).map_err(Error::at_path("read", path)).map_err(|e| match e
+                .is_not_found()
+            {
+                true => {
+                    e.with_details("name what `cni-multi ipam export` has written, or - for stdin")
+                }
+                false => e,
+            })?;
     }
     let within = |e: Error| e.context(&request.file);
     let (sections, note) = if request.is_of_whereabouts {

@@ -26,6 +26,7 @@ pub static DAEMON: Identity = Identity {
     name: "IPAM daemon",
     rival: None,
     socket_option: "--socket",
+    journal_option: "--data-dir",
     units: "cni-multi-ipam.socket or cni-multi-ipam.service",
     protocol: 2,
     journal: "blocks",

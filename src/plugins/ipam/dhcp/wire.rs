@@ -30,6 +30,7 @@ pub static DAEMON: Identity = Identity {
     name: "DHCP daemon",
     rival: Some("the reference's dhcp daemon"),
     socket_option: "-socketpath",
+    journal_option: "-socketpath",
     units: "cni-dhcp.socket or cni-dhcp.service",
     protocol: 1,
     journal: "leases",

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
-use cni_multi::plugins::ipam::cluster_local::store::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
+use cni_multi::plugins::ipam::cluster_local::store::http::endpoint::Endpoint;
+use cni_multi::plugins::ipam::cluster_local::store::http::tls;
 use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
-use cni_multi::plugins::ipam::cluster_local::store::tls::{Files, Tls};
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Outcome, Store as _};
 
 use super::etcd::{claim, done};
@@ -63,12 +63,13 @@ impl Certificates<'_> {
         self.0.scratch.join(name)
     }
 
-    fn files(&self, ca: &str, client: &str) -> Files {
+    fn files(&self, ca: &str, client: &str) -> Access {
         let of = |suffix: &str| match client {
             "" => PathBuf::new(),
             client => self.path(&format!("{client}.{suffix}")),
         };
-        Files { ca: self.path(&format!("{ca}.crt")), cert: of("crt"), key: of("key") }
+        let ca = self.path(&format!("{ca}.crt"));
+        Access { ca, cert: of("crt"), key: of("key"), ..Access::default() }
     }
 }
 
@@ -93,8 +94,8 @@ pub(super) fn start_secure(etcd: &mut Etcd, server: &str) {
 }
 
 /// The engine with certificates and no user.
-fn secure(url: &str, files: Files) -> Engine {
-    engine_with(&[url], Access { files, ..Access::default() })
+fn secure(url: &str, files: Access) -> Engine {
+    engine_with(&[url], files)
 }
 
 /// The reason why a read reaches nothing.
@@ -173,7 +174,7 @@ fn files_that_were_replaced_are_read_again_and_broken_ones_are_not_used() {
     }
     let (tell, told) = channel();
     let endpoints = vec![Endpoint::parse(SECURE).unwrap()];
-    let access = Access { endpoints, files: of.files("ca", "used"), ..Access::default() };
+    let access = Access { endpoints, ..of.files("ca", "used") };
     let note = Box::new(move |line| tell.send(line).unwrap());
     let mut engine = Engine::open(&"test".parse().unwrap(), access, note).unwrap();
     let replace = &replace;
@@ -196,11 +197,11 @@ fn files_that_were_replaced_are_read_again_and_broken_ones_are_not_used() {
 fn files_of_certificates_are_checked_before_they_are_used() {
     let Some(etcd) = Certificates::lab() else { return };
     let of = Certificates(&etcd);
-    let refused = |files: &Files| Tls::load(files).unwrap_err().to_string();
+    let refused = |files: &Access| tls::load(files).unwrap_err().to_string();
     let path = |name: &str| of.path(name).display().to_string();
-    assert!(Tls::load(&of.files("ca", "client")).is_ok());
-    assert!(Tls::load(&of.files("ca", "foreign")).is_ok(), "its CA may be the members'");
-    let other_key = Files { key: of.path("named.key"), ..of.files("ca", "client") };
+    assert!(tls::load(&of.files("ca", "client")).is_ok());
+    assert!(tls::load(&of.files("ca", "foreign")).is_ok(), "its CA may be the members'");
+    let other_key = Access { key: of.path("named.key"), ..of.files("ca", "client") };
     assert_eq!(
         refused(&other_key),
         format!(
@@ -213,12 +214,12 @@ fn files_of_certificates_are_checked_before_they_are_used() {
         refused(&of.files("none", "client")),
         format!("etcd.ca: read {}: no such file or directory", path("none.crt"))
     );
-    let no_certificate = Files { ca: of.path("ca.key"), ..Files::default() };
+    let no_certificate = Access { ca: of.path("ca.key"), ..Access::default() };
     assert!(refused(&no_certificate).contains("no certificate in it, expected a file in PEM form"));
-    let no_key = Files { key: of.path("client.crt"), ..of.files("ca", "client") };
+    let no_key = Access { key: of.path("client.crt"), ..of.files("ca", "client") };
     assert!(refused(&no_key).contains("no private key in it, expected a file in PEM form"));
     assert!(
-        refused(&Files { ca: Path::new("/").into(), ..Files::default() })
+        refused(&Access { ca: Path::new("/").into(), ..Access::default() })
             .starts_with("etcd.ca: read /: ")
     );
 }
@@ -232,7 +233,7 @@ fn the_commands_of_the_page_make_a_user_for_the_prefix() {
     let commands = block.split_once('\n').unwrap().1;
     etcd.lab.host.sh(&format!("set -e; export ETCDCTL_API=3\n{commands}"));
     etcd.inside(|| {
-        let mut engine = engine_with(&[ONE], with_login(&etcd, "change-me-too", Files::default()));
+        let mut engine = engine_with(&[ONE], with_login(&etcd, "change-me-too", Access::default()));
         done(engine.create(&claim("n1", "4-0a580100-26")));
     });
 }
@@ -241,11 +242,11 @@ const USERS: &str = "user add root:r && $E role add cni && \
     $E role grant-permission cni --prefix=true readwrite /cni-multi/v2/ && $E user add cni:secret && \
     $E user grant-role cni cni && $E auth enable";
 
-fn with_login(etcd: &Etcd, password: &str, files: Files) -> Access {
+fn with_login(etcd: &Etcd, password: &str, files: Access) -> Access {
     let path = etcd.scratch.join("password");
     std::fs::write(&path, password).unwrap();
     set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    Access { user: Some(("cni".into(), path)), files, ..Access::default() }
+    Access { user: "cni".into(), password_file: path, ..files }
 }
 
 pub fn enable_users(etcd: &Etcd, ctl: &str) {
@@ -258,7 +259,7 @@ fn an_expired_token_is_renewed() {
     let Some(etcd) = Etcd::one_with(&["--auth-token-ttl", "1"]) else { return };
     enable_users(&etcd, "--endpoints 127.0.0.1:2379");
     etcd.inside(|| {
-        let of = |password| engine_with(&[ONE], with_login(&etcd, password, Files::default()));
+        let of = |password| engine_with(&[ONE], with_login(&etcd, password, Access::default()));
         let mut engine = of("secret");
         done(engine.create(&claim("n1", "4-0a580100-26")));
         std::thread::sleep(std::time::Duration::from_millis(3500));

@@ -150,8 +150,9 @@ fn a_watch_that_talks_without_end_ends() {
                 &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{list}", list.len()),
             );
             read_request(&mut stream);
-            say(&stream, "HTTP/1.1 200 OK\r\n\r\n");
-            while stream.write_all(&[b'a'; 65536]).is_ok() {}
+            say(&stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
+            while stream.write_all(chunk.as_bytes()).is_ok() {}
         };
         with_server(answer, |url| {
             let mut told = vec![];

@@ -37,6 +37,8 @@ fn members_that_cannot_be_reached_are_told() {
     node.start();
     assert_told(&node, "connect to http://10.78.0.254:1: connection refused");
     node.kill();
+    assert_listed(&node, "; it does not run: start cni-multi-ipam.socket or ");
+    assert!(!node.ipam_text("blocks").contains("scope"), "{}", node.ipam_text("blocks"));
     node.configure(&json!({}));
     node.start();
     node.wait_until(|node| node.status(WIDE).status == 0);

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::de;
+use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
 use super::super::confirmed::{self, Confirmation, RECORD, Stamp};
@@ -54,20 +55,15 @@ pub fn directory(data_dir: &Path) -> PathBuf {
 /// Reads the node's record; None if there is none. One that is not understood is an error: with
 /// another identity the node would lose its blocks under its containers.
 pub fn read(data_dir: &Path) -> Result<Option<NodeFile>> {
-    #[derive(Deserialize)]
-    struct Head {
-        version: Option<u64>,
-    }
     let path = data_dir.join(RECORD);
     let text = plain_file::read_if_any(&path, LIMIT).map_err(Error::at_path("read", &path))?;
     let Some(text) = text else { return Ok(None) };
     let version = <NodeFile as journal::Record>::VERSION;
-    let parsed = serde_json::from_slice(&text).map_err(|e| e.to_string()).and_then(|head: Head| {
-        match head.version == Some(version) {
-            true => serde_json::from_slice(&text).map_err(|e| e.to_string()),
-            false => Err(format!("it is not of version {version}")),
-        }
-    });
+    let parsed =
+        serde_json::from_slice(&text).and_then(|file: Json| match file["version"] == version {
+            true => serde_json::from_value(file),
+            false => Err(de::Error::custom(format_args!("it is not of version {version}"))),
+        });
     parsed.map(Some).map_err(|why| {
         Error::new(Code::DECODE, format!("read {}: {why}", path.display())).with_details(
             "the daemon does not start with it: restore the file, or remove it and reboot this node",

@@ -1,25 +1,15 @@
 //! The daemon's metrics: what it has done since it started, and what the node holds now. Their
 //! number is bounded by the node's networks; nothing of a pod or an address is a label.
 
+use std::collections::BTreeMap;
+
 use super::super::held::{Held, State};
 use super::super::machine::network::Network;
 use super::super::machine::{Action, Line, Machine, Reply, Standing, Written};
 use super::super::store::{Answer, Key, Operation, Outcome, Record, Stored, Value};
 use crate::service::metrics::Page;
 
-/// An event that is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Count {
-    Claims,
-    LostRaces,
-    Returns,
-    LostBeats,
-    Doubts,
-    Conflicts,
-    WriteFailures,
-}
-
-/// Each counter's name and purpose, in the order of [`Count`].
+/// Each counter's name and purpose.
 const COUNTERS: [(&str, &str); 7] = [
     ("claims", "Blocks claimed."),
     ("lost_races", "Claims of what another node had claimed meanwhile."),
@@ -36,11 +26,9 @@ const ANSWERS: [&str; 3] = ["claimed", "full", "refused"];
 /// What is asked of the store.
 const VERBS: [&str; 5] = ["get", "list", "create", "update", "delete"];
 
-/// How it ends.
+/// How it ends; what comes after the first two is a failure of the store.
 const OUTCOMES: [&str; 7] =
     ["done", "lost", "refused", "unauthenticated", "busy", "unreachable", "unknown"];
-/// The first outcome that is a failure of the store.
-const FIRST_FAILURE: usize = 2;
 
 /// The states of blocks, and that of an active one in which another node has leases.
 const STATES: [&str; 6] = ["claiming", "settling", "active", "returning", "lost", "contested"];
@@ -57,10 +45,9 @@ const GAUGES: [Gauge; 3] = [
 /// What the daemon has done since it started.
 #[derive(Default)]
 pub struct Metrics {
-    counts: [u64; COUNTERS.len()],
-    answers: [u64; ANSWERS.len()],
-    requests: [[u64; OUTCOMES.len()]; VERBS.len()],
-    last_failure: Option<usize>,
+    /// Of [`COUNTERS`]; of [`ANSWERS`] with an empty name; of each verb and outcome.
+    counts: BTreeMap<[&'static str; 2], u64>,
+    last_failure: &'static str,
     is_connected: bool,
     /// When `is_connected` changed, in seconds since 1970.
     changed: u64,
@@ -72,69 +59,74 @@ impl Metrics {
         Metrics { changed: wall, ..Metrics::default() }
     }
 
+    fn count(&mut self, what: [&'static str; 2]) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn counted(&self, what: [&'static str; 2]) -> u64 {
+        self.counts.get(&what).copied().unwrap_or_default()
+    }
+
     /// Counts what the machine wants done.
     pub fn acts(&mut self, action: &Action) {
-        match action {
-            Action::Reply(_, Reply::LookAgain) => self.answers[0] += 1,
-            Action::Reply(_, Reply::Full) => self.answers[1] += 1,
-            Action::Reply(..) => self.answers[2] += 1,
-            Action::Log(Line::Lost(_) | Line::Contested(_)) => self.count(Count::Conflicts),
-            Action::Log(Line::Doubt(_)) => self.count(Count::Doubts),
-            _ => (), // an operation is counted once it has ended
-        }
+        self.count(match action {
+            Action::Reply(_, Reply::LookAgain) => ["", "claimed"],
+            Action::Reply(_, Reply::Full) => ["", "full"],
+            Action::Reply(..) => ["", "refused"],
+            Action::Log(Line::Lost(_) | Line::Contested(_)) => ["conflicts", ""],
+            Action::Log(Line::Doubt(_)) => ["doubts", ""],
+            _ => return, // an operation is counted once it has ended
+        });
     }
 
     /// Counts how an operation has ended.
     pub fn ends(&mut self, operation: &Operation, outcome: &Outcome<Answer>) {
-        let verb = match operation {
-            Operation::Get(_) => 0,
-            Operation::List(_) => 1,
-            Operation::Create(_) => 2,
-            Operation::Update(..) => 3,
-            Operation::Delete(_) => 4,
+        let end = match outcome {
+            Outcome::Done(_) => "done",
+            Outcome::Lost => "lost",
+            Outcome::Refused(_) => "refused",
+            Outcome::Unauthenticated(_) => "unauthenticated",
+            Outcome::Busy(_) => "busy",
+            Outcome::Unreachable(_) => "unreachable",
+            Outcome::Unknown(_) => "unknown",
         };
-        let end = end_of(outcome);
-        self.requests[verb][end] += 1;
-        if end >= FIRST_FAILURE {
-            self.last_failure = Some(end);
+        let verb = match operation {
+            Operation::Get(_) => "get",
+            Operation::List(_) => "list",
+            Operation::Create(_) => "create",
+            Operation::Update(..) => "update",
+            Operation::Delete(_) => "delete",
+        };
+        self.count([verb, end]);
+        if OUTCOMES[2..].contains(&end) {
+            self.last_failure = end;
         }
         let is_claim = |record: &Record| matches!(record.value, Value::Claim(_));
-        let is_done = matches!(outcome, Outcome::Done(_));
-        match operation {
-            Operation::Create(record) if is_claim(record) && is_done => self.count(Count::Claims),
-            Operation::Create(record) if is_claim(record) && *outcome == Outcome::Lost => {
-                self.count(Count::LostRaces)
+        let counter = match (operation, end) {
+            (Operation::Create(record), "done") if is_claim(record) => "claims",
+            (Operation::Create(record), "lost") if is_claim(record) => "lost_races",
+            (Operation::Update(record, seen), "done") if is_gift(record, seen) => "returns",
+            (Operation::Delete(seen), "done") if is_claim(&seen.record) => "returns",
+            (Operation::Update(Record { key: Key::Node(_), .. }, _), _) if end != "done" => {
+                "lost_beats"
             }
-            Operation::Update(record, seen) if is_gift(record, seen) && is_done => {
-                self.count(Count::Returns)
-            }
-            Operation::Delete(seen) if is_claim(&seen.record) && is_done => {
-                self.count(Count::Returns)
-            }
-            Operation::Update(Record { key: Key::Node(_), .. }, _) if !is_done => {
-                self.count(Count::LostBeats)
-            }
-            _ => (),
-        }
+            _ => return,
+        };
+        self.count([counter, ""]);
     }
 
     /// Counts a write that failed.
     pub fn writes(&mut self, written: &Written) {
         if let Written::Failed(_) = written {
-            self.count(Count::WriteFailures);
+            self.count(["write_failures", ""]);
         }
-    }
-
-    fn count(&mut self, what: Count) {
-        self.counts[what as usize] += 1;
     }
 
     /// Notes the standing as it is at a time.
     pub fn stands(&mut self, standing: &Standing, wall: u64) {
         let is_connected = *standing == Standing::Connected;
         if is_connected != self.is_connected {
-            self.is_connected = is_connected;
-            self.changed = wall;
+            (self.is_connected, self.changed) = (is_connected, wall);
         }
     }
 
@@ -142,13 +134,6 @@ impl Metrics {
     pub fn text(&self, machine: &Machine) -> String {
         let mut page = Page::new("cni_ipam");
         write_networks(machine, &mut page);
-        self.write_standing(&machine.standing(), &mut page);
-        self.write_counts(&mut page);
-        self.write_requests(&mut page);
-        page.finish()
-    }
-
-    fn write_standing(&self, standing: &Standing, page: &mut Page) {
         let about =
             "Whether the daemon may claim: every block was compared with the store, which answers.";
         page.family("connected", "gauge", about);
@@ -157,32 +142,28 @@ impl Metrics {
         page.family(since, "gauge", "Since when connected has its value, in seconds since 1970.");
         page.sample(since, &[], self.changed);
         page.family("standing", "gauge", "1 for what the node is to its cluster.");
-        page.sample("standing", &[("standing", word_for(standing))], 1);
+        page.sample("standing", &[("standing", word_for(&machine.standing()))], 1);
         page.family("last_failure", "gauge", "1 for the class of the store's last failure.");
-        for (class, name) in OUTCOMES.iter().enumerate().skip(FIRST_FAILURE) {
-            let is_last = self.last_failure == Some(class);
-            page.sample("last_failure", &[("class", name)], u8::from(is_last));
+        for class in &OUTCOMES[2..] {
+            let is_last = self.last_failure == *class;
+            page.sample("last_failure", &[("class", class)], u8::from(is_last));
         }
-    }
-
-    fn write_counts(&self, page: &mut Page) {
-        for ((name, about), count) in COUNTERS.iter().zip(self.counts) {
+        for (name, about) in COUNTERS {
             page.family(name, "counter", about);
-            page.sample(&format!("{name}_total"), &[], count);
+            page.sample(&format!("{name}_total"), &[], self.counted([name, ""]));
         }
         page.family("needs", "counter", "ADDs that found nothing free, by the answer.");
-        for (answer, count) in ANSWERS.iter().zip(self.answers) {
-            page.sample("needs_total", &[("answer", answer)], count);
+        for answer in ANSWERS {
+            page.sample("needs_total", &[("answer", answer)], self.counted(["", answer]));
         }
-    }
-
-    fn write_requests(&self, page: &mut Page) {
         page.family("requests", "counter", "Requests to the store, by verb and outcome.");
-        for (verb, counts) in VERBS.iter().zip(self.requests) {
-            for (outcome, count) in OUTCOMES.iter().zip(counts) {
-                page.sample("requests_total", &[("verb", verb), ("outcome", outcome)], count);
+        for verb in VERBS {
+            for outcome in OUTCOMES {
+                let labels = [("verb", verb), ("outcome", outcome)];
+                page.sample("requests_total", &labels, self.counted([verb, outcome]));
             }
         }
+        page.finish()
     }
 }
 
@@ -206,6 +187,7 @@ fn write_networks(machine: &Machine, page: &mut Page) {
     }
 }
 
+/// The state of a block, and `contested` if it is usable but for another node's leases.
 fn state_of(held: &Held) -> String {
     match held.state {
         State::Active if held.contested => "contested".to_owned(),
@@ -225,19 +207,6 @@ fn is_gift(record: &Record, seen: &Stored) -> bool {
     match (&record.value, &seen.record.value) {
         (Value::Claim(new), Value::Claim(old)) => new.node != old.node,
         _ => false,
-    }
-}
-
-/// The number of an outcome in [`OUTCOMES`].
-fn end_of(outcome: &Outcome<Answer>) -> usize {
-    match outcome {
-        Outcome::Done(_) => 0,
-        Outcome::Lost => 1,
-        Outcome::Refused(_) => 2,
-        Outcome::Unauthenticated(_) => 3,
-        Outcome::Busy(_) => 4,
-        Outcome::Unreachable(_) => 5,
-        Outcome::Unknown(_) => 6,
     }
 }
 
@@ -284,29 +253,33 @@ mod tests {
         let (done, away) = (Outcome::Done(Answer::Deleted), Outcome::Unreachable("away".into()));
         let unknown = Outcome::Unknown("late".into());
         let mut metrics = Metrics::new(7);
-        for (operation, outcome, [verb, end], count) in [
-            (&get, &away, [0, 5], None),
-            (&create, &done, [2, 0], Some(Count::Claims)),
-            (&create, &Outcome::Lost, [2, 1], Some(Count::LostRaces)),
-            (&divide, &done, [2, 0], None),
-            (&renew, &done, [3, 0], None),
-            (&give, &done, [3, 0], Some(Count::Returns)),
-            (&delete, &done, [4, 0], Some(Count::Returns)),
-            (&delete, &Outcome::Lost, [4, 1], None),
-            (&beat, &done, [3, 0], None),
-            (&beat, &Outcome::Lost, [3, 1], Some(Count::LostBeats)),
-            (&beat, &unknown, [3, 6], Some(Count::LostBeats)),
+        for (operation, outcome, request, counter) in [
+            (&get, &away, ["get", "unreachable"], ""),
+            (&create, &done, ["create", "done"], "claims"),
+            (&create, &Outcome::Lost, ["create", "lost"], "lost_races"),
+            (&divide, &done, ["create", "done"], ""),
+            (&renew, &done, ["update", "done"], ""),
+            (&give, &done, ["update", "done"], "returns"),
+            (&delete, &done, ["delete", "done"], "returns"),
+            (&delete, &Outcome::Lost, ["delete", "lost"], ""),
+            (&beat, &done, ["update", "done"], ""),
+            (&beat, &Outcome::Lost, ["update", "lost"], "lost_beats"),
+            (&beat, &unknown, ["update", "unknown"], "lost_beats"),
         ] {
-            let (mut requests, mut counts) = (metrics.requests, metrics.counts);
-            requests[verb][end] += 1;
-            count.into_iter().for_each(|count| counts[count as usize] += 1);
+            assert!(VERBS.contains(&request[0]) && OUTCOMES.contains(&request[1]));
+            assert!(counter.is_empty() || COUNTERS.iter().any(|(name, _)| *name == counter));
+            let mut counts = metrics.counts.clone();
+            *counts.entry(request).or_default() += 1;
+            if !counter.is_empty() {
+                *counts.entry([counter, ""]).or_default() += 1;
+            }
             metrics.ends(operation, outcome);
-            assert_eq!((metrics.requests, metrics.counts), (requests, counts), "{operation:?}");
+            assert_eq!(metrics.counts, counts, "{operation:?}");
         }
-        assert_eq!(metrics.last_failure, Some(6));
+        assert_eq!(metrics.last_failure, "unknown");
         metrics.writes(&Written::Failed("full".into()));
         metrics.writes(&Written::Done);
-        assert_eq!(metrics.counts[Count::WriteFailures as usize], 1);
+        assert_eq!(metrics.counted(["write_failures", ""]), 1);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! [`files`] and [`identity`] read and write what the node has on its disk; the [`Worker`] asks the
 //! store. Each event of a part goes to the machine, and each action of the machine to a part.
 
-mod confinement;
 mod files;
 pub mod identity;
 mod metrics;
@@ -16,19 +15,20 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::libc;
 use nix::poll::PollFlags;
 
-use self::files::Files;
 use self::identity::Identity;
 use self::metrics::Metrics;
 use super::confirmed::{self, Confirmation};
-use super::machine::{Action, Machine, Setup, Standing, Turn, Written};
+use super::machine::{Action, Machine, RequestId, Setup, Standing, Turn, Written};
 use super::store::Operation;
 use super::store::settings::Settings;
 use super::store::worker::{Told, Worker};
 use super::wire::DAEMON;
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
+use crate::service::confinement::Confinement;
 use crate::service::event_loop::{self, Hub, Place, Service};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 use crate::sys::random::Random;
@@ -41,21 +41,26 @@ const LEASES_WANTED: Duration = Duration::from_millis(250);
 /// How often an outcome is looked for whose signal may have been lost.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// What the daemon is started with.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where it listens.
-    pub socket: PathBuf,
-    /// The parent of the networks' directories.
-    pub data_dir: PathBuf,
-    /// The configuration of the node.
-    pub configuration: PathBuf,
-}
+/// Sockets to the store, and files of root: no capability is needed for either.
+const CONFINEMENT: Confinement = Confinement {
+    needed: &[],
+    useful: &[],
+    families: &[libc::AF_INET, libc::AF_INET6],
+    always: &[
+        libc::SYS_eventfd2, // of the worker, which begins confined
+        libc::SYS_flock,
+        libc::SYS_fsync,
+        libc::SYS_getpeername,
+        libc::SYS_sched_getaffinity, // of each new thread
+        libc::SYS_shutdown,
+    ],
+    some: &[],
+};
 
 /// The state of the daemon.
 struct Daemon {
     hub: Hub,
-    files: Files,
+    data_dir: PathBuf,
     identity: Identity,
     worker: Worker,
     machine: Machine,
@@ -75,24 +80,26 @@ struct Daemon {
 const NO_PART: &str = "the file has the node's part in a cluster, with mode 0600: \
     {\"cluster\": \"NAME\", \"node\": \"NAME\", \"etcd\": {\"endpoints\": [\"https://ADDRESS:2379\"]}}";
 
-/// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
-pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
-    let settings = Settings::load(&options.configuration).map_err(|e| match e.is_not_found() {
+/// Runs the daemon of a data directory, which listens at a socket, until SIGTERM or SIGINT. Blocks stay
+/// held.
+pub fn run(
+    socket: &Path,
+    data_dir: &Path,
+    configuration: &Path,
+    variable: impl Fn(&str) -> String,
+) -> Result<()> {
+    let settings = Settings::load(configuration).map_err(|e| match e.is_not_found() {
         true => e.with_details(NO_PART),
         false => e,
     })?;
     // Before confinement: it may ask the kernel for links.
     let confirmation = identity::confirmation(settings.node.clone())?;
-    let directory = identity::directory(&options.data_dir);
-    let place =
-        Place { socket: &options.socket, journal: Some(&directory), pidfile: Path::new("") };
-    let (events, hub, journal) =
-        event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)?;
-    let path = confirmed::path(&options.socket);
-    let identity = Identity::new(journal, &options.data_dir, path, confirmation)?;
+    let directory = identity::directory(data_dir);
+    let place = Place { socket, journal: Some(&directory), pidfile: Path::new("") };
+    let (events, hub, journal) = event_loop::start(&DAEMON, &CONFINEMENT, place, variable)?;
+    let identity = Identity::new(journal, data_dir, confirmed::path(socket), confirmation)?;
     let worker = Worker::start(|note| settings.open(note))?;
-    let mut daemon = Daemon::new(hub, identity, worker, &options.data_dir, &settings)?;
-    events.serve(&mut daemon)
+    events.serve(&mut Daemon::new(hub, identity, worker, data_dir, &settings)?)
 }
 
 impl Daemon {
@@ -105,8 +112,7 @@ impl Daemon {
         settings: &Settings,
     ) -> Result<Daemon> {
         let file = identity::read(data_dir)?;
-        let files = Files::new(data_dir);
-        let found = files.networks(&hub.log);
+        let (networks, is_complete) = files::networks(data_dir, &hub.log);
         let Confirmation { boot, node, machine, .. } = identity.confirmation.clone();
         let setup = Setup {
             node,
@@ -115,17 +121,16 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settle: settings.settle,
             trusts_reboot: settings.trusts_reboot,
-            is_complete: found.is_complete,
+            is_complete,
             is_replaced: identity.is_replaced,
         };
         let is_confirmed = identity.is_confirmed();
-        let machine = Machine::new(setup, file, found.networks, is_confirmed, since_boot());
         Ok(Daemon {
             hub,
-            files,
+            data_dir: data_dir.to_owned(),
             identity,
             worker,
-            machine,
+            machine: Machine::new(setup, file, networks, is_confirmed, since_boot()),
             metrics: Metrics::new(wall()),
             random: Random::new(),
             asked: None,
@@ -141,52 +146,49 @@ impl Daemon {
             let mut turn = Turn { now: since_boot(), wall: wall(), random: &mut self.random };
             let action = self.machine.next(&mut turn);
             self.metrics.acts(&action);
-            match action {
-                Action::Node(file) => {
-                    let done = self.identity.write(&file);
-                    self.wrote(written(done));
-                }
-                Action::Marks(marks) => {
-                    let written = self.files.mark(&marks);
-                    self.wrote(written);
-                }
+            let written = match action {
+                Action::Node(file) => self.identity.write(&file).map(|()| Written::Done),
+                Action::Marks(marks) => files::mark(&self.data_dir, &marks),
                 Action::Confirm(allocation) => {
-                    let done = self.identity.confirm(allocation);
-                    self.wrote(written(done));
+                    self.identity.confirm(allocation).map(|()| Written::Done)
                 }
                 Action::Send(operation) => {
                     self.asked = Some(operation.clone());
                     self.worker.send(operation);
+                    continue;
                 }
-                Action::Reply(id, reply) => self.reply_to(id.0, reply),
-                Action::Log(line) => self.hub.log.line(line),
+                Action::Reply(RequestId(id), reply) => {
+                    let name = self.waiting.remove(&id).flatten().unwrap_or_default();
+                    self.answer(id, &requests::answer(&name, reply));
+                    continue;
+                }
+                Action::Log(line) => {
+                    self.hub.log.line(line);
+                    continue;
+                }
                 Action::Wait(moment) => {
                     self.due = moment;
                     break;
                 }
-            }
+            };
+            let written = written.unwrap_or_else(|e| Written::Failed(e.to_string()));
+            self.metrics.writes(&written);
+            self.machine.wrote(written, since_boot());
         }
         self.metrics.stands(&self.machine.standing(), wall());
-    }
-
-    fn wrote(&mut self, written: Written) {
-        self.metrics.writes(&written);
-        self.machine.wrote(written, since_boot());
     }
 
     /// Reads the leases of the networks with blocks.
     fn look(&mut self, now: Moment) {
         let names: Vec<NetworkName> = self.machine.networks().cloned().collect();
-        for network in names {
-            self.look_at(&network);
-        }
+        names.iter().for_each(|network| self.look_at(network));
         self.looked = now;
     }
 
     /// Reads the leases of a network. Without them nothing is given back.
     fn look_at(&mut self, network: &NetworkName) {
-        match self.files.leases(network) {
-            Ok(leases) => self.machine.leases(network, leases),
+        match files::place(&self.data_dir, network).taken() {
+            Ok(leases) => self.machine.leases(network, leases.into_iter().collect()),
             Err(error) => self.hub.log.about("network", network.as_str(), error),
         }
     }
@@ -223,7 +225,9 @@ impl Service for Daemon {
     }
 
     fn hung_up(&mut self, id: u64) {
-        self.withdraw(id);
+        if self.waiting.remove(&id).is_some() {
+            self.machine.withdrawn(RequestId(id));
+        }
     }
 
     fn next_timer(&self) -> Option<Moment> {
@@ -262,10 +266,6 @@ impl Service for Daemon {
     }
 }
 
-fn written(done: Result<()>) -> Written {
-    done.map_or_else(|e| Written::Failed(e.to_string()), |()| Written::Done)
-}
-
 /// The seconds since 1970.
 fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -282,7 +282,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::held::Blocks;
-    use super::super::store::memory::Memory;
+    use super::super::store::tests::memory::Memory;
     use super::super::store::{self, Heard, Key, Outcome, Record, Selection, Store, Stored, Token};
     use super::*;
     use crate::scratch::Scratch;

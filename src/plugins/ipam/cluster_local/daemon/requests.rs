@@ -1,65 +1,40 @@
 //! The requests of plugins, and their answers.
 
-use std::net::IpAddr;
-
+use super::super::held::Blocks;
 use super::super::machine::{Reply, Request, RequestId, Standing};
-use super::super::name::Name;
 use super::super::wire::{self, Answer, DAEMON, Needed};
-use super::Daemon;
+use super::{Daemon, files};
 use crate::error::{Code, Error, Result};
 use crate::sys::clock::since_boot;
-
-/// The advice while the store cannot be used.
-const HELD: &str = "blocks that the node holds stay in use; the log of the daemon has more";
-/// The advice for a block that settles.
-const SETTLES: &str = "it is after a minute: the store may have been restored from a backup";
-/// The advice for the address of a name that another node has.
-const DETACH: &str = "the name moves to this node after the DEL of its container there; if that node is gone for \
-    good, reclaim it with `cni-multi ipam reclaim`";
-/// The advice for a name that two machines have.
-const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json and restart the daemon; if the other \
-    machine is gone for good, reclaim the name with `cni-multi ipam reclaim`";
-/// The advice for a node whose record is newer than its disk.
-const RESTORED: &str = "the daemon goes on once the record has not moved for 40 s; if another machine runs with \
-    this identity, stop one of them";
-/// The advice for a data directory that was replaced.
-const REPLACED: &str =
-    "put the directory of before in its place if it has to stay, and reboot this node";
-/// The advice for a machine that runs twice.
-const COPIED: &str = "stop the other machine, then reboot this one";
-/// The advice for another store.
-const OTHER_STORE: &str = "blocks that the node holds stay in use; correct the endpoints in /etc/cni-multi/ipam.json, \
-    or accept this store with `cni-multi ipam recover`";
 
 impl Daemon {
     /// Handles a request; the answer may have to wait for the store.
     pub(super) fn take_request(&mut self, id: u64, line: &[u8]) {
-        let taken = match DAEMON.read_request(line) {
-            Ok(wire::Request::Need(needed)) => self.need(id, &needed),
-            Ok(wire::Request::Status) => {
-                let status = status(self.machine.standing());
-                return self.answer(id, &status);
+        match DAEMON.read_request(line) {
+            Ok(wire::Request::Need(needed)) => {
+                if let Err(error) = self.need(id, &needed) {
+                    self.answer::<()>(id, &Err(error));
+                }
             }
+            Ok(wire::Request::Status) => self.answer(id, &status(self.machine.standing())),
             Ok(wire::Request::Metrics) => {
                 self.look(since_boot());
                 let text = self.metrics.text(&self.machine);
-                return self.answer(id, &Ok(text));
+                self.answer(id, &Ok(text));
             }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = taken {
-            self.answer::<()>(id, &Err(error));
+            Err(error) => self.answer::<()>(id, &Err(error)),
         }
     }
 
-    fn answer<A: serde::Serialize>(&mut self, id: u64, answer: &Result<A>) {
+    pub(super) fn answer<A: serde::Serialize>(&mut self, id: u64, answer: &Result<A>) {
         self.hub.connections.answer(id, &DAEMON.answer_line(answer), since_boot());
     }
 
     /// Gives the machine an ADD that found nothing free, with the network as it is now.
     fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
         let network = &needed.network;
-        let blocks = self.files.network(network)?.ok_or_else(|| {
+        let place = files::place(&self.data_dir, network);
+        let blocks = Blocks::read(place.dir())?.ok_or_else(|| {
             let name = network.as_str();
             let msg = format!("network {name:?} has no file of blocks in the daemon's directory");
             Error::new(Code::INVALID_CONFIG, msg).with_details(
@@ -81,33 +56,25 @@ impl Daemon {
         });
         Ok(())
     }
-
-    /// Forgets a request whose client has hung up.
-    pub(super) fn withdraw(&mut self, id: u64) {
-        if self.waiting.remove(&id).is_some() {
-            self.machine.withdrawn(RequestId(id));
-        }
-    }
-
-    /// Answers a request that has waited.
-    pub(super) fn reply_to(&mut self, id: u64, reply: Reply) {
-        let name = self.waiting.remove(&id).flatten().unwrap_or_default();
-        self.answer(id, &answer(&name, reply));
-    }
 }
 
 /// The answer to an ADD, which needs the address of this name if it has one.
-fn answer(name: &str, reply: Reply) -> Result<Answer> {
-    match reply {
-        Reply::LookAgain => Ok(Answer::Claimed),
-        Reply::Full => Ok(Answer::None),
-        Reply::Elsewhere { address, node } => Err(elsewhere(name, address, &node)),
-        Reply::Settling => {
-            let msg = "the node's new blocks are not used yet";
-            Err(Error::new(Code::TRY_AGAIN, msg).with_details(SETTLES))
-        }
-        Reply::Unable(standing) => Err(refusal(&standing)),
-    }
+pub fn answer(name: &str, reply: Reply) -> Result<Answer> {
+    let (msg, advice) = match reply {
+        Reply::LookAgain => return Ok(Answer::Claimed),
+        Reply::Full => return Ok(Answer::None),
+        Reply::Unable(standing) => return Err(refusal(&standing)),
+        Reply::Elsewhere { address, node } => (
+            format!("{address} of {name:?} is held by node {node}"),
+            "the name moves to this node after the DEL of its container there; if that node is gone \
+             for good, reclaim it with `cni-multi ipam reclaim`",
+        ),
+        Reply::Settling => (
+            "the node's new blocks are not used yet".to_owned(),
+            "it is after a minute: the store may have been restored from a backup",
+        ),
+    };
+    Err(Error::new(Code::TRY_AGAIN, msg).with_details(advice))
 }
 
 /// Fails if the daemon cannot claim now.
@@ -121,21 +88,30 @@ fn status(standing: Standing) -> Result<wire::Standing> {
 
 /// Why a node of this standing claims nothing.
 fn refusal(standing: &Standing) -> Error {
-    let (code, advice) = match standing {
-        Standing::Connected | Standing::Verifying | Standing::Away(_) => (Code::TRY_AGAIN, HELD),
-        Standing::NameTaken => (Code::NOT_AVAILABLE, NAME_TAKEN),
-        Standing::Restored => (Code::NOT_AVAILABLE, RESTORED),
-        Standing::Replaced => (Code::NOT_AVAILABLE, REPLACED),
-        Standing::Copied => (Code::NOT_AVAILABLE, COPIED),
-        Standing::OtherStore => (Code::NOT_AVAILABLE, OTHER_STORE),
+    let error = |code, advice| Error::new(code, standing.to_string()).with_details(advice);
+    let advice = match standing {
+        Standing::Connected | Standing::Verifying | Standing::Away(_) => {
+            let advice = "blocks that the node holds stay in use; the log of the daemon has more";
+            return error(Code::TRY_AGAIN, advice);
+        }
+        Standing::NameTaken => {
+            "set another node name in /etc/cni-multi/ipam.json and restart the daemon; if the other \
+             machine is gone for good, reclaim the name with `cni-multi ipam reclaim`"
+        }
+        Standing::Restored => {
+            "the daemon goes on once the record has not moved for 40 s; if another machine runs with \
+             this identity, stop one of them"
+        }
+        Standing::Replaced => {
+            "put the directory of before in its place if it has to stay, and reboot this node"
+        }
+        Standing::Copied => "stop the other machine, then reboot this one",
+        Standing::OtherStore => {
+            "blocks that the node holds stay in use; correct the endpoints in \
+             /etc/cni-multi/ipam.json, or accept this store with `cni-multi ipam recover`"
+        }
     };
-    Error::new(code, standing.to_string()).with_details(advice)
-}
-
-/// Another node has the address of a name.
-fn elsewhere(name: &str, address: IpAddr, node: &Name) -> Error {
-    let msg = format!("{address} of {name:?} is held by node {node}");
-    Error::new(Code::TRY_AGAIN, msg).with_details(DETACH)
+    error(Code::NOT_AVAILABLE, advice)
 }
 
 #[cfg(test)]

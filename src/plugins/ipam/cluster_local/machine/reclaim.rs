@@ -266,7 +266,7 @@ impl Reclaim {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::super::store::memory::Memory;
+    use super::super::super::store::tests::memory::Memory;
     use super::super::super::store::{Claim, Store as _, Want};
     use super::*;
     use crate::sys::clock::NEVER;

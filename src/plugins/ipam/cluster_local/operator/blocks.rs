@@ -4,62 +4,48 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 
 use super::super::client;
-use super::super::held::{Blocks, Held, State};
+use super::super::held::{Blocks, State};
 use super::super::name::Name;
-use super::super::node::CONFIGURATION;
 use super::super::store::{Claim, Key, NodeRecord, Record, Selection, Stored, Value as Content};
-use super::{config, data_dir, is_json, open, output, read, value};
+use super::super::wire::DAEMON;
+use super::{Verb, config, data_dir, is_json, open, output, read, value};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::service::wire::is_not_running;
 use crate::steps::allocation::files::{Place, operator};
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
-use crate::terminal::manual::Terms;
 use crate::terminal::table::{self, Members, put, put_text};
 
-/// For the manual.
-pub const EXAMPLES: Terms = &[
-    ("cni-multi ipam blocks", "List the blocks that this node has borrowed."),
-    ("cni-multi ipam blocks --all", "List those of all nodes, and which two nodes have."),
-];
+/// The command.
+pub const VERB: Verb = Verb {
+    name: "blocks",
+    about: "List the blocks of addresses that this node has borrowed",
+    arguments: || {
+        let all = flag("all", "Those of all nodes, as the cluster's store has them");
+        vec![all, data_dir(), config(), output()]
+    },
+    run,
+    examples: &[
+        ("cni-multi ipam blocks", "List the blocks that this node has borrowed."),
+        ("cni-multi ipam blocks --all", "List those of all nodes, and which two nodes have."),
+    ],
+};
 
 /// The columns of the node's table.
-const COLUMNS: [(&str, &str); 6] = [
-    ("NETWORK", "network"),
-    ("BLOCK", "block"),
-    ("STATE", "state"),
-    ("HELD", "held"),
-    ("REALM", "realm"),
-    ("NAME", "name"),
-];
+const COLUMNS: [&str; 6] = ["network", "block", "state", "held", "realm", "name"];
 
 /// The columns of the cluster's table.
-const OF_ALL: [(&str, &str); 6] = [
-    ("REALM", "realm"),
-    ("BLOCK", "block"),
-    ("ADDRESSES", "addresses"),
-    ("NODE", "node"),
-    ("STATE", "state"),
-    ("NAME", "name"),
-];
+const OF_ALL: [&str; 6] = ["realm", "block", "addresses", "node", "state", "name"];
 
 /// How long the command waits for the daemon's state.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The command line.
-pub fn command(blocks: Command) -> Command {
-    blocks
-        .about("List the blocks of addresses that this node has borrowed")
-        .args([flag("all", "Those of all nodes, as the cluster's store has them")])
-        .args([data_dir(), config(), output()])
-}
-
-/// The list.
-pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
     if has_flag(matches, "all") {
         let (_, mut store) = open(&value(matches, "config"))?;
         return Ok(cluster(&read(store.list(&Selection::All))?, is_json(matches)));
@@ -70,44 +56,44 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         let place = Place::new(&data_dir, &network, Deadline::default()).of_this_boot();
         let Some(blocks) = Blocks::read(place.dir())? else { continue };
         let taken = place.taken()?;
-        rows.extend(blocks.blocks.iter().map(|held| {
+        for held in &blocks.blocks {
+            let is_contested = held.contested && held.state != State::Lost;
+            let state = if is_contested { "contested" } else { &held.state.to_string() };
             let leases = taken.iter().filter(|ip| held.block.contains(**ip)).count();
-            local(network.as_str(), &blocks.realm, held, leases)
+            let mut row = Members::new();
+            put_text(&mut row, "network", network.as_str());
+            put_text(&mut row, "block", &held.block.prefix().to_string());
+            put_text(&mut row, "state", state);
+            put(&mut row, "held", Value::number(leases as u64));
+            put_text(&mut row, "realm", blocks.realm.as_str());
+            put_text(&mut row, "name", held.name.as_deref().unwrap_or_default());
+            rows.push(Value::Object(row));
+        }
+    }
+    // The daemon's reason, as STATUS has it. What an ADD could do without a daemon is not said.
+    if !rows.is_empty() || value(matches, "config").exists() {
+        let problem = client::status(Deadline::after(PATIENCE)).err();
+        rows.extend(problem.map(|problem| {
+            table::row_of_problem(&match is_not_running(&problem) {
+                true => format!("{}; it does not run: start {}", problem.msg, DAEMON.units),
+                false => problem.to_string(),
+            })
         }));
     }
-    // The daemon's reason, as STATUS has it.
-    let is_of_cluster = std::path::Path::new(CONFIGURATION).exists();
-    let status = is_of_cluster.then(|| client::status(Deadline::after(PATIENCE)));
-    let problem = status.and_then(Result::err);
-    rows.extend(problem.map(|problem| table::row_of_problem(&problem.to_string())));
-    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
-}
-
-fn local(network: &str, realm: &Name, held: &Held, leases: usize) -> Value {
-    let is_contested = held.contested && held.state != State::Lost;
-    let state = if is_contested { "contested".to_owned() } else { held.state.to_string() };
-    let mut row = Members::new();
-    put_text(&mut row, "network", network);
-    put_text(&mut row, "block", &held.block.prefix().to_string());
-    put_text(&mut row, "state", &state);
-    put(&mut row, "held", Value::number(leases as u64));
-    put_text(&mut row, "realm", realm.as_str());
-    put_text(&mut row, "name", held.name.as_deref().unwrap_or_default());
-    Value::Object(row)
+    Ok(super::table(rows, &COLUMNS, is_json(matches)))
 }
 
 /// Claims with the state of their owners, nodes with leases in blocks of others, and how many chunks
 /// of 64 addresses are divided.
 fn cluster(records: &[Stored], as_json: bool) -> String {
-    let node = |stored: &Stored| match &stored.record {
-        Record { key: Key::Node(name), value: Content::Node(node) } => {
-            Some((name.clone(), node.clone()))
-        }
-        _ => None,
-    };
-    let nodes: HashMap<Name, NodeRecord> = records.iter().filter_map(node).collect();
+    let mut nodes: HashMap<&Name, &NodeRecord> = HashMap::new();
     let mut divided: BTreeMap<&Name, u64> = BTreeMap::new();
     let mut rows = vec![];
+    for Stored { record, .. } in records {
+        if let Record { key: Key::Node(name), value: Content::Node(node) } = record {
+            nodes.insert(name, node);
+        }
+    }
     for Stored { record, .. } in records {
         let (Key::Block(realm, block) | Key::Conflict(realm, block)) = &record.key else {
             continue;
@@ -118,7 +104,8 @@ fn cluster(records: &[Stored], as_json: bool) -> String {
                 continue;
             }
             Content::Claim(claim) => {
-                (claim.node.as_str(), state(claim, nodes.get(&claim.node)), claim.name.as_deref())
+                let state = state(claim, nodes.get(&claim.node).copied());
+                (claim.node.as_str(), state, claim.name.as_deref())
             }
             Content::Conflict(node) => (node.as_str(), "conflict", None),
             _ => ("", "unreadable", None),
@@ -133,19 +120,20 @@ fn cluster(records: &[Stored], as_json: bool) -> String {
         rows.push(((realm, *block), Value::Object(row)));
     }
     rows.sort_by_key(|(at, _)| *at); // a conflict comes after the claim
-    report(rows.into_iter().map(|(_, row)| row).collect(), &divided, as_json)
-}
-
-fn report(mut rows: Vec<Value>, divided: &BTreeMap<&Name, u64>, as_json: bool) -> String {
+    let mut rows: Vec<Value> = rows.into_iter().map(|(_, row)| row).collect();
     let mut lines = String::new();
     for (realm, count) in divided {
-        lines += &format!("realm {realm}: chunks of 64 addresses that are divided: {count}\n");
-        let row =
-            [("realm", Value::text(realm.as_str())), ("dividedChunks", Value::number(*count))];
-        rows.extend(as_json.then(|| Value::object(row)));
+        let members =
+            [("realm", Value::text(realm.as_str())), ("dividedChunks", Value::number(count))];
+        match as_json {
+            true => rows.push(Value::object(members)),
+            false => {
+                lines +=
+                    &format!("realm {realm}: chunks of 64 addresses that are divided: {count}\n");
+            }
+        }
     }
-    let table = table::of_rows(rows, &OF_ALL, as_json);
-    if as_json { table } else { table + &lines }
+    super::table(rows, &OF_ALL, as_json) + &lines
 }
 
 /// What the claim's owner is by its record.
@@ -162,7 +150,7 @@ fn state(claim: &Claim, node: Option<&NodeRecord>) -> &'static str {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::super::store::memory::Memory;
+    use super::super::super::store::tests::memory::Memory;
     use super::super::super::store::{Store as _, Token};
     use super::*;
 

@@ -6,21 +6,20 @@
 //! when it starts: the command asks no store. Leases and claims are written before the old leases are
 //! removed, so a command that was interrupted is run again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 
 use super::super::block::{Block, number, width};
 use super::super::conf::DEFAULT_SPARE;
 use super::super::held::{Blocks, Held, State};
 use super::super::machine_scope::{REALMS, realms};
-use super::super::name::Name;
 use super::super::realm_names::RealmNames;
 use super::super::store::Token;
-use super::{data_dir, is_json, output, value, without_daemon};
+use super::{Verb, data_dir, is_json, output, value, without_daemon};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
@@ -32,44 +31,28 @@ use crate::steps::allocation::{Lease, Store as _};
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
-use crate::terminal::manual::Terms;
-use crate::terminal::table::{self, Members, put_text};
+use crate::terminal::table::{Members, put_text};
 
-/// For the manual.
-pub const EXAMPLES: Terms = &[
-    ("cni-multi ipam join --dry-run", "Print the leases whose addresses would be claimed."),
-    ("cni-multi ipam join", "Keep the addresses of this machine in a cluster."),
-];
+/// The command.
+pub const VERB: Verb = Verb {
+    name: "join",
+    about: "Keep the addresses that this machine has allocated with scope machine, in a cluster",
+    arguments: || vec![data_dir(), flag("dry-run", "Only print what would be claimed"), output()],
+    run,
+    examples: &[
+        ("cni-multi ipam join --dry-run", "Print the leases whose addresses would be claimed."),
+        ("cni-multi ipam join", "Keep the addresses of this machine in a cluster."),
+    ],
+};
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 5] = [
-    ("NETWORK", "network"),
-    ("ADDRESS", "address"),
-    ("CONTAINER", "containerId"),
-    ("REALM", "realm"),
-    ("NAME", "name"),
-];
+const COLUMNS: [&str; 5] = ["network", "address", "containerId", "realm", "name"];
 
 /// The limit of the wait for locks: ADDs hold them for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The command line.
-pub fn command(join: Command) -> Command {
-    join.about(
-        "Keep the addresses that this machine has allocated with scope machine, in a cluster",
-    )
-    .args([data_dir(), flag("dry-run", "Only print what would be claimed"), output()])
-}
-
-/// The leases of a network in a realm, and the names that their addresses are kept for.
-#[derive(Default)]
-struct Leases {
-    held: Vec<Holding>,
-    names: HashMap<IpAddr, String>,
-}
-
 /// Moves the leases, and lists them.
-pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
     let (is_dry, as_json) = (has_flag(matches, "dry-run"), is_json(matches));
     let rows = join(&value(matches, "data-dir"), is_dry)?;
     let end = match rows.is_empty() {
@@ -78,7 +61,7 @@ pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
         false => "remove \"scope\" from the networks' configurations now, and start the daemon\n",
     };
     let end = if as_json { "" } else { end };
-    Ok(table::of_rows(rows, &COLUMNS, as_json) + end)
+    Ok(super::table(rows, &COLUMNS, as_json) + end)
 }
 
 /// Moves the leases of all realms unless `is_dry`; a row for each.
@@ -95,8 +78,17 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
     }
     let (mut rows, mut realm_of) = (vec![], BTreeMap::new());
     for (realm, place) in &places {
-        for (network, leases) in of_networks(place.dir(), &place.leases()?.unwrap_or_default())? {
-            rows.extend(table(&network, realm, &leases));
+        let names = RealmNames::read(place.dir())?;
+        for (network, leases) in of_networks(&place.leases()?.unwrap_or_default()) {
+            for Holding { address, container_id, .. } in leases {
+                let mut row = Members::new();
+                put_text(&mut row, "network", &network);
+                put_text(&mut row, "address", &address.to_string());
+                put_text(&mut row, "containerId", &container_id);
+                put_text(&mut row, "realm", realm.as_str());
+                put_text(&mut row, "name", names.name_at(address).unwrap_or_default());
+                rows.push(Value::Object(row));
+            }
             if let Some(other) = realm_of.insert(network.clone(), realm) {
                 let msg = format!("network {network:?} has leases in realms {other} and {realm}");
                 return Err(Error::new(Code::CONFLICT, msg)
@@ -107,23 +99,34 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
     for (realm, place) in places.iter().filter(|_| !is_dry) {
         let Some(mut files) = FileStore::open_whole(place)? else { continue };
         files.require_all_read()?;
-        for (network, leases) in of_networks(place.dir(), files.leases())? {
-            take_over(data_dir, &network, realm, &leases)?;
-            leases.held.iter().try_for_each(|held| files.release(held.address))?;
+        let names = RealmNames::read(place.dir())?; // as it is under the lock
+        for (network, leases) in of_networks(files.leases()) {
+            // The leases and the claims of a network: all or none.
+            let name = NetworkName::parse(&network)?;
+            let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
+            let incoming = Incoming { leases: &leases, tell: &|_, _| () };
+            let named =
+                |held: &Holding| (held.address, names.name_at(held.address).map(str::to_owned));
+            let mut claim_them = || {
+                let fresh = Blocks::new(realm.clone(), vec![], DEFAULT_SPARE);
+                claim(&place, fresh, leases.iter().map(named))
+            };
+            operator::write(&place, &incoming, &mut claim_them).map_err(|e| {
+                e.context(format_args!("network {network:?}"))
+                    .with_details("networks before this one have joined: run the command again")
+            })?;
+            leases.iter().try_for_each(|held| files.release(held.address))?;
         }
     }
     Ok(rows)
 }
 
 /// The leases in a realm's directory by network.
-fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>> {
-    let names = RealmNames::read(dir)?;
-    let mut networks: BTreeMap<String, Leases> = BTreeMap::new();
+fn of_networks(leases: &[Lease]) -> BTreeMap<String, Vec<Holding>> {
+    let mut networks: BTreeMap<String, Vec<Holding>> = BTreeMap::new();
     for Lease { ip, owner } in leases {
         let Some(network) = &owner.network else { continue }; // another program's
-        let of = networks.entry(network.clone()).or_default();
-        of.names.extend(names.name_at(*ip).map(|name| (*ip, name.to_owned())));
-        of.held.push(Holding {
+        networks.entry(network.clone()).or_default().push(Holding {
             address: *ip,
             container_id: owner.container_id.clone(),
             ifname: owner.ifname.clone().unwrap_or_default(),
@@ -131,25 +134,8 @@ fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>>
             netns_path: String::new(),
         });
     }
-    networks.values_mut().for_each(|of| of.held.sort_by_key(|held| held.address));
-    Ok(networks)
-}
-
-/// Writes the leases and the claims of a network: all or none.
-fn take_over(data_dir: &Path, network: &str, realm: &Name, leases: &Leases) -> Result<()> {
-    let name = NetworkName::parse(network)?;
-    let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
-    let incoming = Incoming { leases: &leases.held, tell: &|_, _| () };
-    let mut claim_them = || {
-        let named = |held: &Holding| (held.address, leases.names.get(&held.address).cloned());
-        let fresh = Blocks::new(realm.clone(), vec![], DEFAULT_SPARE);
-        claim(&place, fresh, leases.held.iter().map(named))
-    };
-    let written = operator::write(&place, &incoming, &mut claim_them);
-    written.map(drop).map_err(|e| {
-        e.context(format_args!("network {network:?}"))
-            .with_details("networks before this one have joined: run the command again")
-    })
+    networks.values_mut().for_each(|leases| leases.sort_by_key(|held| held.address));
+    networks
 }
 
 /// Writes claims of leased addresses into a network's file of blocks, which is `fresh` if there is none.
@@ -189,20 +175,6 @@ pub fn claim(
         }
     }
     own.write(place.dir())
-}
-
-fn table(network: &str, realm: &Name, leases: &Leases) -> Vec<Value> {
-    let row = |held: &Holding| {
-        let mut row = Members::new();
-        put_text(&mut row, "network", network);
-        put_text(&mut row, "address", &held.address.to_string());
-        put_text(&mut row, "containerId", &held.container_id);
-        put_text(&mut row, "realm", realm.as_str());
-        let name = leases.names.get(&held.address);
-        put_text(&mut row, "name", name.map_or("", String::as_str));
-        Value::Object(row)
-    };
-    leases.held.iter().map(row).collect()
 }
 
 #[cfg(test)]

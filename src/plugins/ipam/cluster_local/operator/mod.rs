@@ -8,7 +8,6 @@ mod blocks;
 mod join;
 mod reclaim;
 mod recover;
-mod run;
 
 pub use self::join::claim;
 
@@ -16,18 +15,23 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
 
+use super::client;
 use super::conf::DEFAULT_DATA_DIR;
+use super::daemon;
 use super::daemon::identity::{self, Journal};
 use super::node::CONFIGURATION;
 use super::store::settings::Settings;
 use super::store::{Outcome, Store};
 use super::wire::{DAEMON, SOCKET};
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, warn};
 use crate::plugin::{IPAM, OperatorCommand};
 use crate::terminal::arguments::{option, text};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
-use crate::terminal::{self, Streams};
+use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams, table};
 
 /// The subcommands of `cni-multi ipam` that this plugin adds.
 pub const COMMAND: OperatorCommand =
@@ -36,20 +40,25 @@ pub const COMMAND: OperatorCommand =
 /// A subcommand.
 struct Verb {
     name: &'static str,
-    command: fn(Command) -> Command,
+    about: &'static str,
+    arguments: fn() -> Vec<Arg>,
     run: fn(&ArgMatches, &mut Streams<'_>) -> Result<String>,
     examples: Terms,
 }
 
 /// The subcommands beside the daemon.
-#[rustfmt::skip]
-const VERBS: [Verb; 5] = [
-    Verb { name: "blocks", command: blocks::command, run: blocks::run, examples: blocks::EXAMPLES },
-    Verb { name: "reclaim", command: reclaim::command, run: reclaim::run, examples: reclaim::EXAMPLES },
-    Verb { name: "recover", command: recover::command, run: recover::run, examples: recover::EXAMPLES },
-    Verb { name: "join", command: join::command, run: join::run, examples: join::EXAMPLES },
-    Verb { name: "metrics", command: run::metrics_command, run: run::metrics, examples: run::METRICS },
-];
+const VERBS: [&Verb; 5] = [&blocks::VERB, &reclaim::VERB, &recover::VERB, &join::VERB, &METRICS];
+
+const METRICS: Verb = Verb {
+    name: "metrics",
+    about: "Print the metrics of the daemon, for Prometheus",
+    arguments: || vec![socket()],
+    run: |matches, _| client::metrics(&value(matches, "socket"), Deadline::default()),
+    examples: &[("cni-multi ipam metrics", "Print the daemon's metrics.")],
+};
+
+const DAEMON_EXAMPLES: Terms =
+    &[("cni-multi ipam daemon", "Run the daemon in the foreground, as its unit does.")];
 
 const FILES: Terms = &[
     (CONFIGURATION, "The node's part in a cluster: mode 0600."),
@@ -58,27 +67,46 @@ const FILES: Terms = &[
 ];
 
 fn manual(verb: &str) -> Manual {
-    let examples = find(verb).map_or(run::EXAMPLES, |verb| verb.examples);
+    let examples = find(verb).map_or(DAEMON_EXAMPLES, |verb| verb.examples);
     Manual { examples, files: FILES, exit_status: SUCCESS_FAILURE_OR_USAGE, ..Manual::EMPTY }
 }
 
 fn find(verb: &str) -> Option<&'static Verb> {
-    VERBS.iter().find(|known| known.name == verb)
+    VERBS.into_iter().find(|known| known.name == verb)
 }
 
 fn command() -> Command {
-    let daemon = run::command(Command::new("daemon"));
-    let verbs = VERBS.iter().map(|verb| (verb.command)(Command::new(verb.name)));
-    Command::new(IPAM).subcommand(daemon).subcommands(verbs)
+    let daemon = Command::new("daemon")
+        .about("Run the daemon that borrows blocks of addresses from the cluster's store")
+        .args([socket(), data_dir(), config()]);
+    let command = |verb: &Verb| Command::new(verb.name).about(verb.about).args((verb.arguments)());
+    Command::new(IPAM).subcommand(daemon).subcommands(VERBS.into_iter().map(command))
 }
 
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((name, matches)) = matches.subcommand() else { return 2 }; // clap requires one
-    let Some(verb) = find(name) else { return run::run(matches, env) };
-    let done = (verb.run)(matches, io).and_then(|text| terminal::print(io.stdout, &text));
-    let Err(error) = done else { return 0 };
-    io.complain_in_two_lines(&error);
-    1
+    let done = match find(name) {
+        Some(verb) => {
+            let done = (verb.run)(matches, io).and_then(|text| terminal::print(io.stdout, &text));
+            done.map_err(|error| io.complain_in_two_lines(&error))
+        }
+        None => {
+            // No runtime reads an error object from the daemon, so a panic goes to the log.
+            std::panic::set_hook(Box::new(|panic| {
+                warn(format_args!("a bug in cni-multi: {panic}"))
+            }));
+            let [socket, data_dir, configuration] =
+                ["socket", "data-dir", "config"].map(|name| value(matches, name));
+            let done = daemon::run(&socket, &data_dir, &configuration, |name| env.get(name));
+            done.map_err(|error| warn(visible(&error.to_string())))
+        }
+    };
+    u8::from(done.is_err())
+}
+
+/// `--socket`.
+fn socket() -> Arg {
+    path("socket", SOCKET, "Where the daemon listens")
 }
 
 /// `--config`.
@@ -117,24 +145,22 @@ fn open(configuration: &Path) -> Result<(Settings, Box<dyn Store>)> {
              the file with --config",
         ),
         false => error,
-    });
-    let settings = settings?;
+    })?;
     let store = settings.open(Box::new(warn))?;
     Ok((settings, store))
 }
 
+/// A table of rows with these members as columns.
+fn table(rows: Vec<Value>, members: &[&str], as_json: bool) -> String {
+    let header = |member: &&str| member.trim_end_matches("Id").to_ascii_uppercase();
+    let headers: Vec<String> = members.iter().map(header).collect();
+    let columns: Vec<_> = headers.iter().map(String::as_str).zip(members.iter().copied()).collect();
+    table::of_rows(rows, &columns, as_json)
+}
+
 /// What a read returns.
 fn read<T>(outcome: Outcome<T>) -> Result<T> {
-    let reason = match outcome {
-        Outcome::Done(value) => return Ok(value),
-        Outcome::Lost => "a read compared nothing, and lost".to_owned(),
-        Outcome::Busy(_) => "it is busy".to_owned(),
-        Outcome::Refused(reason)
-        | Outcome::Unauthenticated(reason)
-        | Outcome::Unreachable(reason)
-        | Outcome::Unknown(reason) => reason,
-    };
-    Err(unusable(&reason))
+    outcome.value().map_err(|reason| unusable(&reason))
 }
 
 fn unusable(reason: &str) -> Error {
@@ -145,15 +171,13 @@ fn unusable(reason: &str) -> Error {
 /// The daemon's journal: no daemon runs until it is dropped. Several commands may share it.
 pub fn without_daemon(data_dir: &Path) -> Result<Journal> {
     let dir = identity::directory(data_dir);
-    let left_behind = || match Journal::left_behind(&DAEMON, &dir) {
-        Err(error) if error.code == Code::CONFLICT => Err(Error::new(
-            Code::CONFLICT,
-            error.msg.clone(),
-        )
-        .with_details(
-            "stop the daemon first: `systemctl stop cni-multi-ipam.socket cni-multi-ipam.service`",
-        )),
-        found => found,
+    let advice =
+        "stop the daemon first: `systemctl stop cni-multi-ipam.socket cni-multi-ipam.service`";
+    let left_behind = || {
+        Journal::left_behind(&DAEMON, &dir).map_err(|error| match error.code {
+            Code::CONFLICT => Error::new(error.code, error.msg.as_str()).with_details(advice),
+            _ => error,
+        })
     };
     if let Some(journal) = left_behind()? {
         return Ok(journal);

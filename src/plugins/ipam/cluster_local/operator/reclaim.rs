@@ -3,53 +3,50 @@
 use std::thread;
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 
 use super::super::machine::reclaim::{End, Reclaim, Step};
 use super::super::name::Name;
 use super::super::store::{Key, Outcome, Selection, Store, Stored, Token, Value as Content};
-use super::{config, is_json, open, output, read, unusable};
+use super::{Verb, config, is_json, open, output, read, unusable};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
-use crate::sys::clock::{Moment, since_boot};
+use crate::sys::clock::since_boot;
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag, positional, text};
-use crate::terminal::manual::Terms;
 use crate::terminal::nearest::nearest;
 use crate::terminal::table::{self, Members, put, put_text};
 
-/// For the manual.
-pub const EXAMPLES: Terms = &[
-    ("cni-multi ipam reclaim node-7", "Free the blocks of a node that is off for good."),
-    (
-        "cni-multi ipam reclaim node-7 --destroyed",
-        "The same of a node with trustReboot, whose machine no longer exists.",
-    ),
-];
+/// The command.
+pub const VERB: Verb = Verb {
+    name: "reclaim",
+    about: "Free the blocks of a node that is off: takes 100 s, and changes nothing if it lives",
+    arguments: || {
+        let node = positional("node", "NODE", "Name of the node, as in its configuration");
+        let destroyed = "The machine is destroyed, not only off: for a node with trustReboot";
+        vec![node, flag("destroyed", destroyed), config(), output()]
+    },
+    run,
+    examples: &[
+        ("cni-multi ipam reclaim node-7", "Free the blocks of a node that is off for good."),
+        (
+            "cni-multi ipam reclaim node-7 --destroyed",
+            "The same of a node with trustReboot, whose machine no longer exists.",
+        ),
+    ],
+};
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 4] =
-    [("REALM", "realm"), ("BLOCK", "block"), ("ADDRESSES", "addresses"), ("NAME", "name")];
+const COLUMNS: [&str; 4] = ["realm", "block", "addresses", "name"];
 
 /// The pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// How long a store may not answer that has answered before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The command line.
-pub fn command(reclaim: Command) -> Command {
-    let destroyed = "The machine is destroyed, not only off: for a node with trustReboot";
-    reclaim
-        .about(
-            "Free the blocks of a node that is off: takes 100 s, and changes nothing if it lives",
-        )
-        .arg(positional("node", "NODE", "Name of the node, as in its configuration"))
-        .args([flag("destroyed", destroyed), config(), output()])
-}
-
 /// Reclaims the node and lists what was freed.
-pub fn run(matches: &ArgMatches, io: &mut Streams<'_>) -> Result<String> {
+fn run(matches: &ArgMatches, io: &mut Streams<'_>) -> Result<String> {
     let node: Name =
         text(matches, "node").parse().map_err(|no_name| Error::config("NODE", no_name))?;
     let (settings, mut store) = open(text(matches, "config").as_ref())?;
@@ -73,23 +70,26 @@ pub fn run(matches: &ArgMatches, io: &mut Streams<'_>) -> Result<String> {
 
 /// Does what is due until the end.
 fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> Result<End> {
-    let (mut told, mut answered) = (since_boot(), None);
+    // When the next line of progress is due, and when the store has answered last.
+    let (mut due, mut answered) = (since_boot(), None);
     loop {
         let now = since_boot();
-        match reclaim.next(now) {
+        let step = reclaim.next(now);
+        let progress = match &step {
+            Step::Done(_) => None,
+            Step::Wait(_) => reclaim.watched_until().filter(|end| *end > now).map(|end| {
+                format!("a living node would answer in the next {} s", (end - now).as_secs())
+            }),
+            Step::Ask(_) => reclaim.remaining().map(|left| format!("records left: {left}")),
+        };
+        if let Some(line) = progress.filter(|_| due <= now) {
+            let _ = writeln!(io.stderr, "{line}"); // the work goes on without a reader
+            due = now + PROGRESS;
+        }
+        match step {
             Step::Done(end) => return Ok(end),
-            Step::Wait(until) => {
-                if let Some(end) = reclaim.watched_until().filter(|end| told <= now && *end > now) {
-                    let left = (end - now).as_secs();
-                    told = tell(io, &format!("a living node would answer in the next {left} s"));
-                }
-                thread::sleep(until.saturating_sub(now));
-            }
+            Step::Wait(until) => thread::sleep(until.saturating_sub(now)),
             Step::Ask(operation) => {
-                let remaining = reclaim.remaining().filter(|_| told <= now);
-                if let Some(remaining) = remaining {
-                    told = tell(io, &format!("records left: {remaining}"));
-                }
                 let outcome = operation.perform(store);
                 match &outcome {
                     Outcome::Unreachable(reason) | Outcome::Unknown(reason)
@@ -107,34 +107,24 @@ fn drive(reclaim: &mut Reclaim, store: &mut dyn Store, io: &mut Streams<'_>) -> 
     }
 }
 
-/// Writes a line of progress; returns when the next one is due.
-fn tell(io: &mut Streams<'_>, line: &str) -> Moment {
-    let _ = writeln!(io.stderr, "{line}"); // the work goes on without a reader
-    since_boot() + PROGRESS
-}
-
 fn report(node: &Name, freed: &[Stored], as_json: bool) -> String {
-    let rows: Vec<Value> = freed.iter().rev().filter_map(row).collect();
+    let mut rows = vec![];
+    for Stored { record, .. } in freed.iter().rev() {
+        if let (Key::Block(realm, block), Content::Claim(claim)) = (&record.key, &record.value) {
+            let mut row = Members::new();
+            put_text(&mut row, "realm", realm.as_str());
+            put_text(&mut row, "block", &block.prefix().to_string());
+            put(&mut row, "addresses", Value::number(block.size()));
+            put_text(&mut row, "name", claim.name.as_deref().unwrap_or_default());
+            rows.push(Value::Object(row));
+        }
+    }
     if as_json {
         let members = [("node", Value::text(node.as_str())), ("freed", Value::Array(rows))];
         return table::json(&Value::object(members));
     }
     let head = format!("node {:?} is reclaimed; blocks freed: {}\n", node.as_str(), rows.len());
-    if rows.is_empty() { head } else { head + &table::of_rows(rows, &COLUMNS, false) }
-}
-
-fn row(freed: &Stored) -> Option<Value> {
-    let (Key::Block(realm, block), Content::Claim(claim)) =
-        (&freed.record.key, &freed.record.value)
-    else {
-        return None;
-    };
-    let mut row = Members::new();
-    put_text(&mut row, "realm", realm.as_str());
-    put_text(&mut row, "block", &block.prefix().to_string());
-    put(&mut row, "addresses", Value::number(block.size()));
-    put_text(&mut row, "name", claim.name.as_deref().unwrap_or_default());
-    Some(Value::Object(row))
+    if rows.is_empty() { head } else { head + &super::table(rows, &COLUMNS, false) }
 }
 
 /// Nothing has the name: the node was reclaimed before, or the name is a typo.

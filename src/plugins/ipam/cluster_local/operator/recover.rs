@@ -1,35 +1,33 @@
 //! `ipam recover`: accepts another store than the one that this node has claimed its blocks in.
 
-use std::path::PathBuf;
-
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 
 use super::super::confirmed;
 use super::super::daemon::identity::{self, Identity};
 use super::super::held::Blocks;
 use super::super::store::{Key, Value};
 use super::super::wire::SOCKET;
-use super::{config, data_dir, open, read, value, without_daemon};
+use super::{Verb, config, data_dir, open, read, value, without_daemon};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::steps::allocation::files::{Place, operator};
 use crate::terminal::Streams;
-use crate::terminal::manual::Terms;
 
-/// For the manual.
-pub const EXAMPLES: Terms =
-    &[("cni-multi ipam recover", "Claim this node's blocks again in the store that is there now.")];
-
-/// The command line.
-pub fn command(recover: Command) -> Command {
-    recover
-        .about("Accept another store: this node claims its blocks there once its daemon starts")
-        .args([data_dir(), config()])
-}
+/// The command.
+pub const VERB: Verb = Verb {
+    name: "recover",
+    about: "Accept another store: this node claims its blocks there once its daemon starts",
+    arguments: || vec![data_dir(), config()],
+    run,
+    examples: &[(
+        "cni-multi ipam recover",
+        "Claim this node's blocks again in the store that is there now.",
+    )],
+};
 
 /// Writes the store's id into the node's record. A daemon creates it where there is none.
-pub fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
-    let data_dir: PathBuf = value(matches, "data-dir");
+fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
+    let data_dir = value(matches, "data-dir");
     let journal = without_daemon(&data_dir)?;
     let (settings, mut store) = open(&value(matches, "config"))?;
     let file = identity::read(&data_dir)?.filter(|file| file.store.is_some());

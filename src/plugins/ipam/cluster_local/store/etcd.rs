@@ -5,19 +5,17 @@
 
 pub mod gateway;
 pub mod keys;
-mod lists;
 
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use self::gateway::{Header, KeyValue, Message, Reply, Verdict, decode, encode};
+use self::gateway::{COMPACTED, Header, KeyValue, Message, Reply, decode, encode};
 use self::keys::Keys;
 use super::super::name::Name;
 use super::http::{Http, Request};
-use super::settings::{Access, Note};
-use super::stamps::Stamps;
-use super::{Heard, Key, Outcome, Record, Selection, Store, Stored, Value, Version};
+use super::settings::{Access, Note, Stamp};
+use super::{Failed, Heard, Key, Outcome, Record, Selection, Store, Stored, Value, Version};
 use crate::error::Result;
 
 const RANGE: &str = "/v3/kv/range";
@@ -28,27 +26,31 @@ const AUTHENTICATE: &str = "/v3/auth/authenticate";
 /// The longest silence of a watch: etcd reports its progress every ten minutes, or one more.
 const SILENCE: Duration = Duration::from_secs(720);
 
+/// The keys of one page of a list: some 500 bytes each in the reply.
+const PAGE: usize = 1000;
+/// The most keys of a list, as a limit of memory.
+const MOST_KEYS: usize = 1_000_000;
+/// How often a list is tried whose revision was compacted.
+const ATTEMPTS: usize = 4;
+
 /// Where Kubernetes keeps its objects: a user who can read them reads every secret of the cluster.
 const REGISTRY: &str = "/registry/";
 /// Why the etcd of a control plane is not used.
 const CONTROL_PLANE: &str = "this etcd has the objects of a Kubernetes control plane, and the user \
     can read them: use an etcd of its own, or a role for the prefix /cni-multi/ alone, or set \
     etcd.acceptControlPlane";
-/// The files were read again.
-const RENEWED: &str = "certificates and password were read again, as a file has changed";
-/// They could not be.
-const KEPT: &str = "what was read before stays in use";
 
 /// An etcd.
 pub struct Etcd {
     keys: Keys,
     access: Access,
     http: Http,
-    /// User and password.
-    login: Option<[String; 2]>,
+    /// Empty without a user.
+    password: String,
     /// What the password was exchanged for.
     token: Option<String>,
-    stamps: Stamps,
+    /// What the files of certificates and password were when they were read.
+    stamps: [Option<Stamp>; 4],
     note: Note,
     /// Whether it is known not to be the etcd of a control plane.
     is_separate: bool,
@@ -59,12 +61,12 @@ pub struct Etcd {
 impl Etcd {
     /// The records of a cluster. It connects when it has something to ask.
     pub fn open(cluster: &Name, access: Access, note: Note) -> Result<Etcd> {
-        let stamps = Stamps::new(access.paths());
-        let credentials = access.read()?;
+        let stamps = access.stamps(); // a change after this is found later
+        let (tls, password) = access.read()?;
         Ok(Etcd {
             keys: Keys::of(cluster),
-            http: Http::new(access.endpoints.clone(), credentials.tls),
-            login: credentials.login,
+            http: Http::new(access.endpoints.clone(), tls),
+            password,
             token: None,
             stamps,
             note,
@@ -74,54 +76,36 @@ impl Etcd {
         })
     }
 
-    /// Reads certificates and password again if they were replaced. What cannot be used is reported
-    /// once; what was read before stays in use.
-    fn renew(&mut self) {
-        if !self.stamps.have_changed() {
-            return;
-        }
-        match self.access.read() {
-            Ok(credentials) => {
-                self.http.set_tls(credentials.tls);
-                (self.login, self.token) = (credentials.login, None);
-                (self.note)(RENEWED.to_owned());
-            }
-            Err(error) => (self.note)(format!("{error}; {KEPT}")),
-        }
-    }
-
     /// Asks, once it is known that the store is not the etcd of a control plane.
-    fn ask(&mut self, path: &str, body: &Json) -> Result<Reply, Verdict> {
-        self.require_separate()?;
+    fn ask(&mut self, path: &str, body: &Json) -> Result<Reply, Failed> {
+        if !self.is_separate {
+            let mut range = prefix(REGISTRY);
+            range["limit"] = json!("1");
+            range["keys_only"] = json!(true);
+            match self.request(RANGE, &range) {
+                Ok(reply) if reply.kvs.is_empty() => (),
+                Ok(_) => return Err(Failed::Unreachable(CONTROL_PLANE.to_owned())),
+                // A role for our prefix alone is what it should be.
+                Err(Failed::Refused(reason)) if reason.contains("permission denied") => (),
+                Err(failed) => return Err(unsent(failed)),
+            }
+            self.is_separate = true;
+        }
         self.request(path, body)
     }
 
-    fn require_separate(&mut self) -> Result<(), Verdict> {
-        if self.is_separate {
-            return Ok(());
-        }
-        let mut range = prefix(REGISTRY);
-        range["limit"] = json!("1");
-        range["keys_only"] = json!(true);
-        match self.request(RANGE, &range) {
-            Ok(reply) if reply.kvs.is_empty() => (),
-            Ok(_) => return Err(Verdict::Unreachable(CONTROL_PLANE.to_owned())),
-            // A role for our prefix alone is what it should be.
-            Err(Verdict::Refused(reason)) if reason.contains("permission denied") => (),
-            Err(verdict) => return Err(unsent(verdict)),
-        }
-        self.is_separate = true;
-        Ok(())
-    }
-
     /// Asks with a token, if there is a user. For a token that has expired there is one more.
-    fn request(&mut self, path: &str, body: &Json) -> Result<Reply, Verdict> {
+    fn request(&mut self, path: &str, body: &Json) -> Result<Reply, Failed> {
         self.renew();
         loop {
             let may_expire = self.token.is_some();
             let request = self.authorized(path, body)?;
-            let reply = self.exchange(&request).and_then(|reply| self.checked(reply));
-            if !matches!(reply, Err(Verdict::Unauthenticated(_))) {
+            let reply = self.exchange(&request).and_then(|reply| {
+                // Another etcd may have executed the request.
+                let known = require_cluster(&mut self.cluster, &reply.header);
+                known.inspect_err(|_| self.http.distrust()).map(|()| reply)
+            });
+            if !matches!(reply, Err(Failed::Unauthenticated(_))) {
                 return reply;
             }
             self.token = None;
@@ -131,13 +115,32 @@ impl Etcd {
         }
     }
 
-    fn authorized(&mut self, path: &str, body: &Json) -> Result<Request, Verdict> {
-        if let (Some([name, password]), None) = (&self.login, &self.token) {
-            let body = json!({"name": name, "password": password});
+    /// Reads certificates and password again if they were replaced. What cannot be used is reported
+    /// once; what was read before stays in use.
+    fn renew(&mut self) {
+        let stamps = self.access.stamps();
+        if self.stamps == stamps {
+            return;
+        }
+        self.stamps = stamps;
+        match self.access.read() {
+            Ok((tls, password)) => {
+                self.http.set_tls(tls);
+                (self.password, self.token) = (password, None);
+                let line = "certificates and password were read again, as a file has changed";
+                (self.note)(line.to_owned());
+            }
+            Err(error) => (self.note)(format!("{error}; what was read before stays in use")),
+        }
+    }
+
+    fn authorized(&mut self, path: &str, body: &Json) -> Result<Request, Failed> {
+        if !self.password.is_empty() && self.token.is_none() {
+            let body = json!({"name": self.access.user, "password": self.password});
             let token = self.exchange(&post(AUTHENTICATE, &body)).map_err(unsent)?.token;
             // It becomes a part of a header.
             if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(Verdict::Unreachable("the response has no valid token".to_owned()));
+                return Err(Failed::Unreachable("the response has no valid token".to_owned()));
             }
             self.token = Some(token);
         }
@@ -146,47 +149,31 @@ impl Etcd {
         Ok(request)
     }
 
-    fn exchange(&mut self, request: &Request) -> Result<Reply, Verdict> {
-        let verdict = match self.http.exchange(request) {
-            Ok(reply) if reply.head.status == 200 => match serde_json::from_slice(&reply.body) {
-                Ok(reply) => return Ok(reply),
-                Err(error) => unreadable(&error).of_member(&reply.server),
-            },
-            Ok(reply) => Verdict::of(&reply),
-            Err(failure) if failure.is_sent => return Err(Verdict::Unknown(failure.reason)),
-            Err(failure) => return Err(Verdict::Unreachable(failure.reason)),
-        };
-        if matches!(verdict, Verdict::Busy | Verdict::Unreachable(_) | Verdict::Unknown(_)) {
-            self.http.distrust();
-        }
-        Err(verdict)
-    }
-
-    /// A reply of the etcd that has answered before. Another one may have executed the request.
-    fn checked(&mut self, reply: Reply) -> Result<Reply, Verdict> {
-        if self.cluster == 0 {
-            self.cluster = reply.header.cluster_id.0;
-        }
-        require_cluster(self.cluster, &reply.header).inspect_err(|_| self.http.distrust())?;
-        Ok(reply)
+    fn exchange(&mut self, request: &Request) -> Result<Reply, Failed> {
+        let reply = self.http.exchange(request)?;
+        gateway::read(&reply).inspect_err(|failed| {
+            if matches!(failed, Failed::Busy(_) | Failed::Unreachable(_) | Failed::Unknown(_)) {
+                self.http.distrust();
+            }
+        })
     }
 
     /// The revision of a write of one key; lost unless everything compared is true.
-    fn commit(&mut self, compare: &Json, write: &Json) -> Result<u64, Verdict> {
+    fn commit(&mut self, compare: &Json, write: &Json) -> Result<u64, Failed> {
         let reply = self.ask(TXN, &json!({"compare": compare, "success": [write]}))?;
-        if reply.succeeded { Ok(reply.header.revision.0) } else { Err(Verdict::Lost) }
+        if reply.succeeded { Ok(reply.header.revision.0) } else { Err(Failed::Lost) }
     }
 
-    fn put(&mut self, record: &Record, compare: &Json) -> Result<Stored, Verdict> {
-        let (key, value) = (self.keys.text(&record.key), encode(record.value.to_json().as_bytes()));
-        let put = json!({"requestPut": {"key": encode(key.as_bytes()), "value": value}});
+    fn put(&mut self, record: &Record, compare: &Json) -> Result<Stored, Failed> {
+        let (key, value) = (self.keys.encoded(&record.key), encode(record.value.to_json()));
+        let put = json!({"requestPut": {"key": key, "value": value}});
         let revision = self.commit(compare, &put)?;
         Ok(Stored { record: record.clone(), version: version(revision, &value) })
     }
 
     /// Compares a key with what was seen of it.
     fn as_seen(&self, seen: &Stored) -> Json {
-        let key = encode(self.keys.text(&seen.record.key).as_bytes());
+        let key = self.keys.encoded(&seen.record.key);
         let (revision, value) = seen.version.0.split_once(':').unwrap_or_default();
         json!([
             {"key": key, "target": "MOD", "mod_revision": revision},
@@ -194,91 +181,119 @@ impl Etcd {
         ])
     }
 
+    /// The records below some paths, at one revision, which is the second.
+    fn pages(
+        &mut self,
+        paths: &[&str],
+        are_hints: bool,
+        keep: impl Fn(&Value) -> bool,
+    ) -> Result<(Vec<Stored>, u64), Failed> {
+        'attempts: for _ in 0..ATTEMPTS {
+            let (mut found, mut revision, mut count) = (vec![], 0, 0);
+            for path in paths {
+                let mut from = self.keys.below(path).into_bytes();
+                let mut range = prefix(&self.keys.below(path));
+                range["limit"] = json!(PAGE.to_string());
+                range["serializable"] = json!(are_hints);
+                loop {
+                    range["key"] = json!(encode(&from));
+                    range["revision"] = json!(revision.to_string());
+                    let page = match self.ask(RANGE, &range) {
+                        Err(COMPACTED) => continue 'attempts,
+                        page => page?,
+                    };
+                    revision = if revision == 0 { page.header.revision.0 } else { revision };
+                    let records = page.kvs.iter().filter_map(|kv| stored(&self.keys, kv));
+                    found.extend(records.filter(|stored| keep(&stored.record.value)));
+                    count += page.kvs.len();
+                    if !page.more {
+                        break;
+                    }
+                    let last = page.kvs.last().and_then(|last| decode(&last.key));
+                    let next = last.filter(|last| *last >= from && count <= MOST_KEYS);
+                    let endless =
+                        || Failed::Unknown("the response has a page without an end".into());
+                    from = next.ok_or_else(endless)?;
+                    from.push(0);
+                }
+            }
+            return Ok((found, revision));
+        }
+        Err(Failed::Unknown("the store was compacted during a list".to_owned()))
+    }
+
     /// Lists what a watch is about, and watches from there.
-    fn follow(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Result<(), Verdict> {
+    fn follow(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Result<(), Failed> {
         loop {
             let (found, revision) = self.pages(&["c/"], false, |_| true)?;
             if !tell(Heard::Now(found)) {
                 return Ok(());
             }
-            match self.follow_from(revision + 1, tell) {
-                Err(Verdict::Compacted) => (),
-                Err(Verdict::Unauthenticated(reason)) => {
-                    self.token = None;
-                    return Err(Verdict::Unauthenticated(reason));
-                }
-                ended => return ended,
+            let mut create = prefix(&self.keys.below("c/"));
+            create["start_revision"] = json!((revision + 1).to_string());
+            create["progress_notify"] = json!(true);
+            let mut request = self.authorized(WATCH, &json!({"create_request": create}))?;
+            // A member without a leader ends the watch instead of being silent.
+            request.headers.push(("Grpc-Metadata-hasleader", "true".to_owned()));
+            let (keys, cluster, mut end) = (&self.keys, self.cluster, Ok(()));
+            let streamed =
+                self.http.stream(&request, SILENCE, &mut |line| match heard(keys, cluster, line) {
+                    Ok(heard) => heard.into_iter().all(&mut *tell),
+                    Err(failed) => {
+                        end = Err(failed);
+                        false
+                    }
+                });
+            if let Some(reply) = streamed? {
+                end = gateway::read(&reply).map(drop);
             }
-        }
-    }
-
-    fn follow_from(
-        &mut self,
-        revision: u64,
-        tell: &mut dyn FnMut(Heard) -> bool,
-    ) -> Result<(), Verdict> {
-        let mut create = prefix(&self.keys.below("c/"));
-        create["start_revision"] = json!(revision.to_string());
-        create["progress_notify"] = json!(true);
-        let mut request = self.authorized(WATCH, &json!({"create_request": create}))?;
-        // A member without a leader ends the watch instead of being silent.
-        request.headers.push(("Grpc-Metadata-hasleader", "true".to_owned()));
-        let (keys, cluster, mut end) = (&self.keys, self.cluster, Ok(()));
-        let streamed =
-            self.http.stream(&request, SILENCE, &mut |line| match heard(keys, cluster, line) {
-                Ok(heard) => heard.into_iter().all(&mut *tell),
-                Err(verdict) => {
-                    end = Err(verdict);
-                    false
-                }
-            });
-        match streamed {
-            Ok(None) => end,
-            Ok(Some(reply)) => Err(Verdict::of(&reply)),
-            Err(failure) => Err(Verdict::Unknown(failure.reason)),
+            match end {
+                Err(COMPACTED) => continue,
+                Err(Failed::Unauthenticated(_)) => self.token = None,
+                _ => (),
+            }
+            return end;
         }
     }
 }
 
-fn heard(keys: &Keys, cluster: u64, line: &[u8]) -> Result<Vec<Heard>, Verdict> {
+fn heard(keys: &Keys, mut cluster: u64, line: &[u8]) -> Result<Vec<Heard>, Failed> {
     if line.is_empty() {
         return Ok(vec![]);
     }
-    let message: Message = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
-    if let Some(problem) = &message.error {
-        return Err(Verdict::of_problem(problem));
+    let Message { result, error } = gateway::parse(line)?;
+    if let Some(end) = error.map(|problem| problem.meaning()).or_else(|| result.end()) {
+        return Err(end);
     }
-    if message.result.canceled {
-        return Err(Verdict::of_canceled(&message.result));
-    }
-    require_cluster(cluster, &message.result.header)?;
+    require_cluster(&mut cluster, &result.header)?;
     let of_event = |event: &gateway::Event| match event.r#type.as_str() {
         "DELETE" => key(keys, &event.kv).map(Heard::Gone),
         _ => stored(keys, &event.kv).map(Heard::Put),
     };
-    Ok(message.result.events.iter().filter_map(of_event).collect())
+    Ok(result.events.iter().filter_map(of_event).collect())
 }
 
-fn require_cluster(cluster: u64, header: &Header) -> Result<(), Verdict> {
-    match header.cluster_id.0 {
-        0 => Err(Verdict::Unknown("the response is none of etcd's".to_owned())),
-        id if id == cluster => Ok(()),
-        id => Err(Verdict::Unknown(format!(
+/// Fails unless the reply is of the etcd that has answered before, or is the first.
+fn require_cluster(cluster: &mut u64, header: &Header) -> Result<(), Failed> {
+    let id = header.cluster_id.0;
+    if *cluster == 0 {
+        *cluster = id;
+    }
+    match id {
+        0 => Err(Failed::Unknown("the response is none of etcd's".to_owned())),
+        _ if id == *cluster => Ok(()),
+        _ => Err(Failed::Unknown(format!(
             "the response is of etcd's cluster {id:x}, and those before were of {cluster:x}; is an \
              endpoint of another etcd?"
         ))),
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> Verdict {
-    Verdict::Unknown(format!("the response cannot be read: {error}"))
-}
-
 /// Before the request was sent, nothing of it is unknown, and it is not what was refused.
-fn unsent(verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Refused(reason) | Verdict::Unknown(reason) => Verdict::Unreachable(reason),
-        verdict => verdict,
+fn unsent(failed: Failed) -> Failed {
+    match failed {
+        Failed::Refused(reason) | Failed::Unknown(reason) => Failed::Unreachable(reason),
+        failed => failed,
     }
 }
 
@@ -292,17 +307,13 @@ fn post(path: &str, body: &Json) -> Request {
     }
 }
 
-fn one(key: &str) -> Json {
-    json!({"key": encode(key.as_bytes())})
-}
-
 /// All keys that begin with a text, which ends with an ASCII character.
 fn prefix(prefix: &str) -> Json {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
-    json!({"key": encode(prefix.as_bytes()), "range_end": encode(&end)})
+    json!({"key": encode(prefix), "range_end": encode(&end)})
 }
 
 fn key(keys: &Keys, kv: &KeyValue) -> Option<Key> {
@@ -319,39 +330,65 @@ fn version(revision: u64, value: &str) -> Version {
     Version(format!("{revision}:{value}").into())
 }
 
-fn outcome<T>(done: Result<T, Verdict>) -> Outcome<T> {
-    done.map_or_else(Verdict::outcome, Outcome::Done)
-}
-
 impl Store for Etcd {
     fn get(&mut self, key: &Key) -> Outcome<Option<Stored>> {
-        let range = one(&self.keys.text(key));
-        let reply = self.ask(RANGE, &range);
-        outcome(reply.map(|reply| reply.kvs.first().and_then(|kv| stored(&self.keys, kv))))
+        let reply = self.ask(RANGE, &json!({"key": self.keys.encoded(key)}));
+        reply.map(|reply| reply.kvs.first().and_then(|kv| stored(&self.keys, kv))).into()
     }
 
     fn list(&mut self, selection: &Selection) -> Outcome<Vec<Stored>> {
-        outcome(self.select(selection))
+        let found = match selection {
+            Selection::Node(node) => {
+                self.pages(&["b/", "c/conflict/"], false, |value| match value {
+                    Value::Claim(claim) => claim.node == *node,
+                    Value::Conflict(of) => of == node,
+                    _ => false,
+                })
+            }
+            // A transaction of reads is linearizable, too.
+            Selection::Confirm { realm, blocks, .. } => {
+                let one =
+                    |block| json!({"key": self.keys.encoded(&Key::Block(realm.clone(), block))});
+                let conflicts = prefix(&self.keys.below(&format!("c/conflict/{realm}/")));
+                let ranges = blocks.iter().map(|block| one(*block)).chain([conflicts]);
+                let reads: Vec<Json> = ranges.map(|range| json!({"requestRange": range})).collect();
+                let reply = self.ask(TXN, &json!({"success": reads}));
+                reply.map(|reply| {
+                    let kvs = reply.responses.iter().flat_map(|part| &part.result.kvs);
+                    (kvs.filter_map(|kv| stored(&self.keys, kv)).collect(), 0)
+                })
+            }
+            Selection::Named(realm, name) => self.pages(
+                &[&format!("b/{realm}/")],
+                false,
+                |value| matches!(value, Value::Claim(claim) if claim.name.as_ref() == Some(name)),
+            ),
+            Selection::Realm(realm) => self.pages(&[&format!("b/{realm}/")], true, |_| true),
+            Selection::Nodes => self.pages(&["n/"], false, |_| true),
+            Selection::All => self.pages(&[""], false, |_| true),
+        };
+        found.map(|(found, _)| found).into()
     }
 
     fn create(&mut self, record: &Record) -> Outcome<Stored> {
-        let key = encode(self.keys.text(&record.key).as_bytes());
+        let key = self.keys.encoded(&record.key);
         let absent = json!([{"key": key, "target": "CREATE", "create_revision": "0"}]);
-        outcome(self.put(record, &absent))
+        self.put(record, &absent).into()
     }
 
     fn update(&mut self, record: &Record, seen: &Stored) -> Outcome<Stored> {
         let compare = self.as_seen(seen);
-        outcome(self.put(record, &compare))
+        self.put(record, &compare).into()
     }
 
     fn delete(&mut self, seen: &Stored) -> Outcome<()> {
-        let (compare, range) = (self.as_seen(seen), one(&self.keys.text(&seen.record.key)));
-        outcome(self.commit(&compare, &json!({"requestDeleteRange": range})).map(drop))
+        let range = json!({"key": self.keys.encoded(&seen.record.key)});
+        let done = self.commit(&self.as_seen(seen), &json!({"requestDeleteRange": range}));
+        done.map(drop).into()
     }
 
     fn watch(&mut self, tell: &mut dyn FnMut(Heard) -> bool) -> Outcome<()> {
-        outcome(self.follow(tell))
+        self.follow(tell).into()
     }
 }
 

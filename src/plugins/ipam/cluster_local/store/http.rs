@@ -2,16 +2,21 @@
 //! the next request. A request goes on to the next endpoint as long as no byte of it was sent, and a
 //! read always: a write of which a byte was sent is never repeated.
 
+pub mod endpoint;
+pub mod incoming;
+pub mod tls;
+
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::{ClientConnection, Stream};
+use rustls::{ClientConnection, StreamOwned};
 
-use super::endpoint::Endpoint;
-use super::incoming::{Head, Incoming};
-use super::tls::{self, Tls};
+use self::endpoint::Endpoint;
+use self::incoming::Incoming;
+use self::tls::Tls;
+use super::Failed;
 use crate::error::{Code, Error, Result};
 
 /// How long a connection may take, and its handshake.
@@ -42,22 +47,16 @@ pub struct Request {
 /// A reply that has arrived as a whole.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its status and what else is known from its headers.
-    pub head: Head,
+    /// Its status.
+    pub status: u16,
     /// Its body.
     pub body: Vec<u8>,
     /// The URL of the server.
     pub server: String,
 }
 
-/// Why there is no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Whether a byte of the request was sent, so that it may have been executed.
-    pub is_sent: bool,
-    /// The reason, for people.
-    pub reason: String,
-}
+/// A connection.
+type Line = Incoming<Box<dyn Wire>>;
 
 /// The endpoints of one service, all of which have the same data.
 pub struct Http {
@@ -67,7 +66,7 @@ pub struct Http {
     current: usize,
     /// Counts connections, so that each address of a name has its turn.
     opened: usize,
-    /// The connection of the last request.
+    /// The connection of the last request, to the endpoint that is used.
     kept: Option<Line>,
 }
 
@@ -89,30 +88,21 @@ impl Http {
         self.current = (self.current + 1) % self.endpoints.len().max(1);
     }
 
-    /// The reply to a request, of whichever status.
-    pub fn exchange(&mut self, request: &Request) -> Result<Reply, Failure> {
+    /// The reply to a request, of whichever status; unknown if it was sent and there is none.
+    pub fn exchange(&mut self, request: &Request) -> Result<Reply, Failed> {
         let mut left = self.endpoints.len();
         loop {
-            let reply = self.attempt(request);
-            let (has_failed, is_sent) = match &reply {
-                Ok(reply) => (reply.head.status >= 500, true),
-                Err(failure) => (true, failure.is_sent),
-            };
-            if has_failed {
-                self.distrust();
+            let reply = self.attempt(request, |line, server| reply(line, server, false));
+            if reply.as_ref().is_ok_and(|reply| reply.status < 500) {
+                return reply;
             }
+            self.distrust();
             left = left.saturating_sub(1);
-            if !has_failed || left == 0 || (is_sent && !request.is_read) {
+            let is_unsent = matches!(reply, Err(Failed::Unreachable(_)));
+            if left == 0 || !(is_unsent || request.is_read) {
                 return reply;
             }
         }
-    }
-
-    fn attempt(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let mut line = self.begin(request)?;
-        let reply = line.reply().map_err(|error| line.failure(&error))?;
-        self.kept = Some(line).filter(|line| reply.head.persists && line.incoming.is_at_end());
-        Ok(reply)
     }
 
     /// Passes each line of an endless reply to `take` until that returns false. A reply with another
@@ -122,179 +112,176 @@ impl Http {
         request: &Request,
         silence: Duration,
         take: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<Option<Reply>, Failure> {
-        let mut line = self.begin(request)?;
-        let streamed = line.stream(silence, take).map_err(|error| line.failure(&error));
+    ) -> Result<Option<Reply>, Failed> {
+        let streamed = self.attempt(request, |line, server| {
+            let reply = reply(line, server, true)?;
+            if reply.status != 200 {
+                return Ok(Some(reply));
+            }
+            while let Some(text) = line.line()? {
+                if !take(&text) {
+                    return Ok(None);
+                }
+                line.source.timed().wait_for(silence);
+            }
+            Err(io::Error::other("the server has ended the stream"))
+        });
         if streamed.is_err() {
             self.distrust();
         }
         streamed
     }
 
-    /// Sends a request, on the connection that was kept if that is still alive.
-    fn begin(&mut self, request: &Request) -> Result<Line, Failure> {
-        let kept = self.kept.take().and_then(|mut line| line.is_idle().then_some(line));
-        let unsent = |error: Error| Failure { is_sent: false, reason: error.to_string() };
-        let mut line = kept.map_or_else(|| self.open(), Ok).map_err(unsent)?;
-        line.send(request).map_err(|error| line.failure(&error))?;
-        Ok(line)
+    /// Sends a request, on the connection that was kept if that is still alive, and receives.
+    fn attempt<T>(
+        &mut self,
+        request: &Request,
+        receive: impl FnOnce(&mut Line, &Endpoint) -> io::Result<T>,
+    ) -> Result<T, Failed> {
+        let none = || Failed::Unreachable("there is no endpoint".to_owned());
+        let endpoint = self.endpoints.get(self.current).cloned().ok_or_else(none)?;
+        let kept = self.kept.take().and_then(|mut line| is_idle(&mut line).then_some(line));
+        let opened = kept.map_or_else(|| self.open(&endpoint), Ok);
+        let mut line = opened.map_err(|error| Failed::Unreachable(error.to_string()))?;
+        let sent = send(&mut line, request, &endpoint);
+        match sent.and_then(|()| receive(&mut line, &endpoint)) {
+            Ok(received) => {
+                self.kept = Some(line).filter(Incoming::is_reusable);
+                Ok(received)
+            }
+            Err(error) => Err(failure(&mut line, &endpoint, &error)),
+        }
     }
 
-    fn open(&mut self) -> Result<Line> {
-        let none = || Error::new(Code::INVALID_CONFIG, "there is no endpoint");
-        let endpoint = self.endpoints.get(self.current).ok_or_else(none)?;
+    fn open(&mut self, endpoint: &Endpoint) -> Result<Line> {
         let addresses = endpoint.addresses()?;
         self.opened = self.opened.wrapping_add(1);
-        let address = addresses.get(self.opened % addresses.len().max(1)).ok_or_else(none)?;
-        Line::open(endpoint, *address, &self.tls)
-    }
-}
-
-/// A connection.
-struct Line {
-    endpoint: Endpoint,
-    incoming: Incoming<Wire>,
-    /// Whether any reply has arrived.
-    has_heard: bool,
-}
-
-impl Line {
-    fn open(endpoint: &Endpoint, address: SocketAddr, tls: &Tls) -> Result<Line> {
+        let address = addresses[self.opened % addresses.len()]; // it has one at least
         let since = Instant::now();
-        let connected = TcpStream::connect_timeout(&address, CONNECT);
-        let connected = connected.and_then(|socket| set_options(&socket).map(|()| socket));
-        let failed = |e| Error::io(format_args!("connect to {endpoint}"), &e);
-        let mut timed = Timed { socket: connected.map_err(failed)?, since, patience: CONNECT };
-        let mut session = None;
-        if endpoint.tls {
-            let mut new = Box::new(tls.session(endpoint)?);
-            new.complete_io(&mut timed).map_err(|error| tls::explain(endpoint, &error))?;
-            session = Some(new);
-        }
-        let incoming = Incoming::new(Wire { timed, session });
-        Ok(Line { endpoint: endpoint.clone(), incoming, has_heard: false })
-    }
-
-    /// Whether the server has neither closed the connection nor sent anything unasked.
-    fn is_idle(&mut self) -> bool {
-        let socket = &self.incoming.source().timed.socket;
-        let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
-        socket.set_nonblocking(false).is_ok()
-            && peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    fn send(&mut self, request: &Request) -> io::Result<()> {
-        let wire = self.incoming.source();
-        wire.wait_for(REPLY);
-        wire.send(request.text(&self.endpoint).as_bytes())
-    }
-
-    fn reply(&mut self) -> io::Result<Reply> {
-        let head = self.incoming.head()?;
-        self.has_heard = true;
-        self.rest(head)
-    }
-
-    fn rest(&mut self, head: Head) -> io::Result<Reply> {
-        let body = self.incoming.body(LARGEST_REPLY)?;
-        Ok(Reply { head, body, server: self.endpoint.to_string() })
-    }
-
-    fn stream(
-        &mut self,
-        silence: Duration,
-        take: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> io::Result<Option<Reply>> {
-        let head = self.incoming.head()?;
-        if head.status != 200 {
-            return self.rest(head).map(Some);
-        }
-        while let Some(line) = self.incoming.line()? {
-            if !take(&line) {
-                return Ok(None);
-            }
-            self.incoming.source().wait_for(silence);
-        }
-        Err(io::Error::other("the server has ended the stream"))
-    }
-
-    /// Why a request has no reply that was sent, or began to be.
-    fn failure(&mut self, error: &io::Error) -> Failure {
-        let endpoint = &self.endpoint;
-        // A server that refuses the client certificate does so before it reads a request.
-        let refuses_us =
-            !self.has_heard && matches!(tls::error(error), Some(rustls::Error::AlertReceived(_)));
-        let reason = match error.kind() {
-            io::ErrorKind::TimedOut => {
-                let patience = self.incoming.source().timed.patience.as_secs();
-                Error::new(Code::IO, format!("{endpoint} did not answer within {patience} s"))
-            }
-            _ if endpoint.tls && !self.has_heard => tls::explain(endpoint, error),
-            _ => Error::io(endpoint, error),
+        let connect = || -> io::Result<TcpStream> {
+            let socket = TcpStream::connect_timeout(&address, CONNECT)?;
+            let [after, interval, count] = PROBES;
+            setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+            setsockopt(&socket, sockopt::KeepAlive, &true)?;
+            setsockopt(&socket, sockopt::TcpKeepIdle, &after)?;
+            setsockopt(&socket, sockopt::TcpKeepInterval, &interval)?;
+            setsockopt(&socket, sockopt::TcpKeepCount, &count)?;
+            Ok(socket)
         };
-        Failure { is_sent: !refuses_us, reason: reason.to_string() }
+        let failed = |e| Error::io(format_args!("connect to {endpoint}"), &e);
+        let mut timed = Timed { socket: connect().map_err(failed)?, since, patience: CONNECT };
+        if !endpoint.tls {
+            return Ok(Incoming::new(Box::new(timed)));
+        }
+        let mut session = tls::session(&self.tls, endpoint)?;
+        session.complete_io(&mut timed).map_err(|error| tls::explain(endpoint, &error))?;
+        Ok(Incoming::new(Box::new(StreamOwned::new(session, timed))))
     }
 }
 
-impl Request {
-    fn text(&self, endpoint: &Endpoint) -> String {
-        let Request { method, path, body, .. } = self;
-        let (host, length) = (endpoint.authority(), body.len());
-        let headers = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
-        let headers: String = headers.collect();
-        format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
-        )
+/// Whether the server has neither closed the connection nor sent anything unasked.
+fn is_idle(line: &mut Line) -> bool {
+    let socket = &line.source.timed().socket;
+    let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+    socket.set_nonblocking(false).is_ok()
+        && peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn send(line: &mut Line, request: &Request, endpoint: &Endpoint) -> io::Result<()> {
+    let Request { method, path, body, .. } = request;
+    let (host, length) = (endpoint.authority(), body.len());
+    let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    let headers: String = headers.collect();
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    );
+    line.source.timed().wait_for(REPLY);
+    line.source.write_all(text.as_bytes())?;
+    line.source.flush()
+}
+
+/// The reply; with status 200 its body may be a stream, which is left.
+fn reply(line: &mut Line, endpoint: &Endpoint, is_stream: bool) -> io::Result<Reply> {
+    let status = line.head()?;
+    let has_end = !is_stream || status != 200;
+    let body = if has_end { line.body(LARGEST_REPLY)? } else { vec![] };
+    Ok(Reply { status, body, server: endpoint.to_string() })
+}
+
+/// Why a request has no reply that was sent, or began to be.
+fn failure(line: &mut Line, endpoint: &Endpoint, error: &io::Error) -> Failed {
+    let reason = match error.kind() {
+        io::ErrorKind::TimedOut => {
+            let patience = line.source.timed().patience.as_secs();
+            Error::new(Code::IO, format!("{endpoint} did not answer within {patience} s"))
+        }
+        _ if endpoint.tls && !line.has_heard => tls::explain(endpoint, error),
+        _ => Error::io(endpoint, error),
+    };
+    // A server that refuses the client certificate does so before it reads a request.
+    match tls::error(error) {
+        Some(rustls::Error::AlertReceived(_)) if !line.has_heard => {
+            Failed::Unreachable(reason.to_string())
+        }
+        _ => Failed::Unknown(reason.to_string()),
     }
 }
 
-fn set_options(socket: &TcpStream) -> io::Result<()> {
-    let [after, interval, count] = PROBES;
-    setsockopt(socket, sockopt::TcpNoDelay, &true)?;
-    setsockopt(socket, sockopt::KeepAlive, &true)?;
-    setsockopt(socket, sockopt::TcpKeepIdle, &after)?;
-    setsockopt(socket, sockopt::TcpKeepInterval, &interval)?;
-    Ok(setsockopt(socket, sockopt::TcpKeepCount, &count)?)
+/// A socket, with or without TLS.
+trait Wire: Read + Write + Send {
+    /// The socket.
+    fn timed(&mut self) -> &mut Timed;
 }
 
-/// A socket with or without TLS that waits until a point in time, however often it is read.
-struct Wire {
-    timed: Timed,
-    session: Option<Box<ClientConnection>>,
-}
-
+/// A socket that waits until a point in time, however often it is read.
 struct Timed {
     socket: TcpStream,
     since: Instant,
     patience: Duration,
 }
 
-impl Timed {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.patience.saturating_sub(self.since.elapsed());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+impl Wire for Timed {
+    fn timed(&mut self) -> &mut Timed {
+        self
     }
 }
 
-/// The kernel reports the end of a wait as if there had been none.
-fn timeout(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
+impl Wire for StreamOwned<ClientConnection, Timed> {
+    fn timed(&mut self) -> &mut Timed {
+        &mut self.sock
+    }
+}
+
+impl Timed {
+    fn wait_for(&mut self, patience: Duration) {
+        (self.since, self.patience) = (Instant::now(), patience);
+    }
+
+    /// Does something with the socket that ends in time.
+    fn within<T>(&mut self, act: impl FnOnce(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+        let left = self.patience.saturating_sub(self.since.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.set_write_timeout(Some(left))?;
+        act(&mut self.socket).map_err(|error| match error.kind() {
+            // The kernel reports the end of a wait as if there had been none.
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })
     }
 }
 
 impl Read for Timed {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.left()?)?;
-        self.socket.read(into).map_err(timeout)
+        self.within(|socket| socket.read(into))
     }
 }
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(self.left()?)?;
-        self.socket.write(bytes).map_err(timeout)
+        self.within(|socket| socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -302,33 +289,11 @@ impl Write for Timed {
     }
 }
 
-impl Read for Wire {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match &mut self.session {
-            Some(session) => Stream::new(&mut **session, &mut self.timed).read(into),
-            None => self.timed.read(into),
-        }
-    }
-}
-
-impl Wire {
-    fn wait_for(&mut self, patience: Duration) {
-        (self.timed.since, self.timed.patience) = (Instant::now(), patience);
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(session) = &mut self.session else { return self.timed.write_all(bytes) };
-        let mut stream = Stream::new(&mut **session, &mut self.timed);
-        stream.write_all(bytes)?;
-        stream.flush()
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::fake::{Answer, Fake, reply};
-    use super::super::tls::Files;
+    use super::super::settings::Access;
+    use super::super::tests::fake::{Answer, Fake, reply};
     use super::*;
 
     /// The status of the reply to a request to these servers, or whether it was sent.
@@ -340,12 +305,13 @@ mod tests {
             body: "{}".to_owned(),
             is_read,
         };
-        http.exchange(&request).map(|reply| reply.head.status).map_err(|failure| failure.is_sent)
+        let reply = http.exchange(&request);
+        reply.map(|reply| reply.status).map_err(|failed| matches!(failed, Failed::Unknown(_)))
     }
 
     fn of(urls: &[&str]) -> Http {
         let endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
-        Http::new(endpoints, Tls::load(&Files::default()).unwrap())
+        Http::new(endpoints, tls::load(&Access::default()).unwrap())
     }
 
     fn ok() -> Answer {

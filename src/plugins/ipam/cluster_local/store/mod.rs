@@ -11,28 +11,19 @@
 //! An engine repeats no write of which a byte was sent, and never guesses an outcome.
 
 #[cfg(feature = "cluster")]
-pub mod endpoint;
-#[cfg(feature = "cluster")]
 pub mod etcd;
-#[cfg(all(test, feature = "cluster"))]
-#[allow(clippy::unwrap_used)]
-mod fake;
 #[cfg(feature = "cluster")]
 pub mod http;
 #[cfg(feature = "cluster")]
-pub mod incoming;
-#[cfg(test)]
-pub mod memory;
-#[cfg(feature = "cluster")]
 pub mod settings;
-#[cfg(feature = "cluster")]
-mod stamps;
-#[cfg(feature = "cluster")]
-pub mod tls;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests;
 mod value;
 #[cfg(feature = "cluster")]
 pub mod worker;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -266,6 +257,28 @@ impl<T> Outcome<T> {
             Outcome::Unreachable(reason) => Outcome::Unreachable(reason),
             Outcome::Unknown(reason) => Outcome::Unknown(reason),
         }
+    }
+
+    /// The value, or why there is none, for people.
+    pub fn value(self) -> Result<T, String> {
+        match self {
+            Outcome::Done(value) => Ok(value),
+            Outcome::Lost => Err("the store has another value".to_owned()),
+            Outcome::Busy(_) => Err("the store is busy".to_owned()),
+            Outcome::Refused(reason)
+            | Outcome::Unauthenticated(reason)
+            | Outcome::Unreachable(reason)
+            | Outcome::Unknown(reason) => Err(reason),
+        }
+    }
+}
+
+/// An outcome without a value: the error type inside an engine.
+pub type Failed = Outcome<Infallible>;
+
+impl<T> From<Result<T, Failed>> for Outcome<T> {
+    fn from(done: Result<T, Failed>) -> Outcome<T> {
+        done.map_or_else(|failed| failed.map(|never| match never {}), Outcome::Done)
     }
 }
 

@@ -5,128 +5,75 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::super::name::Name;
 use super::Store;
-use super::endpoint::Endpoint;
 use super::etcd::Etcd;
-use super::tls::{Files, Tls};
+use super::http::endpoint::Endpoint;
+use super::http::tls::{self, Tls};
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Mistake, Result};
 use crate::plain_file;
 
-/// The path of the file.
-pub const PATH: &str = "/etc/cni-multi/ipam.json";
-
 /// The longest password.
 const LONGEST_PASSWORD: usize = 4096;
-/// How long a claim made in doubt waits before it is used, by default: twice a beat.
-const SETTLE: u64 = 60;
 /// The longest time, in seconds: a year.
-const LONGEST: u64 = 366 * 86_400;
+const LONGEST: i64 = 366 * 86_400;
 
 /// The keys of the file.
 const KEYS: [&str; 5] = ["cluster", "node", "etcd", "settle", "trustReboot"];
 /// The keys of `etcd`.
 const ETCD_KEYS: [&str; 7] =
     ["endpoints", "ca", "cert", "key", "user", "passwordFile", "acceptControlPlane"];
-/// Keys that there are no more, each with what to do instead.
-const FORMER_KEYS: [(&str, &str); 2] = [
-    (
-        "reclaimAfter",
-        "remove the key: `cni-multi ipam reclaim NODE` frees the blocks of a node that is gone",
-    ),
-    ("onFence", "remove the key: reclaim a node only once its machine is off"),
-];
 
 /// Takes a line for the log.
 pub type Note = Box<dyn Fn(String) + Send>;
 
 /// The settings of this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Settings {
-    /// The name of the cluster.
+    /// The name of the cluster. Required.
     pub cluster: Name,
-    /// The name of this node.
+    /// The name of this node. Default: the host name in lower case.
     pub node: Name,
-    /// The way to etcd.
+    /// The way to etcd. Required.
+    #[serde(default)]
     pub etcd: Access,
-    /// How long a claim made in doubt waits before it is used.
+    /// How long a claim made in doubt waits before it is used, in seconds. Default: 60, twice a beat.
+    #[serde(default = "default_settle", deserialize_with = "seconds")]
     pub settle: Duration,
-    /// Whether plugins allocate after a boot before the store is reached.
+    /// Whether plugins allocate after a boot before the store is reached. Default: false.
+    #[serde(default, rename = "trustReboot")]
     pub trusts_reboot: bool,
 }
 
-/// The way to etcd.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The way to etcd. A path or user is empty if there is none, which is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Access {
-    /// The members.
+    /// URLs of the members. Required.
     pub endpoints: Vec<Endpoint>,
-    /// Certificates.
-    pub files: Files,
-    /// The user, and the file of the password.
-    pub user: Option<(String, PathBuf)>,
-    /// Whether the etcd of a Kubernetes control plane is accepted.
+    /// The certificates of the CAs that members' certificates are signed by. Required for https.
+    pub ca: PathBuf,
+    /// The client certificate, followed by those of intermediate CAs.
+    pub cert: PathBuf,
+    /// The private key of the client certificate.
+    pub key: PathBuf,
+    /// The user.
+    pub user: String,
+    /// The file of the password. Required for a user.
+    #[serde(rename = "passwordFile")]
+    pub password_file: PathBuf,
+    /// Whether the etcd of a Kubernetes control plane is accepted. Default: false.
+    #[serde(rename = "acceptControlPlane")]
     pub accepts_control_plane: bool,
 }
 
-/// What the files of an [`Access`] have.
-#[derive(Debug)]
-pub struct Credentials {
-    /// Certificates.
-    pub tls: Tls,
-    /// User and password.
-    pub login: Option<[String; 2]>,
-}
-
-/// The file as written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Written {
-    /// The name of the cluster. Required.
-    cluster: String,
-    /// The name of the node. Default: the host name in lower case.
-    node: String,
-    /// The store. Required.
-    etcd: WrittenAccess,
-    /// Seconds that a claim made in doubt waits before it is used. Default: 60.
-    settle: Option<u64>,
-    /// Whether plugins allocate after a boot before the store is reached. Default: false.
-    trust_reboot: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct WrittenAccess {
-    /// URLs of the members. Required.
-    endpoints: Vec<String>,
-    /// The file of CA certificates. Required for https.
-    ca: PathBuf,
-    /// The file of the client certificate. Default: none.
-    cert: PathBuf,
-    /// The file of its private key. Default: none.
-    key: PathBuf,
-    /// The user. Default: none.
-    user: String,
-    /// The file of the password. Required for a user.
-    password_file: PathBuf,
-    /// Whether the etcd of a Kubernetes control plane is accepted. Default: false.
-    accept_control_plane: bool,
-}
-
-/// Fails for a key that would be without effect.
-fn require_known(parent: &str, value: &Value, known: &[&str]) -> Result<()> {
-    let Value::Object(members) = value else { return Ok(()) };
-    let unknown = members.iter().find(|(key, _)| !known.contains(&key.as_str()));
-    unknown.map_or(Ok(()), |(key, _)| {
-        let former = FORMER_KEYS.iter().find(|(former, _)| *former == key.as_str());
-        Err(Error::config(format_args!("{parent}{key}"), "unknown key")
-            .expecting(known.join(", ").as_str())
-            .with_details(former.map_or("", |(_, instead)| instead)))
-    })
-}
+/// What tells the content of a file from another without reading it: device, inode, length, and
+/// the times of the last change of content and of the inode, in nanoseconds.
+pub type Stamp = ([u64; 3], [i64; 4]);
 
 impl Settings {
     /// Reads and checks the file at a path.
@@ -147,21 +94,27 @@ impl Settings {
 
     /// Reads and checks a text.
     pub fn parse(text: &[u8]) -> Result<Settings> {
-        let value = Value::parse(text)?;
+        let mut value = Value::parse(text)?;
         require_known("", &value, &KEYS)?;
         require_known("etcd.", value.get("etcd").unwrap_or(&Value::Null), &ETCD_KEYS)?;
-        let written: Written = decode::from_value(&value)?;
-        let settle = written.settle.unwrap_or(SETTLE);
-        if settle > LONGEST {
-            return Err(Error::out_of_range("settle", settle, 0..=LONGEST.cast_signed()));
+        let is_missing = |key| value.get(key).is_none_or(|it| it.as_str() == Some(""));
+        if is_missing("cluster") {
+            let name = "a name of lower-case letters, digits, '.' and '-'";
+            return Err(Error::missing("cluster", name));
         }
-        Ok(Settings {
-            cluster: name("cluster", &written.cluster)?,
-            node: node(&written.node)?,
-            etcd: Access::of(written.etcd)?,
-            settle: Duration::from_secs(settle),
-            trusts_reboot: written.trust_reboot,
-        })
+        let mut advice = "";
+        if is_missing("node") {
+            let path = Path::new("/proc/sys/kernel/hostname");
+            let host = std::fs::read_to_string(path).map_err(Error::at_path("read", path))?;
+            value.set("node", Value::text(host.trim().to_ascii_lowercase()));
+            advice = "it is the host name: set node";
+        }
+        let settings: Settings = decode::from_value(&value).map_err(|e| match &e.mistake {
+            Some(mistake) if mistake.path == "node" => e.with_details(advice),
+            _ => e,
+        })?;
+        settings.etcd.require_files()?;
+        Ok(settings)
     }
 
     /// The store. It connects when it has something to ask.
@@ -170,18 +123,45 @@ impl Settings {
     }
 }
 
+/// Fails for a key that would be without effect.
+fn require_known(parent: &str, value: &Value, known: &[&str]) -> Result<()> {
+    let Value::Object(members) = value else { return Ok(()) };
+    let unknown = members.iter().find(|(key, _)| !known.contains(&key.as_str()));
+    unknown.map_or(Ok(()), |(key, _)| {
+        let problem = Error::config(format_args!("{parent}{key}"), "unknown key");
+        Err(problem.expecting(known.join(", ").as_str()))
+    })
+}
+
+fn default_settle() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    match u64::try_from(number) {
+        Ok(seconds) if number <= LONGEST => Ok(Duration::from_secs(seconds)),
+        _ => {
+            let mistake = Mistake::new(format_args!("{number} is out of range"));
+            Err(mistake.expecting(0..=LONGEST).refuse())
+        }
+    }
+}
+
 impl Access {
-    fn of(written: WrittenAccess) -> Result<Access> {
-        let endpoints = endpoints(&written.endpoints)?;
+    /// Fails if a file is missing that another key needs.
+    fn require_files(&self) -> Result<()> {
+        if self.endpoints.is_empty() {
+            return Err(Error::missing("etcd.endpoints", "a list of URLs: https://10.0.0.1:2379"));
+        }
         let is_given = |path: &Path| !path.as_os_str().is_empty();
-        let [has_tls, has_user] = [endpoints.iter().any(|it| it.tls), !written.user.is_empty()];
-        let needs = [
-            ("ca", &written.ca, has_tls, "etcd.endpoints has https"),
-            ("key", &written.key, is_given(&written.cert), "etcd.cert is given"),
-            ("cert", &written.cert, is_given(&written.key), "etcd.key is given"),
-            ("passwordFile", &written.password_file, has_user, "etcd.user is given"),
-        ];
-        for (key, path, is_needed, why) in needs {
+        let has_tls = self.endpoints.iter().any(|it| it.tls);
+        for (key, path, is_needed, why) in [
+            ("ca", &self.ca, has_tls, "etcd.endpoints has https"),
+            ("key", &self.key, is_given(&self.cert), "etcd.cert is given"),
+            ("cert", &self.cert, is_given(&self.key), "etcd.key is given"),
+            ("passwordFile", &self.password_file, !self.user.is_empty(), "etcd.user is given"),
+        ] {
             let place = format!("etcd.{key}");
             if is_needed && !is_given(path) {
                 return Err(Error::missing(place, format_args!("the path of a file, as {why}")));
@@ -191,70 +171,40 @@ impl Access {
                 return Err(Error::config(place, found).expecting("an absolute path"));
             }
         }
-        Ok(Access {
-            endpoints,
-            files: Files { ca: written.ca, cert: written.cert, key: written.key },
-            user: has_user.then_some((written.user, written.password_file)),
-            accepts_control_plane: written.accept_control_plane,
+        Ok(())
+    }
+
+    /// What the files of certificates and password are now. They are replaced while the daemon runs:
+    /// it looks before each request. None of a missing file; a symlink counts as what it leads to.
+    pub fn stamps(&self) -> [Option<Stamp>; 4] {
+        [&self.ca, &self.cert, &self.key, &self.password_file].map(|path| {
+            let data = path.metadata().ok()?;
+            let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+            Some(([data.dev(), data.ino(), data.len()], times))
         })
     }
 
-    /// The files of certificates and password.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let Files { ca, cert, key } = &self.files;
-        let paths = [ca, cert, key].into_iter().chain(self.user.iter().map(|(_, file)| file));
-        paths.filter(|path| !path.as_os_str().is_empty()).cloned().collect()
+    /// Reads certificates and password, which is empty without a user.
+    pub fn read(&self) -> Result<(Tls, String)> {
+        let tls = tls::load(self)?;
+        if self.user.is_empty() {
+            return Ok((tls, String::new()));
+        }
+        let path = &self.password_file;
+        let read = || {
+            require_private(path)?;
+            plain_file::read_of_others(path, LONGEST_PASSWORD).map_err(Error::at_path("read", path))
+        };
+        let text = read().map_err(|error: Error| error.context("etcd.passwordFile"))?;
+        match str::from_utf8(&text).unwrap_or_default().trim_end_matches(['\r', '\n']) {
+            "" => {
+                let problem = format_args!("{}: empty or not UTF-8", path.display()).to_string();
+                let error = Error::config("etcd.passwordFile", problem);
+                Err(error.expecting("a password on one line"))
+            }
+            password => Ok((tls, password.to_owned())),
+        }
     }
-
-    /// Reads certificates and password.
-    pub fn read(&self) -> Result<Credentials> {
-        let read =
-            |(user, file): &(String, PathBuf)| -> Result<_> { Ok([user.clone(), password(file)?]) };
-        let login = self.user.as_ref().map(read);
-        Ok(Credentials { tls: Tls::load(&self.files)?, login: login.transpose()? })
-    }
-}
-
-fn name(key: &str, text: &str) -> Result<Name> {
-    if text.is_empty() {
-        return Err(Error::missing(key, "a name of lower-case letters, digits, '.' and '-'"));
-    }
-    text.parse().map_err(|no_name| Error::config(key, no_name))
-}
-
-fn node(text: &str) -> Result<Name> {
-    if !text.is_empty() {
-        return name("node", text);
-    }
-    let path = Path::new("/proc/sys/kernel/hostname");
-    let host = std::fs::read_to_string(path).map_err(Error::at_path("read", path))?;
-    let named = host.trim().to_ascii_lowercase().parse();
-    named
-        .map_err(|no_name| Error::config("node", format_args!("the host name {no_name}; set node")))
-}
-
-fn endpoints(urls: &[String]) -> Result<Vec<Endpoint>> {
-    if urls.is_empty() {
-        return Err(Error::missing("etcd.endpoints", "a list of URLs: https://10.0.0.1:2379"));
-    }
-    let parsed = urls.iter().enumerate().map(|(place, url)| {
-        let endpoint: Result<Endpoint, Mistake> = Endpoint::parse(url);
-        endpoint.map_err(|mistake| mistake.at(format_args!("etcd.endpoints[{place}]")).into())
-    });
-    parsed.collect()
-}
-
-fn password(path: &Path) -> Result<String> {
-    let of_key = |error: Error| error.context("etcd.passwordFile");
-    require_private(path).map_err(of_key)?;
-    let text =
-        plain_file::read_of_others(path, LONGEST_PASSWORD).map_err(Error::at_path("read", path));
-    let text = String::from_utf8(text.map_err(of_key)?);
-    let line = text.ok().map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
-    line.filter(|line| !line.is_empty()).ok_or_else(|| {
-        let empty = format_args!("{}: empty or not UTF-8", path.display()).to_string();
-        Error::config("etcd.passwordFile", empty).expecting("a password on one line")
-    })
 }
 
 /// Refuses a file that others than root can read or write.
@@ -286,8 +236,9 @@ mod tests {
         let settings = Settings::parse(WHOLE.as_bytes()).unwrap();
         assert_eq!((settings.cluster.as_str(), settings.node.as_str()), ("prod", "n1"));
         assert_eq!(settings.etcd.endpoints[1].to_string(), "https://etcd-2:2379");
-        assert_eq!(settings.etcd.files.key, Path::new("/a/c.key"));
-        assert_eq!(settings.etcd.user, Some(("cni".into(), "/a/password".into())));
+        assert_eq!(settings.etcd.key, Path::new("/a/c.key"));
+        assert_eq!(settings.etcd.user, "cni");
+        assert_eq!(settings.etcd.password_file, Path::new("/a/password"));
         assert!(settings.etcd.accepts_control_plane);
         assert_eq!(settings.settle, Duration::from_secs(5));
         assert!(settings.trusts_reboot);
@@ -300,7 +251,7 @@ mod tests {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(settings.node.as_str(), host.trim().to_ascii_lowercase());
         assert_eq!(settings.settle, Duration::from_secs(60));
-        assert!(settings.etcd.user.is_none() && !settings.etcd.accepts_control_plane);
+        assert!(settings.etcd.user.is_empty() && !settings.etcd.accepts_control_plane);
     }
 
     #[test]
@@ -355,20 +306,14 @@ mod tests {
                 r#"{"cluster": "c", "node": "n", "settle": 99999999, "etcd": {"endpoints": ["http://a"]}}"#,
                 "settle: 99999999 is out of range, expected 0 to 31622400",
             ),
+            (
+                r#"{"cluster": "c", "node": "n", "settle": -1}"#,
+                "settle: -1 is out of range, expected 0 to 31622400",
+            ),
         ];
         for (text, expected) in cases {
             let error = Settings::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.msg, expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn former_keys_are_refused_with_what_to_do() {
-        for (key, instead) in FORMER_KEYS {
-            let text = format!(r#"{{"cluster": "c", "{key}": 600}}"#);
-            let error = Settings::parse(text.as_bytes()).unwrap_err();
-            assert!(error.msg.starts_with(&format!("{key}: unknown key, expected cluster, ")));
-            assert_eq!(error.details(), instead);
         }
     }
 
@@ -387,5 +332,30 @@ mod tests {
         assert_eq!(Settings::load(&path).is_ok(), owner == 0, "it has to be root's");
         let missing = Settings::load(&dir.path().join("none")).unwrap_err().to_string();
         assert!(missing.ends_with("none: no such file or directory"), "{missing}");
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_or_written_has_another_stamp() {
+        use std::fs;
+        let dir = crate::scratch::Scratch::new();
+        let [cert, key] = ["cert", "link"].map(|name| dir.path().join(name));
+        let access = Access { cert: cert.clone(), key: key.clone(), ..Access::default() };
+        let mut seen = access.stamps();
+        let mut has_changed =
+            move || access.stamps() != std::mem::replace(&mut seen, access.stamps());
+        assert!(!has_changed());
+        fs::write(&cert, "one").unwrap();
+        assert!(has_changed() && !has_changed());
+        fs::write(dir.path().join("new"), "two").unwrap();
+        fs::rename(dir.path().join("new"), &cert).unwrap();
+        assert!(has_changed() && !has_changed(), "another inode");
+        std::os::unix::fs::symlink(&cert, &key).unwrap();
+        assert!(has_changed() && !has_changed());
+        fs::write(dir.path().join("other"), "two").unwrap();
+        fs::remove_file(&key).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("other"), &key).unwrap();
+        assert!(has_changed(), "the link leads elsewhere");
+        fs::remove_file(&cert).unwrap();
+        assert!(has_changed() && !has_changed());
     }
 }

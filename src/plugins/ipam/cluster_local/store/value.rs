@@ -1,35 +1,30 @@
 //! The values of records as text: the JSON that each engine stores.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{from_slice, json, to_string};
 
 use super::super::name::Name;
 use super::{Key, Token, Value};
 
-#[derive(Serialize, Deserialize)]
-struct Meta {
-    id: Token,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Divided {
-    divided: u8,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Conflict {
-    node: Name,
+/// The member of a value that has one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct One {
+    id: Option<Token>,
+    divided: Option<u8>,
+    node: Option<Name>,
 }
 
 impl Value {
     /// The value as it is stored.
     pub fn to_json(&self) -> String {
         let text = match self {
-            Value::Meta(id) => serde_json::to_string(&Meta { id: *id }),
-            Value::Node(record) => serde_json::to_string(record),
-            Value::Claim(claim) => serde_json::to_string(claim),
-            Value::Divided(size) => serde_json::to_string(&Divided { divided: *size }),
-            Value::Want(want) => serde_json::to_string(want),
-            Value::Conflict(node) => serde_json::to_string(&Conflict { node: node.clone() }),
+            Value::Meta(id) => Ok(json!({"id": id}).to_string()),
+            Value::Node(record) => to_string(record),
+            Value::Claim(claim) => to_string(claim),
+            Value::Divided(size) => Ok(json!({"divided": size}).to_string()),
+            Value::Want(want) => to_string(want),
+            Value::Conflict(node) => Ok(json!({"node": node}).to_string()),
             Value::Unreadable => Ok(String::new()), // no operation writes it
         };
         text.unwrap_or_default() // no type of these can fail
@@ -37,17 +32,16 @@ impl Value {
 
     /// Reads what is stored under a key.
     pub fn of_json(key: &Key, text: &[u8]) -> Value {
+        let one = || from_slice::<One>(text).unwrap_or_default();
         let read = match key {
-            Key::Meta => serde_json::from_slice(text).map(|Meta { id }| Value::Meta(id)),
-            Key::Node(_) => serde_json::from_slice(text).map(Value::Node),
-            Key::Block(..) => match serde_json::from_slice(text) {
-                Ok(Divided { divided: size @ (1 | 8) }) => Ok(Value::Divided(size)),
-                _ => serde_json::from_slice(text).map(Value::Claim),
+            Key::Meta => one().id.map(Value::Meta),
+            Key::Node(_) => from_slice(text).ok().map(Value::Node),
+            Key::Block(..) => match one().divided {
+                Some(size @ (1 | 8)) => Some(Value::Divided(size)),
+                _ => from_slice(text).ok().map(Value::Claim),
             },
-            Key::Want(_) => serde_json::from_slice(text).map(Value::Want),
-            Key::Conflict(..) => {
-                serde_json::from_slice(text).map(|Conflict { node }| Value::Conflict(node))
-            }
+            Key::Want(_) => from_slice(text).ok().map(Value::Want),
+            Key::Conflict(..) => one().node.map(Value::Conflict),
         };
         read.unwrap_or(Value::Unreadable)
     }

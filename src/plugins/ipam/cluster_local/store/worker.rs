@@ -39,12 +39,8 @@ pub struct Worker {
     wake: Arc<EventFd>,
 }
 
-/// Sends messages to the event loop.
-#[derive(Clone)]
-struct Voice {
-    told: Sender<Told>,
-    wake: Arc<EventFd>,
-}
+/// Sends a message to the event loop; returns whether that still exists.
+type Tell = Arc<dyn Fn(Told) -> bool + Send + Sync>;
 
 impl Worker {
     /// Starts the threads, each with a store of its own. A thread keeps the privileges that this one
@@ -53,14 +49,24 @@ impl Worker {
         let failed = |errno| Error::kernel("make an eventfd", errno);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
-        let (operations, waiting) = channel();
-        let (tell, told) = channel();
-        let voice = Voice { told: tell, wake: wake.clone() };
-        let of_worker = voice.clone();
-        let store = open(of_worker.clone().note())?;
-        spawn(move || work(store, &waiting, &of_worker))?;
+        let (operations, waiting) = channel::<Operation>();
+        let (sender, told) = channel();
+        let waker = wake.clone();
+        let tell: Tell = Arc::new(move |message| {
+            let is_heard = sender.send(message).is_ok();
+            let _ = waker.write(1); // it fails only where it is ready anyway
+            is_heard
+        });
+        let [of_worker, of_store] = [tell.clone(), tell.clone()];
+        let mut store = open(Box::new(move |line| {
+            of_store(Told::Note(line));
+        }))?;
+        spawn(move || {
+            let mut outcomes = waiting.iter().map(|operation| operation.perform(&mut *store));
+            let _ = outcomes.all(|outcome| of_worker(Told::Outcome(outcome))); // until nobody hears
+        })?;
         let store = open(Box::new(|_| ()))?; // its notes would be the same
-        spawn(move || watch(store, &voice))?;
+        spawn(move || watch(store, &tell))?;
         Ok(Worker { operations, told, wake })
     }
 
@@ -83,21 +89,6 @@ impl AsFd for Worker {
     }
 }
 
-impl Voice {
-    /// Sends a message; returns whether the event loop still exists.
-    fn tell(&self, told: Told) -> bool {
-        let is_heard = self.told.send(told).is_ok();
-        let _ = self.wake.write(1); // it fails only where it is ready anyway
-        is_heard
-    }
-
-    fn note(self) -> Note {
-        Box::new(move |line| {
-            self.tell(Told::Note(line));
-        })
-    }
-}
-
 /// Starts a thread. If it panics, the daemon aborts, and systemd restarts it.
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let guarded = || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| abort());
@@ -105,35 +96,20 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
     started.map(drop).map_err(|error| Error::io("start a thread", &error))
 }
 
-fn work(mut store: Box<dyn Store + Send>, operations: &Receiver<Operation>, voice: &Voice) {
-    for operation in operations {
-        if !voice.tell(Told::Outcome(operation.perform(&mut *store))) {
-            return;
-        }
-    }
-}
-
-fn watch(mut store: Box<dyn Store + Send>, voice: &Voice) {
+fn watch(mut store: Box<dyn Store + Send>, tell: &Tell) {
     let mut pause = FIRST_PAUSE;
     let mut last_end = String::new();
     loop {
         let outcome = store.watch(&mut |heard| {
             pause = FIRST_PAUSE;
             last_end.clear();
-            voice.tell(Told::Heard(heard))
+            tell(Told::Heard(heard))
         });
-        let end = match &outcome {
-            Outcome::Refused(reason)
-            | Outcome::Unauthenticated(reason)
-            | Outcome::Unreachable(reason)
-            | Outcome::Unknown(reason) => reason.as_str(),
-            Outcome::Busy(_) | Outcome::Lost => "the store is busy",
-            Outcome::Done(()) => return,
-        };
+        let Err(end) = outcome.value() else { return };
         if last_end != end {
             let again = pause.as_secs();
-            voice.tell(Told::Note(format!("the watch has ended: {end}; again in {again} s")));
-            end.clone_into(&mut last_end);
+            tell(Told::Note(format!("the watch has ended: {end}; again in {again} s")));
+            last_end = end;
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -66,6 +66,7 @@ fn the_record_is_read_as_it_was_written_by_one_daemon() {
     identity.journal.started();
     let second = Journal::open(&DAEMON, &directory(dir.path())).map(drop).unwrap_err();
     assert_eq!(second.code, Code::CONFLICT);
+    assert!(second.details().contains("give this one another --data-dir"), "{second:?}");
 }
 
 #[test]

@@ -7,18 +7,46 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::super::{Outcome, http};
+use super::super::Outcome::{Refused, Unauthenticated};
+use super::super::{Failed, http};
 
 /// The codes of gRPC for a refusal before anything is executed: invalid argument, not found, already
 /// exists, permission denied, resource exhausted, failed precondition, out of range, unimplemented.
 const REFUSALS: [u32; 8] = [3, 5, 6, 7, 8, 9, 11, 12];
 const UNAUTHENTICATED: u32 = 16;
 
-/// How long to wait after a member had too many requests.
-const BUSY: Duration = Duration::from_millis(500);
+/// The member does not have the revision that it was asked for: one that there is would do.
+pub const COMPACTED: Failed = Failed::Busy(Duration::ZERO);
+/// After a member had too many requests.
+const BUSY: Failed = Failed::Busy(Duration::from_millis(500));
+
 const GATEWAY_IS_OFF: &str =
     "the member has no JSON gateway; start etcd without --enable-grpc-gateway=false";
+/// The begin of a refusal in plain text, before the gateway reads the request.
+const COMMON_NAME: &str = "CommonName of client";
+
+/// Parts of reasons that are known, whatever their code: what they mean, and what the reader can do.
+const REASONS: [(&str, fn(String) -> Failed, &str); 11] = [
+    ("required revision", |_| COMPACTED, ""), // or a member that is behind the one before
+    ("too many requests", |_| BUSY, ""),
+    ("auth token", Unauthenticated, ""),
+    ("revision of auth store is old", Unauthenticated, ""),
+    ("user name not found", Unauthenticated, ""),
+    ("user name is empty", Unauthenticated, USERS),
+    ("authentication failed", Unauthenticated, "; check etcd.user and etcd.passwordFile"),
+    (COMMON_NAME, Unauthenticated, NO_COMMON_NAME),
+    ("permission denied", Refused, GRANT),
+    ("authentication is not enabled", Refused, "; leave out etcd.user, or `etcdctl auth enable`"),
+    ("database space exceeded", Refused, FULL),
+];
+const USERS: &str = "; authentication is on: set etcd.user and etcd.passwordFile";
+const GRANT: &str = "; grant the user a role with readwrite on the prefix /cni-multi/v2/";
+const NO_COMMON_NAME: &str = "; with authentication on, etcd's gateway accepts only client \
+    certificates without a CommonName: make one, and use etcd.user";
+const FULL: &str = "; compact and defragment the store or raise --quota-backend-bytes, then \
+    `etcdctl alarm disarm`";
 
 /// A reply, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -33,7 +61,7 @@ pub struct Reply {
     /// Whether everything compared was true.
     pub succeeded: bool,
     /// One for each operation of a transaction.
-    pub responses: Vec<Part>,
+    pub responses: Vec<Message>,
     /// What a password was exchanged for.
     pub token: String,
     /// The changes that a watch has seen.
@@ -44,14 +72,6 @@ pub struct Reply {
     pub cancel_reason: String,
     /// The oldest revision that there is, if the watch asked for an older one.
     pub compact_revision: Number,
-}
-
-/// The reply to one operation of a transaction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Part {
-    /// Of a read.
-    pub response_range: Reply,
 }
 
 /// The header of each reply.
@@ -76,11 +96,12 @@ pub struct KeyValue {
     pub mod_revision: Number,
 }
 
-/// One message of a stream.
+/// One message of a stream, or the reply to one operation of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Message {
-    /// The message.
+    /// The message, or the reply to a read.
+    #[serde(alias = "response_range")]
     pub result: Reply,
     /// The end of the stream.
     pub error: Option<Problem>,
@@ -123,7 +144,7 @@ impl TryFrom<String> for Number {
 }
 
 /// Text in base64.
-pub fn encode(text: &[u8]) -> String {
+pub fn encode(text: impl AsRef<[u8]>) -> String {
     STANDARD.encode(text)
 }
 
@@ -132,124 +153,65 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Why a request was not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It compared, and did not write.
-    Lost,
-    /// It was not executed, and no member will.
-    Refused(String),
-    /// It was not executed: the member does not have the revision that it asked for.
-    Compacted,
-    /// It was not executed: the token, or the lack of one, was not accepted.
-    Unauthenticated(String),
-    /// It was not executed here: the member has too many requests.
-    Busy,
-    /// It was not executed here.
-    Unreachable(String),
-    /// It may have been executed, or may still be.
-    Unknown(String),
+/// Reads what a member has answered. A reason names the member where another might answer something
+/// else.
+pub fn read(reply: &http::Reply) -> Result<Reply, Failed> {
+    let http::Reply { status, body, server } = reply;
+    let done = match serde_json::from_slice::<Problem>(body) {
+        _ if *status == 200 => parse(body),
+        Ok(problem) if problem.code != 0 => Err(problem.meaning()),
+        _ if *status == 404 => Err(Failed::Unreachable(GATEWAY_IS_OFF.to_owned())),
+        _ if *status == 400 && body.starts_with(COMMON_NAME.as_bytes()) => {
+            Err(meaning(COMMON_NAME, Failed::Unauthenticated))
+        }
+        _ => {
+            let reason = format!("HTTP status {status} without an error object of etcd");
+            Err(Failed::Unknown(reason))
+        }
+    };
+    done.map_err(|failed| match failed {
+        Failed::Unreachable(reason) => Failed::Unreachable(format!("{server}: {reason}")),
+        Failed::Unknown(reason) => Failed::Unknown(format!("{server}: {reason}")),
+        failed => failed,
+    })
 }
 
-impl Verdict {
-    /// The meaning of a reply with another status than 200.
-    pub fn of(reply: &http::Reply) -> Verdict {
-        Verdict::of_body(reply.head.status, &reply.body).of_member(&reply.server)
-    }
+/// Parses what comes after a request was sent.
+pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failed> {
+    let unreadable = |error| Failed::Unknown(format!("the response cannot be read: {error}"));
+    serde_json::from_slice(text).map_err(unreadable)
+}
 
-    /// The same, with the member that has answered where another might answer something else.
-    pub fn of_member(self, server: &str) -> Verdict {
-        match self {
-            Verdict::Unreachable(reason) => Verdict::Unreachable(format!("{server}: {reason}")),
-            Verdict::Unknown(reason) => Verdict::Unknown(format!("{server}: {reason}")),
-            verdict => verdict,
-        }
-    }
-
-    fn of_body(status: u16, body: &[u8]) -> Verdict {
-        match serde_json::from_slice::<Problem>(body) {
-            Ok(problem) if problem.code != 0 => Verdict::of_problem(&problem),
-            _ if status == 404 => Verdict::Unreachable(GATEWAY_IS_OFF.into()),
-            // In plain text, before the gateway reads the request.
-            _ if status == 400 && body.starts_with(b"CommonName of client") => {
-                Verdict::Unauthenticated(explained("CommonName of client"))
-            }
-            _ => Verdict::Unknown(format!("HTTP status {status} without an error object of etcd")),
-        }
-    }
-
-    /// The meaning of an error. Any code that is not named may come after the execution.
-    pub fn of_problem(problem: &Problem) -> Verdict {
-        let Problem { error, message, code } = problem;
-        let reason = if message.is_empty() { error } else { message };
-        if is_about_credentials(*code, reason) {
-            return Verdict::Unauthenticated(explained(reason));
-        }
-        match *code {
-            // Compacted, or of a member that is behind the one before.
-            11 if reason.contains("required revision") => Verdict::Compacted,
-            8 if reason.contains("too many requests") => Verdict::Busy,
-            code if REFUSALS.contains(&code) => Verdict::Refused(explained(reason)),
-            code => Verdict::Unknown(format!("{reason} (code {code})")),
-        }
-    }
-
-    /// Why the member has ended a watch.
-    pub fn of_canceled(reply: &Reply) -> Verdict {
-        match reply.cancel_reason.as_str() {
-            _ if reply.compact_revision.0 > 0 => Verdict::Compacted,
-            reason if reason.contains("auth token") => Verdict::Unauthenticated(explained(reason)),
-            reason if reason.contains("permission denied") => Verdict::Refused(explained(reason)),
-            reason => Verdict::Unknown(format!("the watch was canceled: {reason}")),
-        }
-    }
-
-    /// The outcome of the operation.
-    pub fn outcome<T>(self) -> Outcome<T> {
-        match self {
-            Verdict::Lost => Outcome::Lost,
-            Verdict::Refused(reason) => Outcome::Refused(reason),
-            Verdict::Compacted => Outcome::Unknown("the store was compacted during a list".into()),
-            Verdict::Unauthenticated(reason) => Outcome::Unauthenticated(reason),
-            Verdict::Busy => Outcome::Busy(BUSY),
-            Verdict::Unreachable(reason) => Outcome::Unreachable(reason),
-            Verdict::Unknown(reason) => Outcome::Unknown(reason),
+impl Problem {
+    /// What it means. With any code that is not named it may come after the execution.
+    pub fn meaning(&self) -> Failed {
+        let reason = if self.message.is_empty() { &self.error } else { &self.message };
+        match self.code {
+            UNAUTHENTICATED => meaning(reason, Failed::Unauthenticated),
+            code if REFUSALS.contains(&code) => meaning(reason, Failed::Refused),
+            code => Failed::Unknown(format!("{reason} (code {code})")),
         }
     }
 }
 
-/// etcd reports some of them as invalid arguments.
-fn is_about_credentials(code: u32, reason: &str) -> bool {
-    let of_argument = [
-        "authentication failed",
-        "user name is empty",
-        "user name not found",
-        "revision of auth store is old",
-        "CommonName of client",
-    ];
-    let named = of_argument.iter().any(|text| reason.contains(text));
-    code == UNAUTHENTICATED || (code == 3 && named)
+impl Reply {
+    /// Why the member has ended a watch, if it has.
+    pub fn end(&self) -> Option<Failed> {
+        let unknown = |reason| Failed::Unknown(format!("the watch was canceled: {reason}"));
+        let is_compacted = self.compact_revision.0 > 0;
+        self.canceled.then(|| match is_compacted {
+            true => COMPACTED,
+            false => meaning(&self.cancel_reason, unknown),
+        })
+    }
 }
 
-/// The reason with what the reader can do.
-fn explained(reason: &str) -> String {
-    let advice = [
-        (
-            "database space exceeded",
-            "compact and defragment the store or raise --quota-backend-bytes, then `etcdctl alarm disarm`",
-        ),
-        (
-            "CommonName of client",
-            "with authentication on, etcd's gateway accepts only client certificates without a CommonName: \
-             make one, and use etcd.user",
-        ),
-        ("permission denied", "grant the user a role with readwrite on the prefix /cni-multi/v2/"),
-        ("user name is empty", "authentication is on: set etcd.user and etcd.passwordFile"),
-        ("authentication failed", "check etcd.user and etcd.passwordFile"),
-        ("authentication is not enabled", "leave out etcd.user, or `etcdctl auth enable`"),
-    ];
-    let found = advice.iter().find(|(text, _)| reason.contains(text));
-    found.map_or_else(|| reason.to_owned(), |(_, advice)| format!("{reason}; {advice}"))
+/// The meaning of a reason that came instead of an execution.
+fn meaning(reason: &str, otherwise: impl FnOnce(String) -> Failed) -> Failed {
+    match REASONS.iter().find(|(known, ..)| reason.contains(known)) {
+        Some((_, meaning, advice)) => meaning(format!("{reason}{advice}")),
+        None => otherwise(reason.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -257,19 +219,21 @@ fn explained(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(status: u16, code: u32, reason: &str) -> Verdict {
-        Verdict::of_body(
-            status,
-            format!(r#"{{"error":"{reason}","message":"{reason}","code":{code}}}"#).as_bytes(),
-        )
+    fn of_body(status: u16, body: &[u8]) -> Failed {
+        read(&http::Reply { status, body: body.to_vec(), server: "S".to_owned() }).unwrap_err()
+    }
+
+    fn of(status: u16, code: u32, reason: &str) -> Failed {
+        let text = format!(r#"{{"error":"{reason}","message":"{reason}","code":{code}}}"#);
+        of_body(status, text.as_bytes())
     }
 
     #[test]
     fn only_a_refusal_that_comes_first_is_one() {
-        type Is = fn(&Verdict) -> bool;
+        type Is = fn(&Failed) -> bool;
         let [refused, unknown]: [Is; 2] = [
-            |verdict| matches!(verdict, Verdict::Refused(_)),
-            |verdict| matches!(verdict, Verdict::Unknown(_)),
+            |failed| matches!(failed, Failed::Refused(_)),
+            |failed| matches!(failed, Failed::Unknown(_)),
         ];
         let cases: [(u16, u32, &str, Is); 9] = [
             (400, 3, "etcdserver: duplicate key given in txn request", refused),
@@ -278,20 +242,20 @@ mod tests {
             (503, 14, "etcdserver: request timed out", unknown),
             (500, 2, "x", unknown),
             (499, 1, "context canceled", unknown),
-            (429, 8, "etcdserver: too many requests", |verdict| *verdict == Verdict::Busy),
-            (400, 11, "etcdserver: mvcc: required revision has been compacted", |verdict| {
-                *verdict == Verdict::Compacted
+            (429, 8, "etcdserver: too many requests", |failed| *failed == BUSY),
+            (400, 11, "etcdserver: mvcc: required revision has been compacted", |failed| {
+                *failed == COMPACTED
             }),
-            (400, 11, "etcdserver: mvcc: required revision is a future revision", |verdict| {
-                *verdict == Verdict::Compacted
+            (400, 11, "etcdserver: mvcc: required revision is a future revision", |failed| {
+                *failed == COMPACTED
             }),
         ];
         for (status, code, reason, is) in cases {
-            let verdict = of(status, code, reason);
-            assert!(is(&verdict), "{reason}: {verdict:?}");
+            let failed = of(status, code, reason);
+            assert!(is(&failed), "{reason}: {failed:?}");
         }
-        assert!(unknown(&Verdict::of_body(502, b"<html>")), "a proxy");
-        assert!(unknown(&Verdict::of_body(400, b"{}")));
+        assert!(unknown(&of_body(502, b"<html>")), "a proxy");
+        assert!(unknown(&of_body(400, b"{}")));
     }
 
     #[test]
@@ -302,35 +266,35 @@ mod tests {
             (400, 3, "etcdserver: user name is empty"),
             (400, 3, "etcdserver: revision of auth store is old"),
         ] {
-            assert!(matches!(of(status, code, reason), Verdict::Unauthenticated(_)), "{reason}");
+            assert!(matches!(of(status, code, reason), Failed::Unauthenticated(_)), "{reason}");
         }
         let body = b"CommonName of client sending a request against gateway will be ignored and not used as expected\n";
-        assert!(matches!(Verdict::of_body(400, body), Verdict::Unauthenticated(_)));
-        assert!(matches!(Verdict::of_body(400, b"Bad Request"), Verdict::Unknown(_)));
+        assert!(matches!(of_body(400, body), Failed::Unauthenticated(_)));
+        assert!(matches!(of_body(400, b"Bad Request"), Failed::Unknown(_)));
     }
 
     #[test]
     fn refusals_say_what_to_do() {
-        let Verdict::Refused(full) = of(429, 8, "etcdserver: mvcc: database space exceeded") else {
+        let Failed::Refused(full) = of(429, 8, "etcdserver: mvcc: database space exceeded") else {
             panic!("a full store")
         };
         assert!(full.ends_with("`etcdctl alarm disarm`"), "{full}");
-        let off = Verdict::of_body(404, b"404 page not found\n");
-        assert_eq!(off, Verdict::Unreachable(GATEWAY_IS_OFF.into()));
+        let off = of_body(404, b"404 page not found\n");
+        assert_eq!(off, Failed::Unreachable(format!("S: {GATEWAY_IS_OFF}")));
     }
 
     #[test]
     fn absent_members_are_zero() {
         let lost: Reply = serde_json::from_str(r#"{"header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"5","raft_term":"2"},"responses":[{"response_range":{"header":{"revision":"5"},"kvs":[{"key":"YmxrL2E=","create_revision":"4","mod_revision":"4","version":"1","value":"bjE="}],"count":"1"}}]}"#).unwrap();
         assert_eq!(lost.header.cluster_id, Number(14_841_639_068_965_178_418));
-        let found = &lost.responses[0].response_range.kvs[0];
+        let found = &lost.responses[0].result.kvs[0];
         assert!(!lost.succeeded);
         assert_eq!(
             (decode(&found.key).unwrap().as_slice(), found.mod_revision),
             (&b"blk/a"[..], Number(4))
         );
         let won: Reply = serde_json::from_str(r#"{"header":{"revision":"4"},"succeeded":true,"responses":[{"response_put":{"header":{"revision":"4"}}}]}"#).unwrap();
-        assert!(won.succeeded && won.responses[0].response_range.kvs.is_empty());
+        assert!(won.succeeded && won.responses[0].result.kvs.is_empty());
     }
 
     #[test]
@@ -338,8 +302,8 @@ mod tests {
         let old = br#"{"error":"etcdserver: request timed out","message":"etcdserver: request timed out","code":14}"#;
         let new = br#"{"code":14,"message":"etcdserver: request timed out","details":[]}"#;
         for body in [&old[..], new, br#"{"error":"etcdserver: request timed out","code":14}"#] {
-            let expected = Verdict::Unknown("etcdserver: request timed out (code 14)".into());
-            assert_eq!(Verdict::of_body(503, body), expected);
+            let expected = Failed::Unknown("S: etcdserver: request timed out (code 14)".into());
+            assert_eq!(of_body(503, body), expected);
         }
         let stream: Message = serde_json::from_str(r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}}"#).unwrap();
         assert_eq!(stream.error.unwrap().code, 14);
@@ -349,17 +313,16 @@ mod tests {
     fn the_end_of_a_watch_has_a_reason() {
         let end = |line: &str| {
             let message: Message = serde_json::from_str(line).unwrap();
-            assert!(message.result.canceled);
-            Verdict::of_canceled(&message.result)
+            message.result.end().unwrap()
         };
         let compacted =
             r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
-        assert_eq!(end(compacted), Verdict::Compacted);
+        assert_eq!(end(compacted), COMPACTED);
         let expired = r#"{"result":{"canceled":true,"cancel_reason":"rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}}"#;
-        assert!(matches!(end(expired), Verdict::Unauthenticated(_)));
+        assert!(matches!(end(expired), Failed::Unauthenticated(_)));
         let denied =
             r#"{"result":{"canceled":true,"cancel_reason":"etcdserver: permission denied"}}"#;
-        assert!(matches!(end(denied), Verdict::Refused(_)));
+        assert!(matches!(end(denied), Failed::Refused(_)));
     }
 
     #[test]

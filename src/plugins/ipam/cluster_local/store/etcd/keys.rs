@@ -2,6 +2,7 @@
 
 use super::super::super::name::Name;
 use super::super::Key;
+use super::gateway::encode;
 
 /// The keys of one cluster.
 #[derive(Clone, Debug)]
@@ -29,6 +30,11 @@ impl Keys {
             Key::Want(node) => format!("c/want/{node}"),
             Key::Conflict(realm, block) => format!("c/conflict/{realm}/{block}"),
         })
+    }
+
+    /// The text of a key in base64.
+    pub fn encoded(&self, key: &Key) -> String {
+        encode(self.text(key))
     }
 
     /// The key of a text; None if it is none of the cluster's.

@@ -1,5 +1,5 @@
-use super::super::endpoint::Endpoint;
-use super::super::fake::{Answer, Fake, reply};
+use super::super::http::endpoint::Endpoint;
+use super::super::tests::fake::{Answer, Fake, reply};
 use super::super::{Claim, Token, Want};
 use super::*;
 
@@ -165,7 +165,7 @@ fn a_token_that_was_good_is_renewed_once() {
     let expired = || error(401, 16, "etcdserver: invalid auth token");
     let of = |answers: Vec<Answer>| {
         let (mut etcd, fake) = engine(answers, true);
-        etcd.login = Some(["cni".into(), "secret".into()]);
+        (etcd.access.user, etcd.password) = ("cni".to_owned(), "secret".to_owned());
         (etcd, fake)
     };
     let (mut etcd, fake) = of(vec![

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Heard, Key, Outcome, Record, Selection, Store, Stored, Value, Version};
+use super::super::{Heard, Key, Outcome, Record, Selection, Store, Stored, Value, Version};
 
 /// The store. A clone is a backup, which does not know the versions given since.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,12 @@
 //! static binary has no getaddrinfo(3), and a resolver that waits would stop the daemon.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::path::Path;
+
+use rustls::pki_types::ServerName;
+use serde::{Deserialize, Deserializer};
 
 use crate::error::{Code, Error, Mistake, Result};
 use crate::plain_file;
@@ -13,7 +17,7 @@ const HOSTS: &str = "/etc/hosts";
 /// The limit in bytes of that file.
 const LARGEST_HOSTS: usize = 4 << 20;
 /// The port of etcd's clients.
-const PORT: u16 = 2379;
+const PORT: &str = "2379";
 /// The form of an endpoint.
 const FORM: &str =
     "http://HOST:PORT or https://HOST:PORT with an IP address or a name in /etc/hosts";
@@ -23,50 +27,60 @@ const FORM: &str =
 pub struct Endpoint {
     /// Whether the scheme is https.
     pub tls: bool,
-    /// An address or a name.
-    pub host: Host,
-    /// The TCP port.
-    pub port: u16,
-}
-
-/// The host part of an [`Endpoint`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// An address.
-    Address(IpAddr),
-    /// A name of /etc/hosts, in lower case.
-    Name(String),
+    /// An address, or a name of /etc/hosts in lower case.
+    pub host: ServerName<'static>,
+    port: NonZeroU16,
 }
 
 impl Endpoint {
     /// Parses a URL; the port's default is 2379.
     pub fn parse(url: &str) -> Result<Endpoint, Mistake> {
-        let mistake = || Mistake::new(format_args!("{url:?}")).expecting(FORM);
-        let (scheme, rest) = url.split_once("://").ok_or_else(mistake)?;
-        let tls = match scheme {
-            "http" => false,
-            "https" => true,
-            _ => return Err(mistake()),
+        let parsed = || {
+            let (scheme, rest) = url.split_once("://")?;
+            let rest = rest.strip_suffix('/').unwrap_or(rest);
+            // `host`, `host:port`, `[v6]` or `[v6]:port`.
+            let (host, port) = match rest.rsplit_once(':') {
+                Some((host, port)) if !port.ends_with(']') => (host, port),
+                _ => (rest, PORT),
+            };
+            let host = match host.strip_prefix('[') {
+                Some(inner) => inner.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?.into(),
+                None if host.contains(':') || host.ends_with('.') => return None,
+                None => ServerName::try_from(host.to_ascii_lowercase()).ok()?,
+            };
+            let port = port.parse().ok().filter(|_| !port.starts_with('+'))?;
+            let tls = scheme == "https";
+            (tls || scheme == "http").then_some(Endpoint { tls, host, port })
         };
-        let (host, port) =
-            split_port(rest.strip_suffix('/').unwrap_or(rest)).ok_or_else(mistake)?;
-        Ok(Endpoint { tls, host: Host::parse(host).ok_or_else(mistake)?, port })
+        parsed().ok_or_else(|| Mistake::new(format_args!("{url:?}")).expecting(FORM))
     }
 
-    /// The socket addresses of the member.
+    /// The socket addresses of the member, of which there is one at least.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>> {
         let found = match &self.host {
-            Host::Address(address) => vec![*address],
-            Host::Name(name) => look_up(name)?,
+            ServerName::IpAddress(address) => vec![IpAddr::from(*address)],
+            name => {
+                let hosts = plain_file::read_of_others(Path::new(HOSTS), LARGEST_HOSTS);
+                let hosts = hosts.map_err(Error::at_path("read", Path::new(HOSTS)))?;
+                addresses_of(&name.to_str(), &String::from_utf8_lossy(&hosts))
+            }
         };
-        Ok(found.into_iter().map(|address| SocketAddr::new(address, self.port)).collect())
+        if found.is_empty() {
+            let msg = format!("look up {:?}: not in {HOSTS}", self.host.to_str());
+            let advice =
+                "only names in this file are resolved; add a line for it or use the address";
+            return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(advice));
+        }
+        Ok(found.into_iter().map(|address| SocketAddr::new(address, self.port.get())).collect())
     }
 
     /// The value of the `Host` header.
     pub fn authority(&self) -> String {
         match &self.host {
-            Host::Address(address) => SocketAddr::new(*address, self.port).to_string(),
-            Host::Name(name) => format!("{name}:{}", self.port),
+            ServerName::IpAddress(address) => {
+                SocketAddr::new(IpAddr::from(*address), self.port.get()).to_string()
+            }
+            name => format!("{}:{}", name.to_str(), self.port),
         }
     }
 }
@@ -77,53 +91,10 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl Host {
-    fn parse(text: &str) -> Option<Host> {
-        if let Some(inner) = text.strip_prefix('[') {
-            let address = inner.strip_suffix(']')?.parse().ok()?;
-            return Some(Host::Address(IpAddr::V6(address)));
-        }
-        if let Ok(address) = text.parse() {
-            return Some(Host::Address(IpAddr::V4(address)));
-        }
-        is_host_name(text).then(|| Host::Name(text.to_ascii_lowercase()))
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Endpoint, D::Error> {
+        Endpoint::parse(&String::deserialize(deserializer)?).map_err(|mistake| mistake.refuse())
     }
-}
-
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn split_port(text: &str) -> Option<(&str, u16)> {
-    match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => Some((host, decimal(port)?)),
-        _ => Some((text, PORT)),
-    }
-}
-
-fn decimal(port: &str) -> Option<u16> {
-    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-    port.parse().ok().filter(|port| digits && *port != 0)
-}
-
-/// A name that begins like an address is a mistyped address.
-fn is_host_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.len() <= 63 && label.bytes().all(inside)
-    };
-    let last = text.rsplit('.').next().unwrap_or_default();
-    let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
-    text.len() <= 253 && !numeric && text.split('.').all(is_label)
-}
-
-fn look_up(name: &str) -> Result<Vec<IpAddr>> {
-    let hosts = plain_file::read_of_others(Path::new(HOSTS), LARGEST_HOSTS);
-    let hosts = hosts.map_err(Error::at_path("read", Path::new(HOSTS)))?;
-    let found = addresses_of(name, &String::from_utf8_lossy(&hosts));
-    if found.is_empty() {
-        let msg = format!("look up {name:?}: not in {HOSTS}");
-        let advice = "only names in this file are resolved; add a line for it or use the address";
-        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(advice));
-    }
-    Ok(found)
 }
 
 /// The addresses that a text in the form of hosts(5) has for a name.
@@ -175,6 +146,8 @@ mod tests {
             "http://a b",
             "http://10.0.0.300",
             "http://fd00::1",
+            "http://fd00::1:2379",
+            "http://a.",
             "http://[fd00::1",
             "http://[10.0.0.1]",
             "http://a..b",
@@ -194,7 +167,9 @@ mod tests {
         let of = |name| addresses_of(name, hosts);
         assert_eq!(of("etcd"), ["10.0.0.1".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
         assert_eq!(of("etcd-2"), [] as [IpAddr; 0]);
-        let error = look_up("no-such-name.invalid").unwrap_err().to_string();
+        let error =
+            Endpoint::parse("http://no-such-name.invalid").unwrap().addresses().unwrap_err();
+        let error = error.to_string();
         assert!(
             error.starts_with("look up \"no-such-name.invalid\": not in /etc/hosts; "),
             "{error}"
