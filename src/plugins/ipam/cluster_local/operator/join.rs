@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use clap::{ArgMatches, Command};
 
 use super::super::block::{Block, number, width};
-use super::super::conf::DEFAULT_SPARE;
+use super::super::conf::{DEFAULT_SPARE, place_in};
 use super::super::held::{Blocks, Held, State};
 use super::super::machine_scope::{REALMS, realms};
 use super::super::name::Name;
@@ -27,8 +27,8 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::plugin::leases::{Holding, Incoming};
+use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::{FileStore, Place, operator};
-use crate::steps::allocation::{Lease, Store as _};
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
@@ -97,7 +97,9 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
     for (realm, place) in &places {
         for (network, leases) in of_networks(place.dir(), &place.leases()?.unwrap_or_default())? {
             rows.extend(table(&network, realm, &leases));
-            if let Some(other) = realm_of.insert(network.clone(), realm) {
+            let name = NetworkName::parse(&network)?;
+            let place = place_in(data_dir, &name, realm, Deadline::default());
+            if let Some(other) = realm_of.insert(place.dir().to_owned(), realm) {
                 let msg = format!("network {network:?} has leases in realms {other} and {realm}");
                 return Err(Error::new(Code::CONFLICT, msg)
                     .with_details("in a cluster it has one: detach its containers of the other"));
@@ -138,7 +140,7 @@ fn of_networks(dir: &Path, leases: &[Lease]) -> Result<BTreeMap<String, Leases>>
 /// Writes the leases and the claims of a network: all or none.
 fn take_over(data_dir: &Path, network: &str, realm: &Name, leases: &Leases) -> Result<()> {
     let name = NetworkName::parse(network)?;
-    let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
+    let place = place_in(data_dir, &name, realm, Deadline::after(PATIENCE));
     let incoming = Incoming { leases: &leases.held, tell: &|_, _| () };
     let mut claim_them = || {
         let named = |held: &Holding| (held.address, leases.names.get(&held.address).cloned());
