@@ -90,6 +90,27 @@ impl From<Family> for u8 {
     }
 }
 
+/// The bits of an address.
+pub fn width(family: Family) -> u8 {
+    family.whole().max_prefix_len()
+}
+
+/// An address as a number.
+pub fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+/// The address of a number that came from one of this family.
+pub fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from(number as u32).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

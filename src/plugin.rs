@@ -95,9 +95,6 @@ pub trait Plugin {
     const COMMANDS: &'static [OperatorCommand] = &[];
     /// The leases that the plugin keeps, for operators.
     const LEASES: Option<&'static dyn LeaseStore> = None;
-    /// The keys of its section that are accepted without effect, for the sake of another program's
-    /// configurations; `cni-multi validate` reports them.
-    const NO_EFFECT: &'static [&'static str] = &[];
     /// Whether it takes the place of another program of its name, which does other work: an
     /// installation leaves that program alone.
     const IS_ALIAS: bool = false;
@@ -196,8 +193,6 @@ pub struct Entry {
     pub commands: &'static [OperatorCommand],
     /// See [`Plugin::LEASES`].
     pub leases: Option<&'static dyn LeaseStore>,
-    /// See [`Plugin::NO_EFFECT`].
-    pub no_effect: &'static [&'static str],
     /// See [`Plugin::IS_ALIAS`].
     pub is_alias: bool,
     keys: &'static [&'static str],
@@ -217,7 +212,6 @@ impl Entry {
             needs_link: P::NEEDS_LINK,
             commands: P::COMMANDS,
             leases: P::LEASES,
-            no_effect: P::NO_EFFECT,
             is_alias: P::IS_ALIAS,
             keys: P::Conf::KEYS,
             run: dispatch::<P>,
@@ -248,6 +242,15 @@ impl Entry {
     /// The rows of [`PluginConf::KEYS`].
     pub fn rows(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.keys.iter().flat_map(|rows| rows.lines()).map(str::trim)
+    }
+
+    /// The keys of `ipam` that are accepted without effect, for the sake of another program's
+    /// configurations: their rows say so. `cni-multi validate` reports them.
+    pub fn no_effect(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.rows().filter_map(|row| {
+            let (key, rest) = row.strip_prefix("ipam.")?.split_once(" | ")?;
+            (!key.contains('.') && rest.contains(" | No effect:")).then_some(key)
+        })
     }
 
     /// The specification versions that the plugin supports, as owned texts.

@@ -14,6 +14,13 @@ use crate::cni::result::IpConfig;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 
+/// The rows of the members of `ipam.addresses` for `KEYS` of plugins.
+pub const KEYS: &str = "ipam.addresses[].address | string | required | An address with its prefix length.
+    ipam.addresses[].gateway | address | none | Its gateway, inside or outside the subnet.
+    ipam.addresses[].Address | object | none | Output of Go's `json.Marshal` for the reference's own type beside `address`, in exactly this case.
+    ipam.addresses[].Address.IP | address | none | The address, in place of that in `address`.
+    ipam.addresses[].Address.Mask | string | none | Its mask, four or sixteen bytes in base64; required with `IP`.";
+
 /// An address of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

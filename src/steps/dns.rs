@@ -26,6 +26,14 @@ impl DnsConf {
         dns.search | list of strings | IPAM's | Domains to search.
         dns.options | list of strings | IPAM's | Options as in resolv.conf(5).";
 
+    /// The rows of the same keys of `ipam`.
+    pub const KEYS_OF_IPAM: &'static str =
+        "ipam.dns | object | none | Resolver settings for the result.
+        ipam.dns.nameservers | list of strings | none | Name servers.
+        ipam.dns.domain | string | none | The local domain.
+        ipam.dns.search | list of strings | none | Domains to search.
+        ipam.dns.options | list of strings | none | Options as in resolv.conf(5).";
+
     /// The result with these settings in place of its own, if any is given.
     pub fn put_into(&self, result: AddResult) -> AddResult {
         let DnsConf { nameservers, domain, search, options } = self;

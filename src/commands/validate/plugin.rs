@@ -72,12 +72,18 @@ impl Checker<'_> {
         let is_known = of_delegate.is_some() && (ipam.is_empty() || of_ipam.is_some());
         shapes.extend(of_delegate.into_iter().flatten());
         let read = ReadKeys::of(shapes);
+        let without_effect: Vec<&str> =
+            of_ipam.into_iter().flat_map(|of_ipam| of_ipam.no_effect()).collect();
         for (path, keys) in &read.0 {
             let of = if path.starts_with("ipam") { ipam } else { entry.name };
-            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
+            let mut keys = keys.clone();
+            if path == "ipam" {
+                keys.extend(&without_effect);
+            }
+            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, &keys, of));
         }
         if let Some(of_ipam) = of_ipam {
-            for key in of_ipam.no_effect.iter().filter(|key| plugin.ipam(key).is_some()) {
+            for key in without_effect.iter().filter(|key| plugin.ipam(key).is_some()) {
                 let spot = plugin.at(&["ipam.", key].concat());
                 let message = &["without effect in the ", of_ipam.name, " of cni-multi"];
                 self.tell(Note::new("no-effect", &spot, message).of_key());

@@ -13,6 +13,7 @@ use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
 use crate::steps::assigned::{self, Address};
+use crate::steps::dns::DnsConf;
 use crate::steps::{ipam, prev_result};
 
 /// Advice for a configuration that an old version has no room for.
@@ -35,19 +36,11 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = &[
-        "ipam.addresses | list | none | The addresses.
-        ipam.addresses[].address | string | required | An address with its prefix length.
-        ipam.addresses[].gateway | address | none | Its gateway, inside or outside the subnet.
-        ipam.addresses[].Address | object | none | Output of Go's `json.Marshal` for the reference's own type beside `address`, in exactly this case.
-        ipam.addresses[].Address.IP | address | none | The address, in place of that in `address`.
-        ipam.addresses[].Address.Mask | string | none | Its mask, four or sixteen bytes in base64; required with `IP`.
-        ipam.routes | list | none | Routes for the result, with the same keys as those of [host-local](host-local.md#configuration).
-        ipam.dns | object | none | Resolver settings for the result.
-        ipam.dns.nameservers | list of strings | none | Name servers.
-        ipam.dns.domain | string | none | The local domain.
-        ipam.dns.search | list of strings | none | Domains to search.
-        ipam.dns.options | list of strings | none | Options as in resolv.conf(5).
-        runtimeConfig.ips | list of strings | none | Addresses with their prefix lengths, in place of all others; capability `ips`.
+        "ipam.addresses | list | none | The addresses.",
+        assigned::KEYS,
+        "ipam.routes | list | none | Routes for the result, with the same keys as those of [host-local](host-local.md#configuration).",
+        DnsConf::KEYS_OF_IPAM,
+        "runtimeConfig.ips | list of strings | none | Addresses with their prefix lengths, in place of all others; capability `ips`.
         args.cni.ips | list of strings | none | Addresses with their prefix lengths, in place of those configured and those of CNI_ARGS.
         CNI_ARGS: IP | string | none | Addresses with their prefix lengths and `,` between them, after the configured ones.
         CNI_ARGS: GATEWAY | string | none | A comma-separated list of gateways. The plugin sets each one as the gateway of those addresses in `CNI_ARGS: IP` whose subnet contains this gateway.",

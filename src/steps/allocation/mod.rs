@@ -2,9 +2,10 @@
 //! leases needs.
 //!
 //! [`ranges`] defines which addresses may be allocated, [`requested`] reads those that the runtime
-//! or the user requests, [`first_free`] finds a free address, and a [`Store`] remembers its owner.
-//! [`files`] is the store of `host-local`.
+//! or the user requests, [`first_free`] finds a free address, and [`files`] remember its owner. [`conf`]
+//! is what the configurations of such plugins have in common.
 
+pub mod conf;
 pub mod files;
 pub mod ranges;
 pub mod requested;
@@ -12,18 +13,18 @@ pub mod requested;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use self::files::FileStore;
 use self::ranges::{Range, RangeSet};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::result::IpConfig;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::namespaces;
 use crate::plugin::Attachment;
-use crate::rollback::Rollback;
+use crate::rollback::{Rollback, transaction};
 
-/// The leases of one network.
-pub trait Store {
-    /// The addresses of a range set that the store may allocate, in the order of the round robin:
-    /// all of them, unless the store excludes some.
+/// What a plugin gives of its range sets: every address but the gateways, unless it says otherwise.
+pub trait Policy {
+    /// The addresses of a range set that may be allocated, in the order of the round robin.
     fn candidates<'a>(
         &self,
         set: &'a RangeSet,
@@ -32,39 +33,21 @@ pub trait Store {
         set.candidates(last)
     }
 
-    /// The addresses that `owner` holds.
-    fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>>;
+    /// Whether the attachment may have an address of the sets, if it is free.
+    fn allows(&self, _: IpAddr) -> bool {
+        true
+    }
 
-    /// Every address that is not free.
-    fn taken(&self) -> Result<HashSet<IpAddr>>;
-
-    /// Allocates the address to `owner` unless it is taken; returns whether it did.
-    fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool>;
-
-    /// Releases a reservation of this run if a later step fails.
-    fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>);
-
-    /// Releases an address.
-    fn release(&mut self, ip: IpAddr) -> Result<()>;
-
-    /// The address of the last reservation from a range set.
-    fn last_reserved(&self, range_set: usize) -> Option<IpAddr>;
-
-    /// Remembers where the next search of a range set begins.
-    fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()>;
+    /// What the file of the round robin of a range set is named after.
+    fn turn_of(&self, range_set: usize) -> String {
+        range_set.to_string()
+    }
 }
 
-/// The addresses that an attachment holds. If it has none: those that its container holds in leases
-/// without an interface name, as old plugins wrote them.
-pub fn held_by_attachment(store: &impl Store, owner: &Owner) -> Result<Vec<IpAddr>> {
-    let held = store.held_by(owner)?;
-    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
-}
+/// All addresses of the sets.
+pub struct Everything;
 
-/// Releases addresses: tries all of them, and reports the failures at the end.
-pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
-    ErrorList::of(ips.iter().map(|ip| store.release(*ip)))
-}
+impl Policy for Everything {}
 
 /// What an attachment needs.
 pub struct Need<'a> {
@@ -76,11 +59,25 @@ pub struct Need<'a> {
     pub owner: &'a Owner,
 }
 
-/// Reserves one address from each range set, a requested one where a set contains any. A reservation
-/// is released if any later step fails.
+/// Reserves one address from each range set, a requested one where a set contains any, and calls
+/// `then`. Any failure, also of `then`, leaves the leases as they were.
 pub fn allocate(
     need: &Need<'_>,
-    store: &mut impl Store,
+    files: &mut FileStore,
+    policy: &impl Policy,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<Vec<IpConfig>> {
+    let allocated = transaction(|rb| {
+        let ips = reserve_all(need, files, policy, rb)?;
+        then().map(|()| ips)
+    });
+    allocated.inspect_err(|_| files.forget_what_is_gone())
+}
+
+fn reserve_all(
+    need: &Need<'_>,
+    files: &mut FileStore,
+    policy: &impl Policy,
     rb: &mut Rollback<'_>,
 ) -> Result<Vec<IpConfig>> {
     let mut requested: Vec<IpAddr> = vec![];
@@ -91,16 +88,17 @@ pub fn allocate(
     }
     let mut ips = vec![];
     for (number, set) in need.sets.iter().enumerate() {
-        let source = Source { set, number, owner: need.owner };
+        let turn = policy.turn_of(number);
         let place = requested.iter().position(|ip| set.contains(*ip));
         let wanted = place.map(|place| requested.remove(place));
+        let mut source = Source { set, owner: need.owner, files: &mut *files, policy };
         let ip = source
-            .reserve(wanted, store)
+            .reserve(wanted, &turn)
             .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
-        store.release_on_failure(ip, rb);
+        files.release_on_failure(ip, rb);
         // Not undone: the round robin continues after an address even if it was held only for a
         // moment.
-        store.set_last_reserved(number, ip)?;
+        files.set_last_reserved(&turn, ip)?;
         let range = range_of(set, ip)?;
         let (address, gateway) = (range.with_prefix(ip), Some(range.gateway));
         ips.push(IpConfig { interface: None, address, gateway });
@@ -125,28 +123,30 @@ fn unavailable(msg: String) -> Error {
 }
 
 /// A range set that gives an attachment an address.
-struct Source<'a> {
+struct Source<'a, P> {
     set: &'a RangeSet,
-    number: usize,
     owner: &'a Owner,
+    files: &'a mut FileStore,
+    policy: &'a P,
 }
 
-impl Source<'_> {
-    /// Reserves the address `wanted`, or the next free one. The reference does not check for a wanted
-    /// one whether the attachment already has an address of the set, and allocates a second one.
-    fn reserve(&self, wanted: Option<IpAddr>, store: &mut impl Store) -> Result<IpAddr> {
-        let (set, owner) = (self.set, self.owner);
+impl<P: Policy> Source<'_, P> {
+    /// Reserves the address `wanted`, or the next free one after that of `turn`. The reference does not
+    /// check for a wanted one whether the attachment already has an address of the set, and allocates a
+    /// second one.
+    fn reserve(&mut self, wanted: Option<IpAddr>, turn: &str) -> Result<IpAddr> {
+        let set = self.set;
         let Some(ip) = wanted else {
-            self.refuse_second(store)?;
-            let candidates = store.candidates(set, store.last_reserved(self.number));
-            let free = first_free(candidates, &mut Reserving { source: self, store })?;
+            self.refuse_second()?;
+            let candidates = self.policy.candidates(set, self.files.last_reserved(turn));
+            let free = first_free(candidates, self)?;
             return free.ok_or_else(|| unavailable(full_set(set)));
         };
         if ip == range_of(set, ip)?.gateway {
             return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));
         }
-        self.refuse_second(store)?;
-        if store.reserve(ip, owner)? {
+        self.refuse_second()?;
+        if self.attempt(ip)? {
             return Ok(ip);
         }
         Err(unavailable(format!("requested IP address {ip} is not available in range set {set}")))
@@ -154,9 +154,9 @@ impl Source<'_> {
 
     /// Refuses a second ADD of one attachment, which is an error by the specification. Addresses count
     /// that old plugins noted for its container.
-    fn refuse_second(&self, store: &impl Store) -> Result<()> {
-        let mut held = store.held_by(self.owner)?;
-        held.extend(store.held_by(&self.owner.without_ifname())?);
+    fn refuse_second(&self) -> Result<()> {
+        let mut held = self.files.held_by(self.owner)?;
+        held.extend(self.files.held_by(&self.owner.without_ifname())?);
         let Some(ip) = held.iter().find(|ip| self.set.contains(**ip)) else { return Ok(()) };
         let id = &self.owner.container_id;
         let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
@@ -164,18 +164,13 @@ impl Source<'_> {
     }
 }
 
-struct Reserving<'a, S> {
-    source: &'a Source<'a>,
-    store: &'a mut S,
-}
-
-impl<S: Store> Pool for Reserving<'_, S> {
+impl<P: Policy> Pool for Source<'_, P> {
     fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
-        self.store.reserve(ip, self.source.owner)
+        Ok(self.policy.allows(ip) && self.files.reserve(ip, self.owner)?)
     }
 
     fn taken(&self) -> Result<HashSet<IpAddr>> {
-        self.store.taken()
+        self.files.taken()
     }
 }
 
@@ -265,9 +260,28 @@ fn try_each(ips: impl Iterator<Item = IpAddr>, pool: &mut impl Pool) -> Result<O
     Ok(None)
 }
 
+/// The error of an ADD with what frees an address. `held` finds those of full sets; the lock is released
+/// by then.
+pub fn with_next_step(
+    error: Error,
+    at: &Attachment,
+    held: impl FnOnce() -> Result<Vec<IpAddr>>,
+) -> Error {
+    match error.code {
+        Code::CONFLICT => error.with_details(advice_on_second_add(at)),
+        Code::ADDRESS_UNAVAILABLE => match held() {
+            Ok(held) if !held.is_empty() => {
+                error.with_details(advice_on_full_sets(&held, &at.key.network))
+            }
+            _ => error,
+        },
+        _ => error, // the store failed, or the advice is there already
+    }
+}
+
 /// What frees addresses of sets that are full. Looks into every namespace of the machine, so it is
 /// for failures only.
-pub fn advice_on_full_sets(held: &[IpAddr], network: &NetworkName) -> String {
+fn advice_on_full_sets(held: &[IpAddr], network: &NetworkName) -> String {
     let gone = namespaces::addresses_elsewhere()
         .map(|in_use| held.iter().filter(|ip| !in_use.contains(ip)).count());
     let count = held.len();
@@ -284,7 +298,7 @@ pub fn advice_on_full_sets(held: &[IpAddr], network: &NetworkName) -> String {
 }
 
 /// What frees the address of an attachment that has one.
-pub fn advice_on_second_add(at: &Attachment) -> String {
+fn advice_on_second_add(at: &Attachment) -> String {
     let Key { network, container_id, ifname } = &at.key;
     let netns = &at.netns_path;
     format!(

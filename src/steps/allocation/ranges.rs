@@ -4,14 +4,14 @@
 //! The range sets of a configuration: no two have a common address.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::cni::addr;
 use crate::error::{Error, Result};
-use crate::family::Family;
+use crate::family::{Family, address, number};
 
 /// A range as configured.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -39,7 +39,14 @@ impl RangeConf {
         ipam.ranges[][].subnet | subnet | required | The subnet of the range, of at least four addresses, without host bits.
         ipam.ranges[][].rangeStart | address | the one after the subnet's own | The first address of the range.
         ipam.ranges[][].rangeEnd | address | the one before the broadcast address, the last of an IPv6 subnet | The last address of the range.
-        ipam.ranges[][].gateway | address | the one after the subnet's own | The gateway, returned with each address and never allocated. It may be outside the subnet.";
+        ipam.ranges[][].gateway | address | the one after the subnet's own | The gateway, returned with each address and never allocated. It may be outside the subnet.
+        runtimeConfig.ipRanges | list of lists | none | Range sets that come before the configured ones; capability `ipRanges`.";
+
+    /// The rows of the single range of the first versions.
+    pub const KEYS_OF_SINGLE: &'static str = "ipam.subnet | subnet | none | A single range, as in the first versions. It comes before `ranges`.
+        ipam.rangeStart | address | as above | Of the single range; no effect without `ipam.subnet`.
+        ipam.rangeEnd | address | as above | Of the single range.
+        ipam.gateway | address | as above | Of the single range.";
 }
 
 /// Addresses of one subnet, from `start` to `end`.
@@ -76,10 +83,10 @@ impl Range {
                     "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
                 )));
         }
-        let second = address(network, number(network) + 1);
+        let second = address(Family::of(network), number(network) + 1);
         let last = subnet.broadcast();
         let usual_end = match last {
-            IpAddr::V4(_) => address(last, number(last) - 1),
+            IpAddr::V4(_) => address(Family::V4, number(last) - 1),
             IpAddr::V6(_) => last, // IPv6 has no broadcast address; ipnet uses the name for the last one
         };
         let start = conf.range_start.unwrap_or(second);
@@ -147,23 +154,6 @@ impl fmt::Display for Range {
 /// The error for a key of the range at the path `at`.
 fn invalid(at: &str, key: &str, problem: String) -> Error {
     Error::config(format_args!("{at}.{key}"), problem)
-}
-
-/// An address as a number.
-fn number(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(ip) => u32::from(ip).into(),
-        IpAddr::V6(ip) => ip.into(),
-    }
-}
-
-/// The address of a number, in the family of `like`.
-fn address(like: IpAddr, number: u128) -> IpAddr {
-    match like {
-        // The number came from a u32 and was changed only within a subnet.
-        IpAddr::V4(_) => Ipv4Addr::from(number as u32).into(),
-        IpAddr::V6(_) => Ipv6Addr::from(number).into(),
-    }
 }
 
 /// Ranges of one family, from which an attachment gets one address.
@@ -283,7 +273,7 @@ impl Iterator for Candidates<'_> {
     fn next(&mut self) -> Option<IpAddr> {
         while let Some(place) = self.advance() {
             let range = &self.ranges[place.range];
-            let ip = address(range.start, place.number);
+            let ip = address(range.family(), place.number);
             if ip != range.gateway {
                 return Some(ip);
             }

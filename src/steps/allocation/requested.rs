@@ -29,13 +29,9 @@ struct Requested {
     ips: Vec<String>,
 }
 
-/// The requested addresses, in this order: `IP` of CNI_ARGS, `args.cni.ips`, capability `ips`.
-pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
-    addresses_beside(cx, &[])
-}
-
-/// As [`addresses`], for a plugin that knows these keys of CNI_ARGS as well.
-pub fn addresses_beside(cx: &Context<'_>, keys: &[&str]) -> Result<Vec<IpAddr>> {
+/// The requested addresses, in this order: `IP` of CNI_ARGS, `args.cni.ips`, capability `ips`. The plugin
+/// knows these keys of CNI_ARGS as well.
+pub fn addresses(cx: &Context<'_>, keys: &[&str]) -> Result<Vec<IpAddr>> {
     let document: Document = cx.config.decode()?;
     let args = Args::parse(cx.args, &[&["IP"], keys].concat())?;
     let mut ips = vec![];

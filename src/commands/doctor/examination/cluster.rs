@@ -43,12 +43,17 @@ pub fn examine_blocks(node: &Node<'_>, findings: &mut Findings) {
     let host = node::host(node.request);
     let mut with_blocks = None;
     for leases in node.leases.iter().filter(|leases| OF_CLUSTER.contains(&leases.network.ipam)) {
-        let place = conf::place(&leases.network.context(&host));
+        let places = conf::places(&leases.network.context(&host)).into_iter().flatten();
         // A file that cannot be read fails STATUS.
-        let Ok(Some(own)) = Blocks::read(place.dir()) else { continue };
+        let files: Vec<Blocks> =
+            places.filter_map(|place| Blocks::read(place.dir()).ok()?).collect();
+        if files.is_empty() {
+            continue;
+        }
         let network = leases.network.network.as_str();
         with_blocks.get_or_insert(&leases.network);
-        for held in own.blocks.iter().filter(|held| held.state == State::Lost || held.contested) {
+        let blocks = files.iter().flat_map(|own| &own.blocks);
+        for held in blocks.filter(|held| held.state == State::Lost || held.contested) {
             let is_in = |held_in: &&Holding| held.block.contains(held_in.address);
             let count = leases.holdings.held.iter().filter(is_in).count();
             let evidence =

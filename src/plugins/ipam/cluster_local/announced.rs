@@ -3,22 +3,20 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::conf::Terms;
-use super::held::{Blocks, Held};
+use super::held::{Blocks, Held, now};
 use super::pool::Pool;
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 
-/// How long a free block keeps the pool of another configuration: as long as the daemon keeps those
+/// How many seconds a free block keeps the pool of another configuration: as long as the daemon keeps those
 /// beyond `spare`.
-const IDLE: Duration = Duration::from_secs(300);
+const IDLE: u64 = 300;
 /// The most pools of a network whose configurations differ.
 const MOST_POOLS: usize = 16;
 
 /// Whether the file of blocks says what is configured, and perhaps more.
-pub fn is_of(own: &Blocks, terms: &Terms) -> bool {
-    !is_moving(own, terms)
+pub fn is_of(own: &Blocks, terms: &Blocks) -> bool {
+    own.realm == terms.realm
         && terms.pools.iter().all(|pool| own.pools.contains(pool))
         && own.names == terms.names
         && own.spare == terms.spare
@@ -26,17 +24,16 @@ pub fn is_of(own: &Blocks, terms: &Terms) -> bool {
 
 /// The blocks of a network, as it is configured now. One with blocks stays in its realm, where their
 /// claims are: without leases it has no pools until the daemon has given the blocks back.
-pub fn announced(found: Option<Blocks>, terms: &Terms, leases: &HashSet<IpAddr>) -> Result<Blocks> {
-    let Some(realm) = terms.realm.clone() else {
-        return Err(Error::new(Code::BUG, "a configuration that was not validated"));
-    };
-    let Some(found) = found.filter(|found| found.realm == realm || !found.blocks.is_empty()) else {
-        let blocks = Blocks::new(realm, terms.pools.clone(), terms.spare);
-        return Ok(Blocks { names: terms.names.clone(), ..blocks });
-    };
-    if found.realm == realm {
-        let (pools, names) = (united(&found, terms, leases), terms.names.clone());
-        return Ok(Blocks { pools, names, spare: terms.spare, ..found });
+pub fn announced(
+    found: Option<Blocks>,
+    terms: &Blocks,
+    leases: &HashSet<IpAddr>,
+) -> Result<Blocks> {
+    let stays = |found: &Blocks| found.realm == terms.realm || !found.blocks.is_empty();
+    let Some(found) = found.filter(stays) else { return Ok(terms.clone()) };
+    if found.realm == terms.realm {
+        let pools = united(&found, terms, leases);
+        return Ok(Blocks { pools, blocks: found.blocks, ..terms.clone() });
     }
     let is_leased = |held: &&Held| leases.iter().any(|ip| held.block.contains(*ip));
     match found.blocks.iter().filter(is_leased).count() {
@@ -52,23 +49,18 @@ pub fn announced(found: Option<Blocks>, terms: &Terms, leases: &HashSet<IpAddr>)
     }
 }
 
-/// Whether the blocks of the network are in another realm than the configured one.
-pub fn is_moving(own: &Blocks, terms: &Terms) -> bool {
-    Some(&own.realm) != terms.realm.as_ref()
-}
-
 /// The configured pools, and before them those of other configurations of the network that are used:
 /// an ADD that waits knows a pool by its place.
-fn united(found: &Blocks, terms: &Terms, leases: &HashSet<IpAddr>) -> Vec<Pool> {
+fn united(found: &Blocks, terms: &Blocks, leases: &HashSet<IpAddr>) -> Vec<Pool> {
     if !found.names.is_empty() || !terms.names.is_empty() {
         return terms.pools.clone(); // names and pools have the same places
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now();
     let is_leased = |pool: &Pool| leases.iter().any(|ip| pool.allocates(*ip));
     let is_used = |pool: &Pool| {
         let mut of_pool = found.blocks.iter().filter(|held| pool.meets(held.block)).peekable();
         // Without a block, an ADD may wait for the first one.
-        let is_new = |held: &Held| held.since + IDLE.as_secs() > now;
+        let is_new = |held: &Held| held.since + IDLE > now;
         of_pool.peek().is_none() || is_leased(pool) || of_pool.any(is_new)
     };
     let is_apart = |pool: &Pool| !terms.pools.iter().any(|new| new.overlaps(pool));
@@ -97,9 +89,8 @@ mod tests {
         Pool::of(vec![span.parse().unwrap()], 32)
     }
 
-    fn terms(realm: &str, spans: &[&str]) -> Terms {
-        let pools = spans.iter().map(|span| pool(span)).collect();
-        Terms { realm: realm.parse().ok(), pools, spare: 2, ..Terms::default() }
+    fn terms(realm: &str, spans: &[&str]) -> Blocks {
+        Blocks::new(realm.parse().unwrap(), spans.iter().map(|span| pool(span)).collect(), 2)
     }
 
     fn held(block: &str, since: u64) -> Held {
@@ -131,7 +122,7 @@ mod tests {
     #[test]
     fn pools_of_other_configurations_stay_while_they_are_used() {
         let [one, two, both] = ["10.1.0.2-10.1.0.9", "10.2.0.2-10.2.0.9", "10.1.0.9-10.2.0.2"];
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = now();
         for (blocks, leased, spans, expected) in [
             (vec![], &[][..], &[two][..], &[one, two][..]),
             (vec![held("4-0a010002-32", now)], &[], &[two], &[one, two]),
@@ -142,8 +133,8 @@ mod tests {
         ] {
             let found = Blocks::new("a".parse().unwrap(), vec![pool(one)], 1);
             let found = Blocks { blocks, ..found };
-            let now = announced(Some(found), &terms("a", spans), &leases(leased)).unwrap();
-            assert_eq!(now.pools, expected.iter().map(|span| pool(span)).collect::<Vec<_>>());
+            let found = announced(Some(found), &terms("a", spans), &leases(leased)).unwrap();
+            assert_eq!(found.pools, expected.iter().map(|span| pool(span)).collect::<Vec<_>>());
         }
         let many: Vec<Pool> = (0..20).map(|n| pool(&format!("10.9.{n}.2-10.9.{n}.9"))).collect();
         let found = Blocks::new("a".parse().unwrap(), many.clone(), 2);

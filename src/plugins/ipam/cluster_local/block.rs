@@ -4,56 +4,52 @@
 //! address has a fixed width, so that the keys of all blocks inside a block are one range of keys.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
+pub use crate::family::{address, number, width};
 
 /// The addresses of the largest block. The first claim in such a block divides it for ever: all blocks
 /// in it have one size.
 pub const CHUNK: u32 = 64;
 
-/// Addresses that share their first `length` bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Addresses that share their first `length` bits. Those of IPv4 come first in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
-    /// Whether it is of IPv6: IPv4 comes first in the order.
-    is_v6: bool,
-    network: u128,
+    first: IpAddr,
     length: u8,
 }
 
 impl Block {
     /// The block of this length that contains the address; None if no block has this length.
     pub fn around(ip: IpAddr, length: u8) -> Option<Block> {
-        let family = Family::of(ip);
-        let is_length = (shortest(family)..=width(family)).contains(&length);
-        is_length.then(|| Block::at(family, number(ip), length))
+        let block = Block::at(Family::of(ip), number(ip), length);
+        (block.length == length).then_some(block)
     }
 
     /// The block of the nearest possible length around an address, as a number.
     pub fn at(family: Family, number: u128, length: u8) -> Block {
         let length = length.clamp(shortest(family), width(family));
-        let network = number & !host_bits(width(family) - length);
-        Block { is_v6: family == Family::V6, network, length }
+        let shift = width(family) - length;
+        Block { first: address(family, number >> shift << shift), length }
     }
 
     /// The block of 64 addresses around it.
     pub fn chunk(self) -> Block {
-        Block::at(self.family(), self.network, shortest(self.family()))
+        Block::at(self.family(), self.start(), 0)
     }
 
     /// The block of eight addresses around it, if it is not larger.
     pub fn eight(self) -> Block {
-        Block::at(self.family(), self.network, (shortest(self.family()) + 3).min(self.length))
+        Block::at(self.family(), self.start(), self.length.min(width(self.family()) - 3))
     }
 
     /// The family of its addresses.
     pub fn family(self) -> Family {
-        if self.is_v6 { Family::V6 } else { Family::V4 }
+        Family::of(self.first)
     }
 
     /// How many bits its addresses share.
@@ -63,17 +59,17 @@ impl Block {
 
     /// The first address, as a number.
     pub fn start(self) -> u128 {
-        self.network
+        number(self.first)
     }
 
     /// The last address, as a number.
     pub fn end(self) -> u128 {
-        self.network | host_bits(width(self.family()) - self.length)
+        self.start() | u128::from(self.size() - 1)
     }
 
     /// The first address.
     pub fn first(self) -> IpAddr {
-        address(self.family(), self.start())
+        self.first
     }
 
     /// The last address.
@@ -88,17 +84,17 @@ impl Block {
 
     /// The prefix.
     pub fn prefix(self) -> IpNet {
-        IpNet::new(self.first(), self.length).unwrap_or_else(|_| self.first().into()) // the length is of the family
+        IpNet::new(self.first, self.length).unwrap_or_else(|_| self.first.into()) // the length is of the family
     }
 
     /// Whether the address is in the block.
     pub fn contains(self, ip: IpAddr) -> bool {
-        Family::of(ip) == self.family() && (self.start()..=self.end()).contains(&number(ip))
+        (self.first..=self.last()).contains(&ip)
     }
 
     /// Whether all addresses of the other block are in this one.
     pub fn covers(self, other: Block) -> bool {
-        self.is_v6 == other.is_v6 && self.start() <= other.start() && other.end() <= self.end()
+        self.contains(other.first) && self.contains(other.last())
     }
 
     /// Whether any address is in both blocks.
@@ -107,97 +103,40 @@ impl Block {
     }
 }
 
-/// The bits of an address.
-pub fn width(family: Family) -> u8 {
-    match family {
-        Family::V4 => 32,
-        Family::V6 => 128,
-    }
-}
-
 /// The length of a block of 64 addresses.
 pub fn shortest(family: Family) -> u8 {
     width(family) - CHUNK.trailing_zeros() as u8
-}
-
-/// A number whose last `count` bits are ones.
-fn host_bits(count: u8) -> u128 {
-    match count {
-        0 => 0,
-        _ => u128::MAX >> (128 - u32::from(count)),
-    }
-}
-
-/// An address as a number.
-pub fn number(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(ip) => u32::from(ip).into(),
-        IpAddr::V6(ip) => ip.into(),
-    }
-}
-
-/// The address of a number that came from one of this family.
-pub fn address(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::from(number as u32).into(),
-        Family::V6 => Ipv6Addr::from(number).into(),
-    }
 }
 
 /// `4-0a580100-26`, or `6-` and 32 digits and `-122`.
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family() {
-            Family::V4 => write!(f, "4-{:08x}-{:02}", self.network, self.length),
-            Family::V6 => write!(f, "6-{:032x}-{:03}", self.network, self.length),
+            Family::V4 => write!(f, "4-{:08x}-{:02}", self.start(), self.length),
+            Family::V6 => write!(f, "6-{:032x}-{:03}", self.start(), self.length),
         }
     }
 }
 
-/// Why a text is no block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoBlock(String);
-
-impl fmt::Display for NoBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a block, expected one as in 4-0a580100-26", self.0)
-    }
-}
+serde_by_text!(Block);
 
 impl FromStr for Block {
-    type Err = NoBlock;
+    type Err = String;
 
     /// Reads the one text that the block is printed as, and no other.
-    fn from_str(text: &str) -> Result<Block, NoBlock> {
-        let parsed = parse(text).filter(|block| block.to_string() == text);
-        parsed.ok_or_else(|| NoBlock(text.to_owned()))
-    }
-}
-
-fn parse(text: &str) -> Option<Block> {
-    let mut parts = text.split('-');
-    let family = match parts.next()? {
-        "4" => Family::V4,
-        "6" => Family::V6,
-        _ => return None,
-    };
-    let network = u128::from_str_radix(parts.next()?, 16).ok()?;
-    let length = parts.next()?.parse().ok()?;
-    let is_possible = (shortest(family)..=width(family)).contains(&length);
-    is_possible.then(|| Block::at(family, network, length))
-}
-
-impl TryFrom<String> for Block {
-    type Error = NoBlock;
-
-    fn try_from(text: String) -> Result<Block, NoBlock> {
-        text.parse()
-    }
-}
-
-impl From<Block> for String {
-    fn from(block: Block) -> String {
-        block.to_string()
+    fn from_str(text: &str) -> Result<Block, String> {
+        let parse = || {
+            let mut parts = text.split('-');
+            let family = match parts.next()? {
+                "4" => Family::V4,
+                "6" => Family::V6,
+                _ => return None,
+            };
+            let network = u128::from_str_radix(parts.next()?, 16).ok()?;
+            Some(Block::at(family, network, parts.next()?.parse().ok()?))
+        };
+        let block = parse().filter(|block| block.to_string() == text);
+        block.ok_or_else(|| format!("{text:?} is not a block, expected one as in 4-0a580100-26"))
     }
 }
 
@@ -234,6 +173,7 @@ mod tests {
             "4-0a580100-33",
             "4-0a580101-26",
             "4-0A580100-26",
+            "4-10a580100-26",
             "4-a580100-26",
             "4-0a580100-26-1",
             "4-0a580100-026",

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::conf::MOST_PATIENCE;
-use super::need::Lack;
 #[cfg(feature = "cluster")]
 use super::node::CONFIGURATION;
 #[cfg(feature = "cluster")]
@@ -26,19 +25,29 @@ const WAYS_OUT: &str = "addresses are unique per cluster: run the IPAM daemon, o
     the daemon reads /etc/cni-multi/ipam.json";
 /// The advice for a pool that is used up.
 const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
-/// The same for names.
-pub const NAMES_FULL: &str =
-    "every address that is kept for names is held by an attachment: make the range larger";
 
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if
 /// the cluster has nothing free.
-pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
-    let patience = deadline.limit(MOST).saturating_sub(MARGIN);
-    let needed = Request::Need(Needed::new(network, set, lack, patience));
-    match ask(&needed, deadline)? {
-        Answer::Claimed => Ok(()),
-        Answer::None => Err(nothing_free(network, lack)),
+pub fn ask_for(network: &NetworkName, lack: Needed, deadline: Deadline) -> Result<()> {
+    let patience = deadline.limit(MOST).saturating_sub(MARGIN).as_secs();
+    let request = Request::Need(Needed { patience, ..lack.clone() });
+    if ask::<Answer>(&request, deadline)? == Answer::Claimed {
+        return Ok(());
     }
+    let msg = match (lack.address, lack.name) {
+        (_, Some(name)) => return Err(no_address_for(&name)),
+        (Some(ip), None) => format!("requested IP address {ip} is not available"),
+        (None, None) => format!("no address of network {:?} is free", network.as_str()),
+    };
+    Err(Error::new(Code::ADDRESS_UNAVAILABLE, msg).with_details(FULL))
+}
+
+/// The error for a name without an address.
+pub fn no_address_for(name: &str) -> Error {
+    let error = Error::new(Code::ADDRESS_UNAVAILABLE, format!("no address is free for {name:?}"));
+    error.with_details(
+        "every address that is kept for names is held by an attachment: make the range larger",
+    )
 }
 
 /// What the daemon does, for a network without an address that it may use now.
@@ -89,16 +98,4 @@ fn unreached(socket: &Path, error: &io::Error) -> Error {
         _ => error,
     };
     error.with_details(WAYS_OUT)
-}
-
-fn nothing_free(network: &NetworkName, lack: &Lack) -> Error {
-    let msg = match lack {
-        Lack::Any => format!("no address of network {:?} is free", network.as_str()),
-        Lack::Address(ip) => format!("requested IP address {ip} is not available"),
-        Lack::Name(name) => format!("no address is free for {name:?}"),
-    };
-    Error::new(Code::ADDRESS_UNAVAILABLE, msg).with_details(match lack {
-        Lack::Name(_) => NAMES_FULL,
-        Lack::Any | Lack::Address(_) => FULL,
-    })
 }

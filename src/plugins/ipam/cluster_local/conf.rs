@@ -4,40 +4,41 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use super::held::Blocks;
 use super::machine_scope;
 use super::name::{LONGEST_REALM, Name};
 use super::pool::{BlockSize, Pool, Span};
-use super::sticky::{self, Sticky};
+use super::sticky;
 use crate::cni::addr;
-use crate::cni::conf::Config;
+use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::cni::result::Route;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::family::Family;
+use crate::plain_file;
 use crate::plugin::{Context, PluginConf};
+use crate::steps::allocation::conf::{self, AllocationConf};
 use crate::steps::allocation::files::Place;
-use crate::steps::allocation::ranges::Sets;
-use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
+use crate::steps::allocation::ranges::RangeConf;
 use crate::steps::allocation::requested;
-use crate::steps::ipam;
 
 /// The parent of the networks' directories.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/cluster-local";
-/// Advice for a configuration that an old version has no room for.
-const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range set per family";
-/// The realm of a network that names none.
-pub const DEFAULT_REALM: &str = "default";
 /// How many free blocks a pool keeps by default.
 pub const DEFAULT_SPARE: u32 = 1;
 /// The most free blocks that a pool may keep.
-const MOST_SPARE: u32 = 64;
+const MOST_SPARE: u64 = 64;
 /// How many seconds an ADD waits for a free address by default.
 pub const DEFAULT_PATIENCE: u64 = 10;
 /// The most seconds: runtimes kill a plugin after two minutes.
 pub const MOST_PATIENCE: u64 = 60;
+/// What the name of a realm has that is a range's: a network may have several of them.
+pub const OF_RANGE: &str = ".range-";
+/// What stands between the names of a network and of such a realm in the name of a directory.
+pub const APART: &str = "._realm_";
 
 /// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
 /// not fail DEL or GC.
@@ -47,31 +48,22 @@ pub struct Conf {
     /// Where the addresses are unique.
     #[serde(skip)]
     pub scope: Scope,
-    /// The range sets; the attachment gets one address from each.
+    /// What an attachment gets.
     #[serde(skip)]
-    pub sets: Vec<RangeSet>,
-    /// What is allocated from each set.
+    pub allocation: AllocationConf,
+    /// What is allocated from each set: the network's file of blocks before it has any.
     #[serde(skip)]
-    pub terms: Terms,
-    /// The addresses that the runtime or the user requests.
-    #[serde(skip)]
-    pub requested: Vec<IpAddr>,
+    pub terms: Blocks,
     /// The addresses that results have beside the allocated ones. They have no leases, also where a
     /// set contains them.
     #[serde(skip)]
     pub assigned: Vec<IpAddr>,
-    /// What an attachment's name is made of, if it keeps its address.
+    /// The keys of CNI_ARGS that an attachment's name is made of, if it keeps its address.
     #[serde(skip)]
-    pub sticky: Sticky,
+    pub sticky: Vec<String>,
     /// How long an ADD waits for a daemon.
     #[serde(skip)]
     pub patience: Duration,
-    /// Routes for the result.
-    #[serde(skip)]
-    pub routes: Vec<Route>,
-    /// The file with the resolver settings for the result, if any.
-    #[serde(skip)]
-    pub resolv_conf: Option<PathBuf>,
 }
 
 /// Where the addresses of a network are unique.
@@ -96,28 +88,12 @@ impl Scope {
     }
 }
 
-/// What a network allocates, and from where.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// The realm; always there once validated.
-    pub realm: Option<Name>,
-    /// The addresses of each set that any attachment may get.
-    pub pools: Vec<Pool>,
-    /// The addresses of each set that are kept for names; empty if the network keeps none.
-    pub names: Vec<Pool>,
-    /// How many free blocks a pool keeps.
-    pub spare: u32,
-}
-
 impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = &[
         RangeConf::KEYS,
-        "ipam.ranges[][].exclude | list of strings | none | Addresses and subnets that are never allocated.
-        ipam.subnet | subnet | none | A single range. It comes before `ranges`.
-        ipam.rangeStart | address | as above | Of the single range; no effect without `ipam.subnet`.
-        ipam.rangeEnd | address | as above | Of the single range.
-        ipam.gateway | address | as above | Of the single range.
-        ipam.exclude | list of strings | as above | Of the single range.
+        "ipam.ranges[][].exclude | list of strings | none | Addresses and subnets that are never allocated.",
+        RangeConf::KEYS_OF_SINGLE,
+        "ipam.exclude | list of strings | as above | Of the single range.
         ipam.realm | string | `default` | The name of the address plan. Addresses exclude each other within one realm. With scope `cluster`, a network with leases stays in its realm.
         ipam.scope | string | `cluster` | Where addresses are unique: `cluster`, or `machine`, which needs no daemon. ADD sees no leases of the other scope.
         ipam.blockSize | string or number | `auto` | How many addresses a block has: 1, 8, 64, or `auto`. `auto` is 1 up to 4096 addresses, 8 up to a /14, and 64 beyond and in IPv6. No effect with scope `machine`.
@@ -127,231 +103,140 @@ impl PluginConf for Conf {
         ipam.patience | integer | 10 | How many seconds an ADD waits for the daemon, 0 to 60. A daemon that is stuck is awaited for at least 5. No effect with scope `machine`.",
         Route::KEYS,
         "ipam.resolvConf | path | none | A file in the format of resolv.conf(5); its settings go into the result.
-        ipam.dataDir | path | `/var/lib/cni/cluster-local` | The parent of the networks' directories. The networks of a realm need one.
-        runtimeConfig.ipRanges | list of lists | none | Range sets that come before the configured ones; capability `ipRanges`.",
+        ipam.dataDir | path | `/var/lib/cni/cluster-local` | The parent of the networks' directories. The networks of a realm need one.",
         requested::KEYS,
     ];
 
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        data_dir(cx.config)?;
-        let document: Document = cx.config.decode()?;
-        let sticky = document.ipam.as_ref().map(|ipam| sticky::read(&ipam.sticky));
-        document.ipam.as_ref().map_or(Ok(()), |ipam| sticky::read_takeover(&ipam.takeover))?;
-        self.sticky = sticky.transpose()?.unwrap_or_default();
-        self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
-        let ipam = document.ipam.ok_or_else(missing)?;
+        let Document { ipam, runtime_config } = cx.config.decode()?;
+        self.sticky = sticky::read(&ipam.sticky)?;
+        sticky::read_takeover(&ipam.takeover)?;
+        let keys: Vec<&str> = self.sticky.iter().map(String::as_str).collect();
+        self.allocation = AllocationConf::read(cx, &keys)?;
         self.scope = Scope::read(&ipam.scope)?;
-        let written = written(document.runtime_config.ip_ranges, &ipam);
-        self.sets = range_sets(&written)?;
-        let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
-        ipam::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
-        self.terms = terms(&ipam, &self.sets, &excluded(&written)?)?;
-        self.patience = patience(ipam.patience)?;
-        self.routes = ipam.routes;
-        self.resolv_conf =
-            Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(())
+        let realm = realm(&ipam.realm, "ipam.realm")?;
+        let spare = at_most(MOST_SPARE, ipam.spare, "ipam.spare")?;
+        self.terms = Blocks::new(realm, vec![], spare.map_or(DEFAULT_SPARE, |spare| spare as u32));
+        let patience = at_most(MOST_PATIENCE, ipam.patience, "ipam.patience")?;
+        self.patience = Duration::from_secs(patience.unwrap_or(DEFAULT_PATIENCE));
+        let mut excluded = vec![];
+        let lists =
+            [("runtimeConfig.ipRanges", runtime_config.ip_ranges), ("ipam.ranges", ipam.ranges)];
+        for (at, sets) in &lists {
+            for (i, ranges) in sets.iter().enumerate() {
+                for (j, range) in ranges.iter().enumerate() {
+                    excluded.extend(spans(&range.exclude, &format!("{at}[{i}][{j}]"), span)?);
+                }
+            }
+        }
+        if ipam.subnet.is_some() {
+            excluded.extend(spans(&ipam.exclude, "ipam", span)?);
+        }
+        self.divide(&excluded, block_size(&ipam.block_size)?)
     }
 }
 
-/// The keys that are decoded; `KEYS` describes them.
+/// The keys that are decoded beside those of [`AllocationConf`]; `KEYS` describes them.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
-    ipam: Option<Ipam>,
+    ipam: Ipam,
     runtime_config: RuntimeConfig,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    #[serde(with = "addr::opt_cidr")]
-    subnet: Option<IpNet>,
-    #[serde(with = "addr::ip")]
-    range_start: Option<IpAddr>,
-    #[serde(with = "addr::ip")]
-    range_end: Option<IpAddr>,
-    #[serde(with = "addr::ip")]
-    gateway: Option<IpAddr>,
+    subnet: Option<IgnoredAny>,
     exclude: Vec<String>,
-    ranges: Vec<Vec<RangeDocument>>,
+    ranges: Vec<Vec<Exclusions>>,
     realm: String,
     scope: String,
     block_size: Value,
-    spare: Option<u32>,
+    spare: Option<u64>,
     sticky: String,
     takeover: String,
     patience: Option<u64>,
-    routes: Vec<Route>,
-    resolv_conf: String,
-}
-
-/// A range as configured.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RangeDocument {
-    #[serde(with = "addr::opt_cidr")]
-    subnet: Option<IpNet>,
-    #[serde(with = "addr::ip")]
-    range_start: Option<IpAddr>,
-    #[serde(with = "addr::ip")]
-    range_end: Option<IpAddr>,
-    #[serde(with = "addr::ip")]
-    gateway: Option<IpAddr>,
-    exclude: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConfig {
-    ip_ranges: Vec<Vec<RangeDocument>>,
+    ip_ranges: Vec<Vec<Exclusions>>,
 }
 
-impl Ipam {
-    /// The single range beside `type`.
-    fn single_range(&self) -> RangeDocument {
-        RangeDocument {
-            subnet: self.subnet,
-            range_start: self.range_start,
-            range_end: self.range_end,
-            gateway: self.gateway,
-            exclude: self.exclude.clone(),
-        }
-    }
+/// What a range has beside the keys of [`RangeConf`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Exclusions {
+    exclude: Vec<String>,
 }
 
-impl RangeDocument {
-    fn to_conf(&self) -> RangeConf {
-        RangeConf {
-            subnet: self.subnet,
-            range_start: self.range_start,
-            range_end: self.range_end,
-            gateway: self.gateway,
-        }
-    }
-}
-
-/// A range set as written, with its path; a single range has the path of its object.
-struct Written {
-    at: String,
-    is_single: bool,
-    ranges: Vec<RangeDocument>,
-}
-
-impl Written {
-    fn range_at(&self, index: usize) -> String {
-        if self.is_single { self.at.clone() } else { format!("{}[{index}]", self.at) }
-    }
-
-    fn set(&self) -> Result<RangeSet> {
-        let ranges = self.ranges.iter().enumerate();
-        let ranges = ranges.map(|(i, range)| Range::new(&range.to_conf(), &self.range_at(i)));
-        RangeSet::of(ranges.collect::<Result<_>>()?, &self.at)
-    }
-}
-
-/// The sets as written, in this order: the runtime's, the single range, `ranges`.
-fn written(of_runtime: Vec<Vec<RangeDocument>>, ipam: &Ipam) -> Vec<Written> {
-    let mut all = listed("runtimeConfig.ipRanges", of_runtime);
-    if ipam.subnet.is_some() {
-        let ranges = vec![ipam.single_range()];
-        all.push(Written { at: "ipam".to_owned(), is_single: true, ranges });
-    }
-    all.extend(listed("ipam.ranges", ipam.ranges.clone()));
-    all
-}
-
-fn listed(at: &str, sets: Vec<Vec<RangeDocument>>) -> Vec<Written> {
-    let sets = sets.into_iter().enumerate();
-    let written = |(i, ranges)| Written { at: format!("{at}[{i}]"), is_single: false, ranges };
-    sets.map(written).collect()
-}
-
-fn range_sets(written: &[Written]) -> Result<Vec<RangeSet>> {
-    let mut sets = Sets::default();
-    for one in written {
-        sets.add(one.at.clone(), one.set())?;
-    }
-    sets.into_sets()
-}
-
-/// The excluded addresses of all ranges.
-fn excluded(written: &[Written]) -> Result<Vec<Span>> {
-    let mut all = vec![];
-    for set in written {
-        for (index, range) in set.ranges.iter().enumerate() {
-            for (i, text) in range.exclude.iter().enumerate() {
-                let span = excluded_span(text);
-                all.push(span.ok_or_else(|| {
-                    not_excludable(&format!("{}.exclude[{i}]", set.range_at(index)), text)
-                })?);
+impl Conf {
+    /// Fills in the pools of the sets.
+    fn divide(&mut self, excluded: &[Span], size: BlockSize) -> Result<()> {
+        for (number, set) in self.allocation.sets.iter().enumerate() {
+            let whole = Pool::new(set, excluded, size).ok_or_else(|| {
+                let problem =
+                    format_args!("every address of range set {number} ({set}) is excluded");
+                Error::config("ipam.ranges", problem)
+                    .expecting("at least one address besides the gateway")
+            })?;
+            if self.sticky.is_empty() {
+                self.terms.pools.push(whole);
+                continue;
             }
+            let (free, names) = sticky::parts(&whole).ok_or_else(|| {
+                let problem = format_args!("range set {number} ({set}) has one address");
+                Error::config("ipam.sticky", problem)
+                    .expecting("at least two: the last eighth is kept for names")
+            })?;
+            self.terms.pools.push(free);
+            self.terms.names.push(names);
+        }
+        Ok(())
+    }
+
+    /// Where the leases are.
+    pub fn place(&self, cx: &Context<'_>) -> Place {
+        match self.scope {
+            Scope::Machine => machine_scope::place(cx, &self.terms.realm),
+            Scope::Cluster => place(cx, &self.terms.realm),
         }
     }
-    Ok(all)
+}
+
+/// Reads the list `exclude` of the object at this path.
+pub fn spans(texts: &[String], at: &str, read: impl Fn(&str) -> Option<Span>) -> Result<Vec<Span>> {
+    let spans = texts.iter().enumerate().map(|(i, text)| {
+        read(text).ok_or_else(|| {
+            let problem = format_args!("{text:?} is neither an address nor a subnet");
+            Error::config(format_args!("{at}.exclude[{i}]"), problem)
+                .expecting("one as in 10.88.7.7 or 10.88.9.0/24")
+        })
+    });
+    spans.collect()
 }
 
 /// An address, or a subnet; host bits count for nothing.
-pub fn excluded_span(text: &str) -> Option<Span> {
-    if text.contains('/') {
-        return addr::parse_cidr(text).ok().map(Span::of_prefix);
-    }
-    let ip = addr::parse_ip(text).ok().flatten()?;
-    Span::new(ip, ip)
-}
-
-/// The error for a text that is neither.
-pub fn not_excludable(path: &str, text: &str) -> Error {
-    let problem = format_args!("{text:?} is neither an address nor a subnet");
-    Error::config(path, problem).expecting("one as in 10.88.7.7 or 10.88.9.0/24")
-}
-
-fn missing() -> Error {
-    Error::missing("ipam", "an object with ranges")
-}
-
-/// The pools of the sets.
-fn terms(ipam: &Ipam, sets: &[RangeSet], excluded: &[Span]) -> Result<Terms> {
-    let mut terms = Terms {
-        realm: Some(realm(&ipam.realm, "ipam.realm")?),
-        spare: spare(ipam.spare)?,
-        ..Terms::default()
+pub fn span(text: &str) -> Option<Span> {
+    let net = match text.contains('/') {
+        true => addr::parse_cidr(text).ok()?,
+        false => addr::parse_ip(text).ok()??.into(),
     };
-    let size = block_size(&ipam.block_size)?;
-    let is_sticky = sticky::read(&ipam.sticky)? != Sticky::None;
-    for (number, set) in sets.iter().enumerate() {
-        let whole = Pool::new(set, excluded, size).ok_or_else(|| nothing_left(number, set))?;
-        if is_sticky {
-            let parts = sticky::parts(set, excluded, size);
-            let (free, names) = parts.ok_or_else(|| no_room_for_names(number, set))?;
-            terms.pools.push(free);
-            terms.names.push(names);
-        } else {
-            terms.pools.push(whole);
-        }
-    }
-    Ok(terms)
-}
-
-fn nothing_left(number: usize, set: &RangeSet) -> Error {
-    let problem = format_args!("every address of range set {number} ({set}) is excluded");
-    Error::config("ipam.ranges", problem).expecting("at least one address besides the gateway")
-}
-
-fn no_room_for_names(number: usize, set: &RangeSet) -> Error {
-    let problem = format_args!("range set {number} ({set}) has one address");
-    Error::config("ipam.sticky", problem)
-        .expecting("at least two: the last eighth is kept for names")
+    Some(Span::of_prefix(net))
 }
 
 /// The realm at this path.
 pub fn realm(text: &str, path: &str) -> Result<Name> {
-    let text = if text.is_empty() { DEFAULT_REALM } else { text };
+    if text.is_empty() {
+        return Ok(Name::default());
+    }
     if text.len() > LONGEST_REALM {
         let problem = format_args!("{text:?} has {} bytes", text.len());
         return Err(Error::config(path, problem).expecting("at most 63"));
     }
-    text.parse().map_err(|e| Error::config(path, e))
+    text.parse().map_err(|e: String| Error::config(path, e))
 }
 
 fn block_size(written: &Value) -> Result<BlockSize> {
@@ -368,63 +253,63 @@ fn block_size(written: &Value) -> Result<BlockSize> {
     }
 }
 
-fn spare(written: Option<u32>) -> Result<u32> {
-    match written.unwrap_or(DEFAULT_SPARE) {
-        spare if spare <= MOST_SPARE => Ok(spare),
-        spare => Err(Error::out_of_range("ipam.spare", spare, 0..=i64::from(MOST_SPARE))),
+fn at_most(most: u64, written: Option<u64>, path: &str) -> Result<Option<u64>> {
+    match written {
+        Some(number) if number > most => Err(Error::out_of_range(path, number, 0..=most as i64)),
+        _ => Ok(written),
     }
 }
 
-fn patience(written: Option<u64>) -> Result<Duration> {
-    match written.unwrap_or(DEFAULT_PATIENCE) {
-        seconds if seconds <= MOST_PATIENCE => Ok(Duration::from_secs(seconds)),
-        seconds => Err(Error::out_of_range("ipam.patience", seconds, 0..=MOST_PATIENCE as i64)),
-    }
-}
-
-impl Conf {
-    /// Where the network's leases are.
-    pub fn place(&self, cx: &Context<'_>) -> Place {
-        match (self.scope, &self.terms.realm) {
-            (Scope::Machine, Some(realm)) => machine_scope::place(cx, realm),
-            _ => place(cx), // only a configuration that was not validated has no realm
+/// Every place where the network may have leases: the scope, the realm and the ranges may have been
+/// others at ADD. The network's own place comes first.
+pub fn places(cx: &Context<'_>) -> Vec<Result<Place>> {
+    let data_dir = directory(cx);
+    let start = [cx.config.name.as_str(), APART].concat();
+    let apart = names_in(&data_dir).map(|names| {
+        let realms = names.iter().filter_map(|name| name.strip_prefix(&start)?.parse().ok());
+        realms.map(|realm| place(cx, &realm)).collect::<Vec<_>>()
+    });
+    let of_realms = machine_scope::realms(&data_dir)
+        .map(|realms| realms.iter().map(|realm| machine_scope::place(cx, realm)).collect());
+    let mut places = vec![Ok(place(cx, &Name::default()))];
+    for found in [apart, of_realms] {
+        match found {
+            Ok(found) => places.extend(found.into_iter().map(Ok)),
+            Err(error) => places.push(Err(error)),
         }
     }
+    places
 }
 
-/// Every place where the network may have leases: the scope and the realm may have been others at
-/// ADD.
-pub fn places(cx: &Context<'_>) -> Result<Vec<Place>> {
-    let mut places = machine_scope::places(cx)?;
-    places.insert(0, place(cx));
-    Ok(places)
-}
-
-/// Returns the network's place with scope `cluster`, from `name` and `ipam.dataDir` alone, so that DEL and GC
+/// The place of the network with scope `cluster`, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
-pub fn place(cx: &Context<'_>) -> Place {
-    Place::new(&directory(cx), &cx.config.name, cx.deadline()).of_this_boot()
+fn place(cx: &Context<'_>, realm: &Name) -> Place {
+    place_in(&directory(cx), &cx.config.name, realm, cx.deadline())
+}
+
+/// The place of a network in a realm of the cluster. A file of blocks has one realm, so those of ranges are
+/// apart, and their leases have the name of the network: GC tells them from those of a network whose name
+/// is the directory's.
+pub fn place_in(data_dir: &Path, network: &NetworkName, realm: &Name, deadline: Deadline) -> Place {
+    let place = match realm.as_str().contains(OF_RANGE) {
+        false => Place::new(data_dir, network, deadline),
+        true => {
+            let name = [network.as_str(), APART, realm.as_str()].concat();
+            Place::shared(data_dir, &name, network, deadline)
+        }
+    };
+    place.of_this_boot()
 }
 
 /// The parent of the networks' directories.
 pub fn directory(cx: &Context<'_>) -> PathBuf {
-    // If `dataDir` does not decode, ADD fails, so leases can only be in the default directory.
-    let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
-    Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)).to_owned()
+    conf::directory(cx.config, DEFAULT_DATA_DIR)
 }
 
-fn data_dir(config: &Config) -> Result<String> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Document {
-        ipam: Ipam,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Ipam {
-        data_dir: String,
-    }
-    Ok(config.decode::<Document>()?.ipam.data_dir)
+/// The names in a directory; none if there is none.
+pub fn names_in(dir: &Path) -> Result<Vec<String>> {
+    let paths = plain_file::entries(dir).map_err(Error::at_path("open", dir))?;
+    Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
 }
 
 #[cfg(test)]

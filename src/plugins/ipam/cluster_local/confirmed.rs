@@ -45,14 +45,11 @@ pub struct Confirmation {
 /// The stamp of the node's record in a data directory; None if it has none.
 pub fn stamp(data_dir: &Path) -> io::Result<Option<Stamp>> {
     match std::fs::symlink_metadata(data_dir.join(RECORD)) {
-        Ok(data) => Ok(Some([
-            data.dev().cast_signed(),
-            data.ino().cast_signed(),
-            data.mtime(),
-            data.mtime_nsec(),
-        ])),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
+        data => data.map(|data| {
+            let [dev, ino] = [data.dev(), data.ino()].map(u64::cast_signed);
+            Some([dev, ino, data.mtime(), data.mtime_nsec()])
+        }),
     }
 }
 

@@ -2,9 +2,9 @@
 //! what is configured. Both do so under the lock of the network's leases.
 
 use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
 /// The file's name.
-pub const BLOCKS: &str = "blocks.json";
+const BLOCKS: &str = "blocks.json";
 /// The version of the file's format; a file of another version is not read.
 const VERSION: u64 = 2;
 /// The longest file: some 200 bytes a block.
@@ -41,13 +41,7 @@ pub enum State {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            State::Claiming => "claiming",
-            State::Settling => "settling",
-            State::Active => "active",
-            State::Returning => "returning",
-            State::Lost => "lost",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -78,7 +72,7 @@ impl Held {
 }
 
 /// What a daemon that has just started must know of a network, and the plugin of its blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {
     /// The realm in which addresses exclude each other.
     pub realm: Name,
@@ -108,7 +102,7 @@ struct Head {
 }
 
 /// The path of the file of a network whose leases are in this directory.
-pub fn path(network: &Path) -> PathBuf {
+fn path(network: &Path) -> PathBuf {
     network.join(BLOCKS)
 }
 
@@ -132,25 +126,32 @@ impl Blocks {
     /// error: to go on without it could allocate an address twice.
     pub fn read(network: &Path) -> Result<Option<Blocks>> {
         let path = path(network);
-        match plain_file::read(&path, LIMIT) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::at_path("read", &path)(e)),
-            Ok(text) => parse(&text).map(Some).map_err(|why| {
-                let msg = format!("read {}: {why}", path.display());
-                Error::new(Code::DECODE, msg).with_details(
-                    "nothing is allocated without it: restore the file, or remove it once no attachment of the network is left",
-                )
-            }),
-        }
+        let text = plain_file::read_if_any(&path, LIMIT).map_err(Error::at_path("read", &path))?;
+        let parsed = text.map(|text| parse(&text)).transpose();
+        parsed.map_err(|why| {
+            let msg = format!("read {}: {why}", path.display());
+            Error::new(Code::DECODE, msg).with_details(
+                "nothing is allocated without it: restore the file, or remove it once no attachment of the network is left",
+            )
+        })
     }
 
     /// Writes the file of a network, whose directory exists, and returns once it is on the disk.
     pub fn write(&self, network: &Path) -> Result<()> {
-        let path = path(network);
-        let text = serde_json::to_vec(&Written { version: VERSION, blocks: self })
-            .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
-        plain_file::put_durably(&path, &text).map_err(Error::at_path("write", &path))
+        write(&path(network), &Written { version: VERSION, blocks: self })
     }
+}
+
+/// The time in seconds since 1970, as files have it.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Writes a file, and returns once it is on the disk.
+pub fn write(path: &Path, content: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec(content)
+        .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
+    plain_file::put_durably(path, &text).map_err(Error::at_path("write", path))
 }
 
 fn parse(text: &[u8]) -> Result<Blocks, String> {

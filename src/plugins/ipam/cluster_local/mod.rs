@@ -5,6 +5,25 @@
 //! node has borrowed, and [`confirmed`] says whether plugins may use it. The rest is the daemon's:
 //! `machine` decides what is asked of the [`store`], and `daemon` joins them.
 
+/// Implements serde's traits for types whose text is displayed and parsed.
+macro_rules! serde_by_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(from)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
 mod add;
 mod announced;
 pub mod block;
@@ -14,13 +33,11 @@ pub mod confirmed;
 #[cfg(feature = "cluster")]
 mod daemon;
 pub mod held;
-mod held_store;
 pub mod leases;
 #[cfg(feature = "cluster")]
 pub mod machine;
 mod machine_scope;
 pub mod name;
-mod need;
 pub mod node;
 #[cfg(feature = "cluster")]
 mod operator;
@@ -30,7 +47,6 @@ mod realm_names;
 #[cfg(all(test, feature = "cluster"))]
 #[allow(clippy::unwrap_used)]
 mod simulation;
-mod status;
 mod sticky;
 pub mod store;
 pub mod wire;

@@ -4,16 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 /// The longest name of a node or a cluster. With what stands before it, a Lease has at most 253 bytes.
 const LONGEST: usize = 240;
 /// The longest name of a realm: a label of Kubernetes.
 pub const LONGEST_REALM: usize = 63;
 
 /// The name of a node, a cluster or a realm: a part of keys, in lower case.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 impl Name {
@@ -29,43 +26,31 @@ impl fmt::Display for Name {
     }
 }
 
-/// Why a text is no name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoName(String);
-
-impl fmt::Display for NoName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected =
-            "expected lower-case letters, digits, '.' and '-', a letter or digit at both ends";
-        write!(f, "{:?} is not a valid name, {expected}", self.0)
-    }
-}
+serde_by_text!(Name);
 
 impl FromStr for Name {
-    type Err = NoName;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Name, NoName> {
+    fn from_str(text: &str) -> Result<Name, String> {
         let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let is_of_name = |c: char| is_end(c) || matches!(c, '.' | '-');
         let is_name = text.len() <= LONGEST
             && text.starts_with(is_end)
             && text.ends_with(is_end)
             && text.chars().all(is_of_name);
-        if is_name { Ok(Name(text.into())) } else { Err(NoName(text.to_owned())) }
+        is_name.then(|| Name(text.into())).ok_or_else(|| {
+            format!(
+                "{text:?} is not a valid name, expected lower-case letters, digits, '.' and '-', \
+                 a letter or digit at both ends"
+            )
+        })
     }
 }
 
-impl TryFrom<String> for Name {
-    type Error = NoName;
-
-    fn try_from(text: String) -> Result<Name, NoName> {
-        text.parse()
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.as_str().to_owned()
+/// The realm of a network that names none.
+impl Default for Name {
+    fn default() -> Name {
+        Name("default".into())
     }
 }
 

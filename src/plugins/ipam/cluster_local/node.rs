@@ -43,7 +43,8 @@ fn trusts_reboot(_: &Path, _: &Path) -> bool {
     false
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
+#[cfg(feature = "cluster")]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs::{self, Permissions};

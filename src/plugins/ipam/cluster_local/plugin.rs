@@ -1,22 +1,25 @@
 //! The operations of the plugin.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
+use super::add::{self, Wish, free};
 use super::conf::{self, Conf, Scope};
 use super::held::{Blocks, State};
 use super::leases::{self, Leases};
-use super::need::Wish;
-use super::{add, machine_scope, status, sticky};
+use super::pool::candidates;
+use super::{client, machine_scope, node, sticky};
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Dns, IpConfig};
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::cni::result::{AddResult, Dns};
+use crate::error::{Code, Error, ErrorList, Result, warn};
 #[cfg(feature = "cluster")]
 use crate::plugin::OperatorCommand;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
-use crate::steps::allocation;
+use crate::steps::allocation::conf::AllocationConf;
 use crate::steps::allocation::files::{Place, attached};
+use crate::steps::allocation::{full_set, with_next_step};
 use crate::steps::dns;
 
 /// The `cluster-local` plugin.
@@ -33,16 +36,32 @@ impl Plugin for ClusterLocal {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), dns::read_resolv_conf)?;
-        let ips = addresses(cx, conf, at)?;
-        Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+        let AllocationConf { sets, routes, resolv_conf, .. } = &conf.allocation;
+        let dns = resolv_conf.as_deref().map_or(Ok(Dns::default()), dns::read_resolv_conf)?;
+        let place = conf.place(cx);
+        let wish = Wish {
+            data_dir: conf::directory(cx),
+            network: &at.key.network,
+            conf,
+            owner: place.owner(&at.key),
+            names: sticky::names(&conf.sticky, cx.args, at.ifname(), sets.len())?,
+            deadline: cx.deadline(),
+            place,
+        };
+        let allocated = match conf.scope {
+            Scope::Machine => machine_scope::addresses(&wish),
+            Scope::Cluster => add::addresses(&wish),
+        };
+        let held = || wish.place.taken_of(&sets.iter().collect::<Vec<_>>());
+        let ips = allocated.map_err(|e| with_next_step(e, at, held))?;
+        Ok(AddResult { ips, routes: routes.clone(), dns, ..AddResult::default() })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let place = conf.place(cx);
         let held = attached::held(&place, &at.key, Self::NAME)?;
         refuse_disputed(&place, &held)?;
-        attached::verify(&allocated(cx, conf)?, &conf.sets, &held)
+        attached::verify(&allocated(cx, conf)?, &conf.allocation.sets, &held)
     }
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
@@ -54,16 +73,41 @@ impl Plugin for ClusterLocal {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         // Where a runtime supplies the ranges with ADD, nothing of the configuration was validated.
         let written = cx.config.value.get("ipam").and_then(|ipam| ipam.get("scope")?.as_str());
-        let scope = match &conf.sets[..] {
+        let scope = match &conf.allocation.sets[..] {
             [] => Scope::read(written.unwrap_or_default())?,
             _ => conf.scope,
         };
-        match scope {
-            Scope::Machine => machine_scope::status(&conf.place(cx), conf),
-            Scope::Cluster => {
-                status::of(&conf::directory(cx), &conf::place(cx), conf, cx.deadline())
+        let place = conf.place(cx);
+        place.require_usable()?;
+        let sets = conf.allocation.sets.iter().zip(&conf.terms.pools);
+        if scope == Scope::Machine {
+            for (set, pool) in sets {
+                if place.is_full(candidates(pool.spans(), None), |ip| set.contains(ip))? {
+                    warn(format_args!("cluster-local: {}", full_set(set)));
+                }
             }
+            return Ok(());
         }
+        let own = Blocks::read(place.dir())?;
+        let mut full = vec![];
+        for (set, pool) in sets {
+            let is_full = own.as_ref().map_or(Ok(true), |own| {
+                let all = free(own, pool.spans(), &HashSet::new(), None);
+                place.is_full(all.into_iter(), |ip| own.has(ip) && pool.allocates(ip))
+            });
+            full.extend(is_full?.then_some(set));
+        }
+        if full.is_empty() && node::is_confirmed(&conf::directory(cx)) {
+            return Ok(());
+        }
+        client::status(cx.deadline()).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        let has_blocks = own.is_some_and(|own| !own.blocks.is_empty());
+        for set in full.into_iter().filter(|_| has_blocks) {
+            warn(format_args!(
+                "cluster-local: this node has no free address of {set}; the daemon claims more, if the cluster has any"
+            ));
+        }
+        Ok(())
     }
 
     /// The daemon gives blocks back.
@@ -74,7 +118,7 @@ impl Plugin for ClusterLocal {
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let (result, place) = (allocated(cx, conf)?, conf.place(cx));
-        let leases = attached::leases_of(&result, &conf.sets, &place.owner(&at.key));
+        let leases = attached::leases_of(&result, &conf.allocation.sets, &place.owner(&at.key));
         let addresses: Vec<_> = leases.iter().map(|lease| lease.ip).collect();
         refuse_disputed(&place, &addresses).map_err(|e| e.with_code(Code::CONFLICT))?;
         attached::repair(&place, &leases, repairs)
@@ -83,10 +127,7 @@ impl Plugin for ClusterLocal {
 
 /// Calls a function for each place where the network may have leases; tries all of them.
 fn in_each_place(cx: &Context<'_>, release: impl Fn(&Place) -> Result<()>) -> Result<()> {
-    let realms = machine_scope::places(cx);
-    let unread = realms.as_ref().map(drop).map_err(Error::clone);
-    let places = std::iter::once(conf::place(cx)).chain(realms.unwrap_or_default());
-    ErrorList::of(places.map(|place| release(&place)).chain([unread]))
+    ErrorList::of(conf::places(cx).into_iter().map(|place| release(&place?)))
 }
 
 /// The result of ADD, without the addresses that have no leases.
@@ -115,45 +156,4 @@ fn refuse_disputed(place: &Place, held: &[IpAddr]) -> Result<()> {
         return Err(Error::check(problem).with_details("detach the container and attach it again"));
     }
     Ok(())
-}
-
-fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpConfig>> {
-    let (place, data_dir) = (conf.place(cx), conf::directory(cx));
-    let name = conf.sticky.name(cx.args, at.ifname())?;
-    let wish = Wish {
-        data_dir: &data_dir,
-        place: &place,
-        network: &at.key.network,
-        conf,
-        owner: &place.owner(&at.key),
-        names: sticky::of_sets(name.as_deref(), conf.sets.len()),
-        deadline: cx.deadline(),
-    };
-    let allocated = match conf.scope {
-        Scope::Machine => machine_scope::addresses(&wish),
-        Scope::Cluster => add::addresses(&wish),
-    };
-    allocated.map_err(|e| with_next_step(e, &place, conf, at))
-}
-
-/// Adds who holds the addresses, and what frees one. The locks are released by now.
-fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> Error {
-    match error.code {
-        Code::CONFLICT => error.with_details(allocation::advice_on_second_add(at)),
-        Code::ADDRESS_UNAVAILABLE => match held_in(place, conf) {
-            Some(held) => {
-                error.with_details(allocation::advice_on_full_sets(&held, &at.key.network))
-            }
-            None => error,
-        },
-        _ => error, // the store failed, or the advice is there already
-    }
-}
-
-/// The addresses with leases, if the network has any.
-fn held_in(place: &Place, conf: &Conf) -> Option<Vec<IpAddr>> {
-    let taken = place.taken().ok()?;
-    let held: Vec<_> =
-        taken.into_iter().filter(|ip| conf.sets.iter().any(|set| set.contains(*ip))).collect();
-    (!held.is_empty()).then_some(held)
 }

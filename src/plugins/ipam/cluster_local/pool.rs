@@ -10,8 +10,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::block::{Block, address, number, shortest, width};
-use crate::family::Family;
+use super::block::{Block, shortest};
+use crate::family::{Family, address, number, width};
 use crate::steps::allocation::ranges::{Range, RangeSet};
 
 /// With automatic size, the most addresses of a set whose blocks have one: each free address can then
@@ -49,8 +49,7 @@ impl BlockSize {
 }
 
 /// Addresses from `first` to `last`, of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     first: IpAddr,
     last: IpAddr,
@@ -61,10 +60,6 @@ impl Span {
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Span> {
         let is_one = Family::of(first) == Family::of(last) && first <= last;
         is_one.then_some(Span { first, last })
-    }
-
-    fn of_numbers(family: Family, first: u128, last: u128) -> Span {
-        Span { first: address(family, first), last: address(family, last) }
     }
 
     /// The addresses of a prefix.
@@ -99,8 +94,7 @@ impl Span {
 
     /// The span without its first and its last address; None if nothing is left.
     pub fn without_ends(self) -> Option<Span> {
-        let (first, last) = (self.start().checked_add(1)?, self.end().checked_sub(1)?);
-        (first <= last).then(|| Span::of_numbers(self.family(), first, last))
+        self.clipped(self.start().checked_add(1)?, self.end().checked_sub(1)?)
     }
 
     /// Whether the address is in the span.
@@ -113,16 +107,11 @@ impl Span {
         (self.end() - self.start()).saturating_add(1)
     }
 
-    /// Its addresses, in order.
-    pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
-        let family = self.family();
-        (self.start()..=self.end()).map(move |number| address(family, number))
-    }
-
     /// The part of the span from one number to another.
     pub fn clipped(self, first: u128, last: u128) -> Option<Span> {
-        let (first, last) = (self.start().max(first), self.end().min(last));
-        (first <= last).then(|| Span::of_numbers(self.family(), first, last))
+        let [first, last] = [self.start().max(first), self.end().min(last)];
+        let at = |number| address(self.family(), number);
+        (first <= last).then(|| Span { first: at(first), last: at(last) })
     }
 
     /// The part of the span that is in a block.
@@ -138,12 +127,13 @@ impl Span {
 
     /// What is left of the span without another.
     fn without(self, other: Span) -> impl Iterator<Item = Span> {
-        let is_of_family = self.family() == other.family();
-        let whole = (!is_of_family).then_some(self);
-        let before = other.start().checked_sub(1).and_then(|last| self.clipped(0, last));
-        let after = other.end().checked_add(1).and_then(|first| self.clipped(first, u128::MAX));
-        let parts = [before, after].into_iter().flatten().filter(move |_| is_of_family);
-        whole.into_iter().chain(parts)
+        let before = || self.clipped(0, other.start().checked_sub(1)?);
+        let after = || self.clipped(other.end().checked_add(1)?, u128::MAX);
+        let parts = match self.family() == other.family() {
+            true => [before(), after()],
+            false => [Some(self), None],
+        };
+        parts.into_iter().flatten()
     }
 }
 
@@ -154,37 +144,17 @@ impl fmt::Display for Span {
     }
 }
 
-/// Why a text is no span.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoSpan(String);
-
-impl fmt::Display for NoSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no range of addresses, expected one as in 10.1.0.1-10.1.0.9", self.0)
-    }
-}
+serde_by_text!(Span);
 
 impl FromStr for Span {
-    type Err = NoSpan;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Span, NoSpan> {
+    fn from_str(text: &str) -> Result<Span, String> {
         let ends = text.split_once('-');
         let ends = ends.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
-        ends.and_then(|(first, last)| Span::new(first, last)).ok_or_else(|| NoSpan(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for Span {
-    type Error = NoSpan;
-
-    fn try_from(text: String) -> Result<Span, NoSpan> {
-        text.parse()
-    }
-}
-
-impl From<Span> for String {
-    fn from(span: Span) -> String {
-        span.to_string()
+        ends.and_then(|(first, last)| Span::new(first, last)).ok_or_else(|| {
+            format!("{text:?} is no range of addresses, expected one as in 10.1.0.1-10.1.0.9")
+        })
     }
 }
 
@@ -196,10 +166,6 @@ pub struct Pool {
     length: u8,
     /// At least one, of one family, in ascending order, without any address twice.
     spans: Vec<Span>,
-    /// The numbers of candidate blocks, from a first to a last: a block's number is the part of its
-    /// address that the block shares.
-    #[serde(skip)]
-    numbers: Vec<(u128, u128)>,
 }
 
 /// A pool as files contain it.
@@ -235,8 +201,7 @@ impl Pool {
         // What is excluded does not matter: a chunk that was divided into one size keeps it.
         let addresses = spans.iter().fold(0u128, |sum, span| sum.saturating_add(span.size()));
         let length = size.length(family, addresses);
-        let gateways =
-            set.ranges().iter().filter_map(|range| Span::new(range.gateway, range.gateway));
+        let gateways = set.ranges().iter().map(|range| Span::of_prefix(range.gateway.into()));
         for gone in gateways.chain(excluded.iter().copied()) {
             spans = spans.into_iter().flat_map(|span| span.without(gone)).collect();
         }
@@ -246,16 +211,7 @@ impl Pool {
 
     /// The pool of spans in ascending order, at least one and of one family, with blocks of a length.
     pub fn of(spans: Vec<Span>, length: u8) -> Pool {
-        let mut pool = Pool { length, spans, numbers: vec![] };
-        let shift = pool.shift();
-        for span in &pool.spans {
-            let (first, last) = (part(span.start(), shift), part(span.end(), shift));
-            match pool.numbers.last_mut() {
-                Some(before) if before.1 + 1 >= first => before.1 = last,
-                _ => pool.numbers.push((first, last)),
-            }
-        }
-        pool
+        Pool { length, spans }
     }
 
     /// The family of its addresses.
@@ -271,11 +227,6 @@ impl Pool {
     /// The allocatable addresses.
     pub fn spans(&self) -> &[Span] {
         &self.spans
-    }
-
-    /// The bits of an address that differ within a block.
-    fn shift(&self) -> u8 {
-        width(self.family()) - self.length
     }
 
     /// Whether the address may be allocated.
@@ -296,34 +247,43 @@ impl Pool {
 
     /// Whether any address is in both.
     pub fn overlaps(&self, other: &Pool) -> bool {
-        let meets = |span: &Span| {
-            let is_apart = |of: &Span| of.last < span.first || span.last < of.first;
-            self.family() == other.family() && !other.spans.iter().all(is_apart)
-        };
-        self.spans.iter().any(meets)
+        let meets = |one: &Span, of: &Span| one.first <= of.last && of.first <= one.last;
+        self.spans.iter().any(|span| other.spans.iter().any(|of| meets(span, of)))
     }
 
-    /// How many blocks there are.
+    /// How many blocks there are; the largest number for more.
     pub fn count(&self) -> u128 {
-        self.numbers.iter().map(|(first, last)| last - first + 1).sum()
+        let counts = self.numbers().map(|(first, last)| (last - first).saturating_add(1));
+        counts.fold(0, u128::saturating_add)
     }
 
     /// The block at this place of the order of addresses, counted from 0.
     pub fn block(&self, place: u128) -> Option<Block> {
         let mut left = place;
-        for (first, last) in &self.numbers {
-            let count = last - first + 1;
-            if left < count {
-                return Some(self.of_number(first + left));
+        for (first, last) in self.numbers() {
+            if left <= last - first {
+                let start = (first + left) << self.shift();
+                return Some(Block::at(self.family(), start, self.length));
             }
-            left -= count;
+            left -= last - first + 1;
         }
         None
     }
 
-    fn of_number(&self, number: u128) -> Block {
-        let start = number.checked_shl(self.shift().into()).unwrap_or(0);
-        Block::at(self.family(), start, self.length)
+    /// The numbers of candidate blocks, from a first to a last, each once: a block's number is the part of
+    /// its address that the block shares.
+    fn numbers(&self) -> impl Iterator<Item = (u128, u128)> {
+        let (shift, mut next) = (self.shift(), 0);
+        self.spans.iter().filter_map(move |span| {
+            let (first, last) = (next.max(span.start() >> shift), span.end() >> shift);
+            next = last.saturating_add(1);
+            (first <= last).then_some((first, last))
+        })
+    }
+
+    /// How many bits of an address differ within a block: at most six.
+    fn shift(&self) -> u8 {
+        width(self.family()) - self.length
     }
 
     /// The block of the pool's own length that contains the address, if any of it is allocatable.
@@ -340,12 +300,9 @@ pub fn candidates(spans: &[Span], last: Option<IpAddr>) -> impl Iterator<Item = 
     let end = next.checked_sub(1);
     let before = spans.iter().filter_map(|span| span.clipped(0, end?));
     let turned: Vec<Span> = after.chain(before).collect();
-    turned.into_iter().flat_map(Span::addresses)
-}
-
-/// The part of a number that a block shares.
-fn part(number: u128, shift: u8) -> u128 {
-    number.checked_shr(shift.into()).unwrap_or(0)
+    let addresses =
+        |span: Span| (span.start()..=span.end()).map(move |number| address(span.family(), number));
+    turned.into_iter().flat_map(addresses)
 }
 
 #[cfg(test)]

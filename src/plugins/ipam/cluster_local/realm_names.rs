@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::held;
 use super::pool::{Pool, candidates};
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
@@ -50,10 +50,7 @@ impl RealmNames {
 
     /// Writes the file, and returns once it is on the disk: names outlive a boot.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let path = dir.join(FILE);
-        let text = serde_json::to_vec(self)
-            .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
-        plain_file::put_durably(&path, &text).map_err(Error::at_path("write", &path))
+        held::write(&dir.join(FILE), self)
     }
 
     /// The address of the name of an attachment in a pool for names; None if all are leased. A new
@@ -65,8 +62,7 @@ impl RealmNames {
         pool: &Pool,
         taken: &HashSet<IpAddr>,
     ) -> Option<IpAddr> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs());
+        let now = held::now();
         let mut all = self.0.iter();
         let own = all.find(|(ip, kept)| kept.is_of(owner, name) && pool.allocates(**ip));
         if let Some((ip, kept)) = own

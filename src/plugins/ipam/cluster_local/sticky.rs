@@ -1,44 +1,29 @@
 //! Sticky addresses: an attachment gets the address again that its name had before.
 
 use super::block::{CHUNK, width};
-use super::pool::{BlockSize, Pool, Span};
+use super::pool::{Pool, Span};
 use crate::cni::args::Args;
-use crate::error::{Code, Error, Result, warn};
-use crate::steps::allocation::ranges::RangeSet;
+use crate::error::{Error, Result, warn};
 
 /// The part of a pool that is kept for names: one address of this many.
 const PART: u128 = 8;
 /// The longest name in bytes. The file of blocks has all names, and the store the name of a block.
 const LONGEST: usize = 253;
 /// What runtimes of Kubernetes send.
-const NAMESPACE: &str = "K8S_POD_NAMESPACE";
-/// See [`NAMESPACE`].
-const POD: &str = "K8S_POD_NAME";
-/// The start of the setting that names a key of CNI_ARGS.
-const ARG: &str = "arg:";
+const POD: [&str; 2] = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"];
 
 /// Why no uid of a pod takes an address from another node.
 const UNSAFE: &str = "a new uid tells that the pod was replaced, not that its old container has stopped: a node \
     that is cut off runs it still, with the address. A name without a container moves to another node by itself";
 
-/// `sticky` of a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Sticky {
-    /// Each attachment gets the next free address.
-    #[default]
-    None,
-    /// The name is the pod's, with its namespace and the interface.
-    Pod,
-    /// The name is the value of this key of CNI_ARGS, with the interface.
-    Arg(String),
-}
-
-/// Reads the setting.
-pub fn read(text: &str) -> Result<Sticky> {
-    match (text, text.strip_prefix(ARG)) {
-        ("" | "none", _) => Ok(Sticky::None),
-        ("pod", _) => Ok(Sticky::Pod),
-        (_, Some(key)) if is_key(key) => Ok(Sticky::Arg(key.to_owned())),
+/// Reads the setting: the keys of CNI_ARGS that make the name of an attachment, if it keeps its address.
+pub fn read(text: &str) -> Result<Vec<String>> {
+    let is_key =
+        |key: &&str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match (text, text.strip_prefix("arg:").filter(is_key)) {
+        ("" | "none", _) => Ok(vec![]),
+        ("pod", _) => Ok(POD.map(str::to_owned).to_vec()),
+        (_, Some(key)) => Ok(vec![key.to_owned()]),
         _ => Err(Error::config("ipam.sticky", format_args!("unknown setting {text:?}"))
             .expecting("none, pod, or arg: and the name of a key of CNI_ARGS")),
     }
@@ -56,69 +41,46 @@ pub fn read_takeover(text: &str) -> Result<()> {
     }
 }
 
-fn is_key(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-impl Sticky {
-    /// The keys of CNI_ARGS that make the name.
-    pub fn args(&self) -> Vec<&str> {
-        match self {
-            Sticky::None => vec![],
-            Sticky::Pod => vec![NAMESPACE, POD],
-            Sticky::Arg(key) => vec![key],
-        }
+/// The name of an attachment for each range set, of which it keeps an address: the values of these keys, and
+/// the interface. None without keys, and if one is too long: the attachment keeps no address, rather than
+/// having none. Code 7 if CNI_ARGS has no name.
+pub fn names(keys: &[String], args: &str, ifname: &str, sets: usize) -> Result<Vec<String>> {
+    if keys.is_empty() {
+        return Ok(vec![]);
     }
-
-    /// The name of an attachment; None if it keeps no address. Code 7 if CNI_ARGS has no name.
-    pub fn name(&self, args: &str, ifname: &str) -> Result<Option<String>> {
-        let keys = self.args();
-        if keys.is_empty() {
-            return Ok(None);
-        }
-        let known = [&["IP"], &keys[..]].concat();
-        let given = Args::parse(args, &known)?;
-        let mut parts = vec![];
-        for key in keys {
-            let value = given.get(key).filter(|value| !value.is_empty());
-            parts.push(value.ok_or_else(|| self.without(key))?);
-        }
-        parts.push(ifname);
-        Ok(Some(parts.join("/")))
+    let known: Vec<&str> = ["IP"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    let given = Args::parse(args, &known)?;
+    let mut parts = vec![];
+    for key in keys {
+        let value = given.get(key).filter(|value| !value.is_empty());
+        parts.push(value.ok_or_else(|| {
+            let error = Error::config("ipam.sticky", format_args!("CNI_ARGS has no {key}"));
+            error.with_details(match POD.contains(&key.as_str()) {
+                true => {
+                    "only Kubernetes sends it: set ipam.sticky to arg:NAME or to none".to_owned()
+                }
+                false => format!("call with CNI_ARGS={key}=NAME, or set ipam.sticky to none"),
+            })
+        })?);
     }
-
-    fn without(&self, key: &str) -> Error {
-        let error = Error::config("ipam.sticky", format_args!("CNI_ARGS has no {key}"));
-        error.with_details(match self {
-            Sticky::Arg(_) => format!("call with CNI_ARGS={key}=NAME, or set ipam.sticky to none"),
-            _ => "only Kubernetes sends it: set ipam.sticky to arg:NAME or to none".to_owned(),
-        })
-    }
-}
-
-/// The name for each range set: it has an address in each. No link's name contains a colon. None if
-/// one is too long: the attachment keeps no address, rather than having none.
-pub fn of_sets(name: Option<&str>, count: usize) -> Vec<String> {
-    let of_set = |(number, name): (usize, &str)| match number {
-        0 => name.to_owned(),
-        _ => format!("{name}:{number}"),
-    };
-    let named = |name| (0..count).map(|number| of_set((number, name))).collect();
-    let names: Vec<String> = name.map(named).unwrap_or_default();
+    parts.push(ifname);
+    let name = parts.join("/");
+    // No link's name contains a colon.
+    let of_set = |number| if number == 0 { name.clone() } else { format!("{name}:{number}") };
+    let names: Vec<String> = (0..sets).map(of_set).collect();
     if let Some(name) = names.iter().find(|name| name.len() > LONGEST) {
         let length = name.len();
         warn(format_args!(
             "ipam.sticky: the name has {length} bytes, expected at most {LONGEST}; it keeps no address"
         ));
-        return vec![];
+        return Ok(vec![]);
     }
-    names
+    Ok(names)
 }
 
-/// Splits a set's addresses into those for any attachment, and the last eighth, for names, in blocks of
-/// one. None if there is no address for each part.
-pub fn parts(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<(Pool, Pool)> {
-    let whole = Pool::new(set, excluded, size)?;
+/// Splits a pool into the addresses for any attachment, and the last eighth, for names, in blocks of one.
+/// None if there is no address for each part.
+pub fn parts(whole: &Pool) -> Option<(Pool, Pool)> {
     let single = width(whole.family());
     let mut first = first_for_names(whole.spans())?;
     // Blocks of one chunk have one size.
@@ -148,17 +110,16 @@ fn first_for_names(spans: &[Span]) -> Option<u128> {
     None
 }
 
-/// The error for a name whose address another attachment has.
-pub fn held(name: &str, by: &str, address: std::net::IpAddr) -> Error {
-    Error::new(Code::TRY_AGAIN, format!("{address} of {name:?} is held by container {by}"))
-        .with_details("it is free after the DEL of that container: detach it, and try again")
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::pool::BlockSize;
     use super::*;
-    use crate::steps::allocation::ranges::RangeConf;
+    use crate::steps::allocation::ranges::{RangeConf, RangeSet};
+
+    fn parts(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<(Pool, Pool)> {
+        Pool::new(set, excluded, size).as_ref().and_then(super::parts)
+    }
 
     fn spans(pool: &Pool) -> String {
         let spans: Vec<String> = pool.spans().iter().map(ToString::to_string).collect();
@@ -204,24 +165,36 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_keeps_no_address() {
-        let name = "n".repeat(LONGEST);
-        assert_eq!(of_sets(Some(&name), 1), [name.as_str()]);
-        assert_eq!(of_sets(Some(&name), 2), [""; 0], "the second has a number as well");
+        let (keys, value) = (read("arg:VM").unwrap(), "n".repeat(LONGEST - "/eth0".len()));
+        let names = |sets| names(&keys, &format!("VM={value}"), "eth0", sets).unwrap();
+        assert_eq!(names(1), [format!("{value}/eth0")]);
+        assert_eq!(names(2), [""; 0], "the second has a number as well");
     }
 
     #[test]
     fn settings_and_names() {
-        assert_eq!(read("").unwrap(), Sticky::None);
-        assert_eq!(read("none").unwrap().name("x=y", "eth0").unwrap(), None);
-        let pod = read("pod").unwrap();
-        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=4";
-        assert_eq!(pod.name(args, "eth0").unwrap().unwrap(), "shop/web-0/eth0");
-        let arg = read("arg:VM").unwrap();
-        assert_eq!(arg.name("VM=a;IP=10.1.0.9", "eth0").unwrap().unwrap(), "a/eth0");
-        for (sticky, args) in [(&pod, ""), (&pod, "K8S_POD_NAME=web-0"), (&arg, "VM="), (&arg, "")]
-        {
-            let error = sticky.name(args, "eth0").unwrap_err();
-            assert!(error.to_string().contains("CNI_ARGS has no"), "{error}");
+        let named = |setting: &str, args: &str| names(&read(setting).unwrap(), args, "eth0", 2);
+        for (setting, args, expected) in [
+            ("", "", &[][..]),
+            ("none", "x=y", &[]),
+            (
+                "pod",
+                "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=4",
+                &["shop/web-0/eth0", "shop/web-0/eth0:1"],
+            ),
+            ("arg:VM", "VM=a;IP=10.1.0.9", &["a/eth0", "a/eth0:1"]),
+        ] {
+            assert_eq!(named(setting, args).unwrap(), expected, "{setting}");
+        }
+        for (setting, args, advice) in [
+            ("pod", "", "only Kubernetes sends it"),
+            ("pod", "K8S_POD_NAME=web-0", "only Kubernetes sends it"),
+            ("arg:VM", "VM=", "call with CNI_ARGS=VM=NAME"),
+            ("arg:VM", "", "call with CNI_ARGS=VM=NAME"),
+        ] {
+            let error = named(setting, args).unwrap_err();
+            assert!(error.msg.contains("CNI_ARGS has no"), "{error}");
+            assert!(error.details().contains(advice), "{error:?}");
         }
         for text in ["Pod", "arg:", "arg:a b", "arg:a;b", "x"] {
             assert_eq!(read(text).unwrap_err().code.0, 7, "{text}");

@@ -6,13 +6,13 @@
 //! before it asks.
 
 use std::net::IpAddr;
+#[cfg(feature = "cluster")]
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "cluster")]
 use super::conf::MOST_PATIENCE;
-use super::need::Lack;
 use crate::cni::attachment::NetworkName;
 #[cfg(feature = "cluster")]
 use crate::error::{Error, Result};
@@ -62,20 +62,9 @@ pub struct Needed {
     pub name: Option<String>,
 }
 
+#[cfg(feature = "cluster")]
 impl Needed {
-    /// What is lacking for a range set of a network.
-    pub fn new(network: &NetworkName, set: usize, lack: &Lack, patience: Duration) -> Needed {
-        let (network, patience) = (network.clone(), patience.as_secs());
-        let needed = Needed { network, set, address: None, patience, name: None };
-        match lack {
-            Lack::Any => needed,
-            Lack::Address(ip) => Needed { address: Some(*ip), ..needed },
-            Lack::Name(name) => Needed { name: Some(name.clone()), ..needed },
-        }
-    }
-
     /// How long the client waits.
-    #[cfg(feature = "cluster")]
     pub fn patience(&self) -> Result<Duration> {
         match self.patience {
             seconds if seconds <= MOST_PATIENCE => Ok(Duration::from_secs(seconds)),
@@ -105,7 +94,8 @@ pub enum Answer {
     None,
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
+#[cfg(feature = "cluster")]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
@@ -113,7 +103,13 @@ mod tests {
     #[test]
     fn a_client_does_not_wait_for_ever() {
         let network = NetworkName::parse("pods").unwrap();
-        let wait = |seconds| Needed::new(&network, 0, &Lack::Any, Duration::from_secs(seconds));
+        let wait = |patience| Needed {
+            network: network.clone(),
+            set: 0,
+            address: None,
+            patience,
+            name: None,
+        };
         assert_eq!(wait(60).patience().unwrap().as_secs(), 60);
         let error = wait(u64::MAX).patience().unwrap_err();
         let expected = "patience: 18446744073709551615 is out of range, expected 0 to 60";

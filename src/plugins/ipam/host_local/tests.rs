@@ -11,6 +11,7 @@ use crate::cni::attachment::{ContainerId, IfName, Key};
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::env::Environment;
+use crate::error::{Code, Error};
 use crate::scratch::Scratch;
 use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::index::{self, Index};
@@ -125,9 +126,11 @@ impl Net {
     /// What the error of an ADD says about full sets.
     fn advice(&self) -> Option<String> {
         let advice = |cx: &Context<'_>, conf: &Conf| {
-            Ok(advice_on_full(&conf::place(cx), &conf.sets, &cx.config.name))
+            let (place, error) = (conf::place(cx), Error::new(Code::ADDRESS_UNAVAILABLE, "full"));
+            let held = || place.taken_of(&full_sets(&place, &conf.allocation.sets)?);
+            Ok(allocation::with_next_step(error, &self.at("a", "eth0"), held).details())
         };
-        self.with(true, advice).unwrap()
+        self.with(true, advice).ok().filter(|advice| !advice.is_empty())
     }
 
     fn gc(&self, valid: &[(&str, &str)]) -> Result<()> {

@@ -7,20 +7,22 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::document::{Document, Ipam, KEYS, RangeDocument, Rest};
-use super::flat::Merged;
-use super::range;
+use super::document::{Document, Ipam, KEYS, Single};
+use super::{flat, range};
+use crate::cni::attachment::hex;
+use crate::cni::conf::Config;
 use crate::cni::result::{Dns, IpConfig};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
-    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Scope, Terms,
+    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, OF_RANGE, Scope,
 };
+use crate::plugins::ipam::cluster_local::held::Blocks;
 use crate::plugins::ipam::cluster_local::name::{LONGEST_REALM, Name};
 use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
-use crate::steps::allocation::ranges::RangeSet;
-use crate::steps::allocation::ranges::Sets;
+use crate::steps::allocation::conf::AllocationConf;
+use crate::steps::allocation::ranges::{RangeSet, Sets};
 use crate::steps::{assigned, ipam};
 
 /// Advice for a configuration that an old version has no room for.
@@ -52,8 +54,14 @@ impl PluginConf for Conf {
     const KEYS: &'static [&'static str] = KEYS;
 
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        let merged = Merged::of(cx.config)?;
-        *self = read(&merged, cx.args).map_err(|e| merged.explain(e))?;
+        let (config, file) = flat::merged(cx.config)?;
+        *self = read(&config, cx.args).map_err(|e| match file {
+            Some(file) => e.with_details(format_args!(
+                "keys that the configuration lacks are those of {}",
+                file.display()
+            )),
+            None => e,
+        })?;
         Ok(())
     }
 }
@@ -72,36 +80,66 @@ pub fn translated(cx: &Context<'_>) -> Result<Vec<shared::Conf>> {
     Ok(conf.parts)
 }
 
-fn read(merged: &Merged, args: &str) -> Result<Conf> {
-    merged.config.decode::<Rest>()?;
-    let ipam = merged.config.decode::<Document>()?.ipam.ok_or_else(missing)?;
+fn read(config: &Config, args: &str) -> Result<Conf> {
+    let ipam = config.decode::<Document>()?.ipam.ok_or_else(|| {
+        Error::missing("ipam", "an object with range").saying("IPAM config missing 'ipam' key")
+    })?;
     let scope = Scope::read(&ipam.scope)?;
     let gateway = range::address(&ipam.gateway, "ipam.gateway")?;
     let mut assigned = assigned::configured(&ipam.addresses)?;
     assigned::add_cni_args(&mut assigned, args, &ARGS)?;
-    let ranges = Ranges::read(&ipam, gateway)?;
-    let of_sets = ranges.sets.iter().filter_map(RangeSet::family);
+    // The ranges as written, each with its path.
+    let single = config.decode::<Single>()?.ipam;
+    let listed =
+        (0..).zip(&ipam.ip_ranges).map(|(i, range)| (format!("ipam.ipRanges[{i}]"), range));
+    let mut ranges: Vec<_> = listed.collect();
+    if !single.range.is_empty() {
+        ranges.insert(0, ("ipam".to_owned(), &single));
+    }
+    if ranges.is_empty() {
+        let error = Error::config("ipam.range", "there is none")
+            .expecting("a subnet as in 10.1.0.0/16, or ipam.ipRanges");
+        return Err(match ipam.addresses.is_empty() {
+            true => error,
+            false => error.with_details("the plugin static serves a network with addresses alone"),
+        });
+    }
+    // Each range is a set, since each gives an address.
+    let mut sets = Sets::default();
+    for (at, document) in &ranges {
+        let range = range::read(document, gateway, at)?;
+        sets.add(at.clone(), RangeSet::of(vec![range], at))?;
+    }
+    let sets = sets.into_sets()?;
+    let of_sets = sets.iter().filter_map(RangeSet::family);
     let of_assigned = assigned.iter().map(|ip| Family::of_net(ip.address));
     let families: Vec<Family> = of_sets.chain(of_assigned).collect();
-    ipam::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
+    ipam::refuse_several_of_one(&families, &config.version, ADVICE)?;
     let without: Vec<IpAddr> = assigned.iter().map(|ip| ip.address.addr()).collect();
-    let pools = ranges.pools(&without, &ipam.node_slice_size)?;
+    let mut pools = vec![];
+    for ((at, document), set) in ranges.iter().zip(&sets) {
+        let mut excluded = shared::spans(&document.exclude, at, range::excluded)?;
+        excluded.extend(without.iter().map(|ip| Span::of_prefix((*ip).into())));
+        let size = block_size(&ipam.node_slice_size, set)?;
+        pools.push(Pool::new(set, &excluded, size).ok_or_else(|| {
+            let problem =
+                format_args!("every address of {set} is excluded, assigned or the gateway");
+            Error::config(format_args!("{at}.exclude"), problem).expecting("at least one address")
+        })?);
+    }
     let part = |realm: Name, sets: Vec<RangeSet>, pools: Vec<Pool>| shared::Conf {
         scope,
-        sets,
-        terms: Terms { realm: Some(realm), pools, spare: DEFAULT_SPARE, ..Terms::default() },
+        terms: Blocks::new(realm, pools, DEFAULT_SPARE),
+        allocation: AllocationConf { sets, routes: ipam.routes.clone(), ..Default::default() },
         assigned: without.clone(),
         patience: Duration::from_secs(DEFAULT_PATIENCE),
-        routes: ipam.routes.clone(),
         ..shared::Conf::default()
     };
     let realm = network_name(&ipam)?;
     let parts = if ipam.enable_overlapping_ranges.unwrap_or(true) {
-        vec![part(realm, ranges.sets, pools)]
-    } else if scope == Scope::Cluster && ranges.sets.len() > 1 {
-        vec![part(of_ranges(&realm, &ranges.sets)?, ranges.sets, pools)]
+        vec![part(realm, sets, pools)]
     } else {
-        let of_each = ranges.sets.into_iter().zip(pools);
+        let of_each = sets.into_iter().zip(pools);
         let parts =
             of_each.map(|(set, pool)| Ok(part(of_range(&realm, &set)?, vec![set], vec![pool])));
         parts.collect::<Result<_>>()?
@@ -109,66 +147,11 @@ fn read(merged: &Merged, args: &str) -> Result<Conf> {
     Ok(Conf { parts, assigned, gateway, dns: ipam.dns })
 }
 
-fn missing() -> Error {
-    Error::missing("ipam", "an object with range").saying("IPAM config missing 'ipam' key")
-}
-
-/// The ranges of a configuration: each is a set, since each gives an address.
-struct Ranges {
-    written: Vec<(String, RangeDocument)>,
-    sets: Vec<RangeSet>,
-}
-
-impl Ranges {
-    fn read(ipam: &Ipam, gateway: Option<IpAddr>) -> Result<Ranges> {
-        let written = ipam.ranges();
-        if written.is_empty() {
-            return Err(no_range(ipam));
-        }
-        let mut sets = Sets::default();
-        for (at, document) in &written {
-            let range = range::read(document, gateway, at)?;
-            sets.add(at.clone(), RangeSet::of(vec![range], at))?;
-        }
-        Ok(Ranges { written, sets: sets.into_sets()? })
-    }
-
-    /// The allocatable addresses of each set.
-    fn pools(&self, assigned: &[IpAddr], slice: &str) -> Result<Vec<Pool>> {
-        let assigned: Vec<Span> = assigned.iter().filter_map(|ip| Span::new(*ip, *ip)).collect();
-        let mut pools = vec![];
-        for ((at, document), set) in self.written.iter().zip(&self.sets) {
-            let excluded = [range::excluded(document, at)?, assigned.clone()].concat();
-            let size = block_size(slice, set)?;
-            pools.push(Pool::new(set, &excluded, size).ok_or_else(|| nothing_left(at, set))?);
-        }
-        Ok(pools)
-    }
-}
-
-fn no_range(ipam: &Ipam) -> Error {
-    let error = Error::config("ipam.range", "there is none")
-        .expecting("a subnet as in 10.1.0.0/16, or ipam.ipRanges");
-    if ipam.addresses.is_empty() {
-        return error;
-    }
-    error.with_details("the plugin static serves a network with addresses alone")
-}
-
-fn nothing_left(at: &str, set: &RangeSet) -> Error {
-    let problem = format_args!("every address of {set} is excluded, assigned or the gateway");
-    Error::config(format_args!("{at}.exclude"), problem).expecting("at least one address")
-}
-
 /// The size of the blocks of a set: the largest that is not larger than the slice of a node of the
 /// original, which may be written with or without the slash.
 fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
-    let Some(subnet) = set.ranges().first().map(|range| range.subnet) else {
-        return Ok(BlockSize::Auto);
-    };
-    if slice.is_empty() {
-        return Ok(BlockSize::Auto);
-    }
+    let subnet = set.ranges().first().map(|range| range.subnet).filter(|_| !slice.is_empty());
+    let Some(subnet) = subnet else { return Ok(BlockSize::Auto) };
     let (shortest, longest) = (subnet.prefix_len(), subnet.max_prefix_len());
     let length: Option<u8> = slice.strip_prefix('/').unwrap_or(slice).parse().ok();
     let length = length.filter(|length| (shortest..=longest).contains(length));
@@ -191,23 +174,16 @@ fn network_name(ipam: &Ipam) -> Result<Name> {
     shared::realm(&name, "ipam.network_name")
 }
 
-/// The realm in which only equal ranges exclude each other's addresses.
+/// The realm in which only equal ranges exclude each other's addresses. A name that is too long ends with its
+/// hash.
 fn of_range(network: &Name, set: &RangeSet) -> Result<Name> {
     let subnets: Vec<String> = set.ranges().iter().map(|range| range.subnet.to_string()).collect();
     let range = subnets.join("-").replace([':', '/'], "-");
-    shared::realm(&format!("{network}.range-{range}"), "ipam.network_name")
-}
-
-/// The realm of a network with several ranges, whose file of blocks has one: that of all its ranges,
-/// in any order.
-fn of_ranges(network: &Name, sets: &[RangeSet]) -> Result<Name> {
-    let ranges = sets.iter().flat_map(RangeSet::ranges);
-    let mut subnets: Vec<String> = ranges.map(|range| range.subnet.to_string()).collect();
-    subnets.sort_unstable();
-    let digest = Sha256::digest(format!("{network} {}", subnets.join(" ")));
-    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let suffix = format!(".ranges-{hash}");
-    let readable =
-        network.as_str().split_at(network.as_str().len().min(LONGEST_REALM - suffix.len())).0;
-    shared::realm(&format!("{readable}{suffix}"), "ipam.network_name")
+    let mut realm = format!("{network}{OF_RANGE}{range}");
+    if realm.len() > LONGEST_REALM {
+        let end = format!("{OF_RANGE}{}", hex(&Sha256::digest(&realm)[..4]));
+        realm.truncate(network.as_str().len().min(LONGEST_REALM - end.len()));
+        realm += &end;
+    }
+    shared::realm(&realm, "ipam.network_name")
 }

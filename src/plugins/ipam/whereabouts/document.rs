@@ -4,29 +4,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::cni::result::{Dns, Route};
-use crate::steps::assigned::Address;
-
-/// The keys of `ipam` without effect: they concern the Kubernetes API, the daemons and the log of
-/// the original, or a store that only our daemon connects to.
-pub const NO_EFFECT: &[&str] = &[
-    "datastore",
-    "kubernetes",
-    "log_file",
-    "log_level",
-    "leader_lease_duration",
-    "leader_renew_deadline",
-    "leader_retry_period",
-    "reconciler_cron_expression",
-    "sleep_for_race",
-    "exclude_gateway",
-    "optimistic_ipam",
-    "etcd_host",
-    "etcd_username",
-    "etcd_password",
-    "etcd_key_file",
-    "etcd_cert_file",
-    "etcd_ca_cert_file",
-];
+use crate::steps::assigned::{self, Address};
+use crate::steps::dns::DnsConf;
 
 /// See [`PluginConf::KEYS`](crate::plugin::PluginConf::KEYS).
 pub const KEYS: &[&str] = &[
@@ -42,19 +21,11 @@ pub const KEYS: &[&str] = &[
     ipam.ipRanges[].enable_l3 | boolean | false | As `ipam.enable_l3`.
     ipam.gateway | address | none | The gateway of the allocated addresses of its family. It may be outside the subnet; it is never allocated.",
     Route::KEYS,
-    "ipam.dns | object | none | Resolver settings for the result.
-    ipam.dns.nameservers | list of strings | none | Addresses of name servers.
-    ipam.dns.domain | string | none | The local domain.
-    ipam.dns.search | list of strings | none | Search domains.
-    ipam.dns.options | list of strings | none | Options as in resolv.conf(5).
-    ipam.addresses | list | none | Addresses for the result beside the allocated ones. The plugin never allocates them.
-    ipam.addresses[].address | string | required | The address with its prefix length.
-    ipam.addresses[].gateway | address | none | Its gateway.
-    ipam.addresses[].Address | object | none | As in [static](static.md#configuration): `IP` and `Mask`, which Go programs write.
-    ipam.addresses[].Address.IP | address | none | The address.
-    ipam.addresses[].Address.Mask | string | none | The bytes of the mask in base64.
-    ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one. In lower case, and with `-` for any other character than letters, digits, `.` and `-`.
-    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it. With scope `cluster` all ranges of a network make one realm: then only networks with the same ranges exclude each other.
+    DnsConf::KEYS_OF_IPAM,
+    "ipam.addresses | list | none | Addresses for the result beside the allocated ones. The plugin never allocates them.",
+    assigned::KEYS,
+    "ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one. In lower case, and with `-` for any other character than letters, digits, `.` and `-`.
+    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it.
     ipam.scope | string | `cluster` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
     ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/29` or `29`: the next smaller one of 64, 8 and 1 addresses. No effect with scope `machine`.
     ipam.configuration_path | path | none | A flat file, by its absolute path.
@@ -71,14 +42,14 @@ pub const KEYS: &[&str] = &[
     ipam.kubernetes.kubeconfig | any | none | No effect.
     ipam.kubernetes.k8s_api_root | any | none | No effect.
     ipam.leader_lease_duration | any | none | No effect: there is no leader.
-    ipam.leader_renew_deadline | any | none | No effect.
-    ipam.leader_retry_period | any | none | No effect.
-    ipam.optimistic_ipam | any | none | No effect.
+    ipam.leader_renew_deadline | any | none | No effect: there is no leader.
+    ipam.leader_retry_period | any | none | No effect: there is no leader.
+    ipam.optimistic_ipam | any | none | No effect: there is no claim per address.
     ipam.reconciler_cron_expression | any | none | No effect: [GC](#del-and-gc) frees what is left over.
-    ipam.sleep_for_race | any | none | No effect.
+    ipam.sleep_for_race | any | none | No effect: locks decide races.
     ipam.exclude_gateway | any | none | No effect: the gateway is never allocated.
     ipam.log_file | any | none | No effect: errors go to the runtime.
-    ipam.log_level | any | none | No effect.
+    ipam.log_level | any | none | No effect: as `log_file`.
     CNI_ARGS: IP | string | none | A comma-separated list of further addresses, as in `addresses`. `IgnoreUnknown=1` allows unknown arguments.
     CNI_ARGS: GATEWAY | string | none | A comma-separated list of gateways. The plugin sets each one as the gateway of those addresses in `addresses` and `CNI_ARGS: IP` whose subnet contains this gateway; it takes the place of a configured gateway.",
 ];
@@ -94,10 +65,6 @@ pub struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Ipam {
-    pub range: String,
-    pub range_start: String,
-    pub range_end: String,
-    pub exclude: Vec<String>,
     #[serde(rename = "ipRanges")]
     pub ip_ranges: Vec<RangeDocument>,
     pub gateway: String,
@@ -108,7 +75,10 @@ pub struct Ipam {
     pub scope: String,
     pub node_slice_size: String,
     pub enable_overlapping_ranges: Option<bool>,
-    pub enable_l3: bool,
+    /// The flat file, which is read before.
+    pub configuration_path: String,
+    /// For the types of its members alone.
+    pub kubernetes: Kubernetes,
     // Cluster-local reads it for each operation.
     #[serde(rename = "dataDir")]
     pub data_dir: String,
@@ -125,55 +95,17 @@ pub struct RangeDocument {
     pub enable_l3: bool,
 }
 
-/// The keys that are decoded for their types alone.
+/// Two keys without effect.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Rest {
-    ipam: Option<Unread>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Unread {
-    datastore: IgnoredAny,
-    kubernetes: Kubernetes,
-    log_file: IgnoredAny,
-    log_level: IgnoredAny,
-    leader_lease_duration: IgnoredAny,
-    leader_renew_deadline: IgnoredAny,
-    leader_retry_period: IgnoredAny,
-    reconciler_cron_expression: IgnoredAny,
-    sleep_for_race: IgnoredAny,
-    exclude_gateway: IgnoredAny,
-    optimistic_ipam: IgnoredAny,
-    etcd_host: IgnoredAny,
-    etcd_username: IgnoredAny,
-    etcd_password: IgnoredAny,
-    etcd_key_file: IgnoredAny,
-    etcd_cert_file: IgnoredAny,
-    etcd_ca_cert_file: IgnoredAny,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Kubernetes {
+pub struct Kubernetes {
     kubeconfig: IgnoredAny,
     k8s_api_root: IgnoredAny,
 }
 
-impl Ipam {
-    /// The ranges as written, each with its path: `range`, then `ipRanges`.
-    pub fn ranges(&self) -> Vec<(String, RangeDocument)> {
-        let single = RangeDocument {
-            range: self.range.clone(),
-            range_start: self.range_start.clone(),
-            range_end: self.range_end.clone(),
-            exclude: self.exclude.clone(),
-            enable_l3: self.enable_l3,
-        };
-        let single = (!self.range.is_empty()).then(|| ("ipam".to_owned(), single));
-        let listed = self.ip_ranges.iter().enumerate();
-        let listed = listed.map(|(i, range)| (format!("ipam.ipRanges[{i}]"), range.clone()));
-        single.into_iter().chain(listed).collect()
-    }
+/// The range beside `type`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Single {
+    pub ipam: RangeDocument,
 }

@@ -36,7 +36,6 @@ impl Plugin for Whereabouts {
     const ABOUT: &'static str = "cluster-local by configurations of whereabouts";
     const LEASES: Option<&'static dyn LeaseStore> =
         Some(&Leases { confs: conf::translated, of: Some(ClusterLocal::NAME) });
-    const NO_EFFECT: &'static [&'static str] = document::NO_EFFECT;
     const IS_ALIAS: bool = true;
     type Conf = Conf;
 

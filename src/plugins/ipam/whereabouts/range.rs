@@ -8,28 +8,55 @@ use super::document::RangeDocument;
 use crate::cni::addr;
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::plugins::ipam::cluster_local::conf::{excluded_span, not_excludable};
+use crate::plugins::ipam::cluster_local::conf::span;
 use crate::plugins::ipam::cluster_local::pool::Span;
 use crate::steps::allocation::ranges::{Range, RangeConf};
 
-/// What a range has to be written as.
-const EXPECTED: &str = "a subnet as in 10.1.0.0/16, or a range as in 10.1.0.9-10.1.0.99/16";
-
-/// A subnet with the ends as written, which may be outside of it.
-struct Written {
-    subnet: IpNet,
-    start: Option<IpAddr>,
-    end: Option<IpAddr>,
-}
-
-/// The range at this path. Without a gateway of its family it has the subnet's own address in its
-/// place, which is never allocated either.
+/// The range at this path: `A/len` with the ends beside it, or `A-B/len`, whose ends take precedence. Without
+/// a gateway of its family it has the subnet's own address in its place, which is never allocated either.
 pub fn read(document: &RangeDocument, gateway: Option<IpAddr>, at: &str) -> Result<Range> {
-    let written = written(document, at)?;
-    refuse_l3(document, at)?;
-    let subnet = written.subnet;
-    require_room(subnet, at)?;
-    let (first, last) = written.ends();
+    let (path, text) = (format!("{at}.range"), &document.range);
+    let ends = text.split_once('-');
+    let last = net(ends.map_or(text, |(_, last)| last));
+    let first = ends.map(|(first, _)| ip(first));
+    let (Some(last), false) = (last, first == Some(None)) else {
+        let expected = "a subnet as in 10.1.0.0/16, or a range as in 10.1.0.9-10.1.0.99/16";
+        if text.is_empty() {
+            return Err(Error::missing(path, expected));
+        }
+        return Err(Error::config(path, format_args!("{text:?} is not a range"))
+            .expecting(expected)
+            .saying(format_args!("invalid CIDR {text}")));
+    };
+    let subnet = last.trunc();
+    let (start, end) = match first.flatten() {
+        Some(first) if !subnet.contains(&first) => {
+            return Err(Error::config(path, format_args!("{first} is outside subnet {subnet}"))
+                .saying(format_args!("invalid range start for CIDR {subnet}: {first}")));
+        }
+        Some(first) => (Some(first), Some(last.addr())),
+        None => (
+            address(&document.range_start, &format!("{at}.range_start"))?,
+            address(&document.range_end, &format!("{at}.range_end"))?,
+        ),
+    };
+    if document.enable_l3 {
+        let problem = "true is not supported: the first and the last address are never allocated";
+        return Err(Error::config(format_args!("{at}.enable_l3"), problem)
+            .expecting("false")
+            .with_details("remove the key, and exclude no address for it"));
+    }
+    // The subnet's own address and its last one are not allocated, also of IPv6.
+    let Some(hosts) = Span::of_prefix(subnet).without_ends() else {
+        return Err(Error::config(path, format_args!("{subnet} is too small"))
+            .expecting("at least 4 addresses")
+            .saying(format_args!(
+                "net mask is too short, subnet {subnet} has no usable IP addresses"
+            )));
+    };
+    // An end that is outside of the rest counts as not written.
+    let first = start.filter(|ip| hosts.contains(*ip)).unwrap_or(hosts.first());
+    let last = end.filter(|ip| hosts.contains(*ip) && first <= *ip).unwrap_or(hosts.last());
     let gateway = gateway.filter(|ip| Family::of(*ip) == Family::of_net(subnet));
     let conf = RangeConf {
         subnet: Some(subnet),
@@ -40,76 +67,9 @@ pub fn read(document: &RangeDocument, gateway: Option<IpAddr>, at: &str) -> Resu
     Range::new(&conf, at)
 }
 
-impl Written {
-    /// The first and the last address. The subnet's own address and its last one are not allocated,
-    /// also of IPv6. An end that is outside of the rest counts as not written.
-    fn ends(&self) -> (IpAddr, IpAddr) {
-        let mut hosts = Span::of_prefix(self.subnet);
-        hosts = hosts.without_ends().unwrap_or(hosts); // a checked subnet has four addresses
-        let first = self.start.filter(|ip| hosts.contains(*ip)).unwrap_or(hosts.first());
-        let is_end = |ip: &IpAddr| hosts.contains(*ip) && first <= *ip;
-        (first, self.end.filter(is_end).unwrap_or(hosts.last()))
-    }
-}
-
-/// Reads `A/len` with the ends beside it, or `A-B/len`, whose ends take precedence.
-fn written(document: &RangeDocument, at: &str) -> Result<Written> {
-    let path = format!("{at}.range");
-    if let Some((first, rest)) = document.range.split_once('-') {
-        let last = net(rest).ok_or_else(|| no_range(&path, &document.range))?;
-        let first = ip(first).ok_or_else(|| no_range(&path, &document.range))?;
-        let subnet = last.trunc();
-        require_inside(first, subnet, &path)?;
-        return Ok(Written { subnet, start: Some(first), end: Some(last.addr()) });
-    }
-    let net = net(&document.range).ok_or_else(|| no_range(&path, &document.range))?;
-    let start = address(&document.range_start, &format!("{at}.range_start"))?;
-    let end = address(&document.range_end, &format!("{at}.range_end"))?;
-    Ok(Written { subnet: net.trunc(), start, end })
-}
-
-fn no_range(path: &str, text: &str) -> Error {
-    if text.is_empty() {
-        return Error::missing(path, EXPECTED);
-    }
-    let error = Error::config(path, format_args!("{text:?} is not a range")).expecting(EXPECTED);
-    error.saying(format_args!("invalid CIDR {text}"))
-}
-
-fn require_inside(first: IpAddr, subnet: IpNet, path: &str) -> Result<()> {
-    if subnet.contains(&first) {
-        return Ok(());
-    }
-    Err(Error::config(path, format_args!("{first} is outside subnet {subnet}"))
-        .saying(format_args!("invalid range start for CIDR {subnet}: {first}")))
-}
-
-fn require_room(subnet: IpNet, at: &str) -> Result<()> {
-    if subnet.prefix_len() + 2 <= subnet.max_prefix_len() {
-        return Ok(());
-    }
-    Err(Error::config(format_args!("{at}.range"), format_args!("{subnet} is too small"))
-        .expecting("at least 4 addresses")
-        .saying(format_args!("net mask is too short, subnet {subnet} has no usable IP addresses")))
-}
-
-fn refuse_l3(document: &RangeDocument, at: &str) -> Result<()> {
-    if !document.enable_l3 {
-        return Ok(());
-    }
-    let problem = "true is not supported: the first and the last address are never allocated";
-    Err(Error::config(format_args!("{at}.enable_l3"), problem)
-        .expecting("false")
-        .with_details("remove the key, and exclude no address for it"))
-}
-
-/// The addresses of the range that are never allocated.
-pub fn excluded(document: &RangeDocument, at: &str) -> Result<Vec<Span>> {
-    let spans = document.exclude.iter().enumerate().map(|(i, text)| {
-        let span = excluded_span(&without_leading_zeros(text));
-        span.ok_or_else(|| not_excludable(&format!("{at}.exclude[{i}]"), text))
-    });
-    spans.collect()
+/// The addresses that a text of `exclude` has.
+pub fn excluded(text: &str) -> Option<Span> {
+    span(&without_leading_zeros(text))
 }
 
 /// The address at this path; None for an empty text.
@@ -135,14 +95,10 @@ fn without_leading_zeros(text: &str) -> String {
         return text.to_owned();
     }
     let (address, rest) = text.split_at(text.find('/').unwrap_or(text.len()));
-    let octets: Vec<&str> = address.split('.').map(without_zeros).collect();
+    let without_zeros = |octet: &str| match octet.trim_start_matches('0') {
+        "" => octet[..octet.len().min(1)].to_owned(),
+        digits => digits.to_owned(),
+    };
+    let octets: Vec<String> = address.split('.').map(without_zeros).collect();
     octets.join(".") + rest
-}
-
-/// The digits without zeros before them; a zero alone stays.
-fn without_zeros(octet: &str) -> &str {
-    match octet.trim_start_matches('0') {
-        "" => &octet[..octet.len().min(1)],
-        digits => digits,
-    }
 }

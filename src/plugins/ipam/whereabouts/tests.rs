@@ -147,7 +147,7 @@ fn assigned_addresses_come_from_configuration_and_arguments() {
 fn network_name_and_ranges_make_the_realm() {
     let realm = |members: &str| {
         let conf = of(&format!(r#""range":"10.1.2.3/24"{members}"#)).unwrap();
-        conf.parts[0].terms.realm.clone().unwrap().as_str().to_owned()
+        conf.parts[0].terms.realm.as_str().to_owned()
     };
     assert_eq!(realm(""), "default");
     assert_eq!(realm(r#","enable_overlapping_ranges":true"#), "default");
@@ -157,37 +157,34 @@ fn network_name_and_ranges_make_the_realm() {
     let both = r#","network_name":"blue","enable_overlapping_ranges":false"#;
     assert_eq!(realm(both), "blue.range-10.1.2.0-24");
     let v6 = of(r#""range":"::1/64","enable_overlapping_ranges":false"#).unwrap();
-    assert_eq!(v6.parts[0].terms.realm.clone().unwrap().as_str(), "default.range----64");
-    let two = of(r#""range":"10.1.2.0/24","ipRanges":[{"range":"fd00::/64"}],"scope":"machine",
-        "enable_overlapping_ranges":false"#);
-    let of_part = |part: &shared::Conf| {
-        (part.terms.realm.clone().unwrap().to_string(), part.sets.len(), part.terms.pools.len())
-    };
-    let parts: Vec<_> = two.unwrap().parts.iter().map(of_part).collect();
-    let realms = ["10.1.2.0-24", "fd00---64"].map(|range| format!("default.range-{range}"));
-    assert_eq!(parts, realms.map(|realm| (realm, 1, 1)));
+    assert_eq!(v6.parts[0].terms.realm.as_str(), "default.range----64");
 }
 
+/// In the cluster each has a directory as well, so that a network may have several.
 #[test]
-fn several_ranges_of_a_cluster_make_one_realm() {
-    let realm = |network: &str, ranges: [&str; 2]| {
-        let [first, second] = ranges;
-        let conf = of(&format!(
-            r#""range":"{first}","ipRanges":[{{"range":"{second}"}}],"network_name":"{network}",
-            "enable_overlapping_ranges":false"#
-        ));
-        let mut parts = conf.unwrap().parts;
-        let part = parts.pop().unwrap();
-        assert_eq!((parts.len(), part.sets.len(), part.terms.pools.len()), (0, 2, 2));
-        part.terms.realm.unwrap().to_string()
-    };
-    let ranges = ["10.1.2.0/24", "fd00::/64"];
-    let expected = realm("", ranges);
-    assert!(expected.starts_with("default.ranges-") && expected.len() == 23, "{expected}");
-    assert_eq!(realm("default", ["fd00::/64", "10.1.2.0/24"]), expected);
-    assert_ne!(realm("", ["10.1.2.0/24", "fd01::/64"]), expected);
-    let long = ["a", "b"].map(|end| realm(&format!("{}{end}", "n".repeat(62)), ranges));
-    assert!(long[0] != long[1] && long.iter().all(|realm| realm.len() == 63), "{long:?}");
+fn each_range_is_in_a_realm_of_its_own() {
+    for scope in ["machine", "cluster"] {
+        let parts = |network: &str| {
+            let conf = of(&format!(
+                r#""range":"10.1.2.0/24","ipRanges":[{{"range":"fd00::/64"}}],"scope":"{scope}",
+                "network_name":"{network}","enable_overlapping_ranges":false"#
+            ));
+            let of_part = |part: &shared::Conf| {
+                let counts = (part.allocation.sets.len(), part.terms.pools.len());
+                (part.terms.realm.to_string(), counts)
+            };
+            conf.unwrap().parts.iter().map(of_part).collect::<Vec<_>>()
+        };
+        let ranges = ["10.1.2.0-24", "fd00---64"];
+        let expected = ranges.map(|range| (format!("default.range-{range}"), (1, 1)));
+        assert_eq!(parts(""), expected, "{scope}");
+        let long = ["a", "b"].map(|end| parts(&format!("{}{end}", "n".repeat(62))));
+        assert!(
+            long.iter().flatten().all(|(realm, _)| realm.len() == 63 && realm.contains(".range-")),
+            "{long:?}"
+        );
+        assert!(long[0][0].0 != long[0][1].0 && long[0][0].0 != long[1][0].0, "{long:?}");
+    }
 }
 
 #[test]
@@ -306,16 +303,16 @@ fn a_flat_file_supplies_what_is_not_written() {
         of(&format!(r#""configuration_path":"{}"{members}"#, path.display())).unwrap()
     };
     let conf = with("");
-    assert_eq!(conf.parts[0].sets[0].to_string(), "10.7.0.1-10.7.255.254");
+    assert_eq!(conf.parts[0].allocation.sets[0].to_string(), "10.7.0.1-10.7.255.254");
     assert_eq!(conf.parts[0].terms.pools[0].spans()[0].to_string(), "10.7.1.0-10.7.255.254");
-    assert_eq!(conf.parts[0].terms.realm.as_ref().unwrap().as_str(), "flat.range-10.7.0.0-16");
+    assert_eq!(conf.parts[0].terms.realm.as_str(), "flat.range-10.7.0.0-16");
     let own = with(
         r#","range":"10.8.0.0/16","gateway":"","exclude":[],"network_name":"own","dns":{"domain":"own"},
             "enable_overlapping_ranges":true"#,
     );
-    assert_eq!(own.parts[0].sets[0].to_string(), "10.8.0.1-10.8.255.254");
+    assert_eq!(own.parts[0].allocation.sets[0].to_string(), "10.8.0.1-10.8.255.254");
     assert_eq!(own.gateway_of("10.8.0.9/16".parse().unwrap()), Some("10.7.0.1".parse().unwrap()));
-    assert_eq!(own.parts[0].terms.realm.clone().unwrap().as_str(), "own");
+    assert_eq!(own.parts[0].terms.realm.as_str(), "own");
     assert_eq!((own.dns.domain.as_str(), own.dns.nameservers.len()), ("own", 1));
 }
 

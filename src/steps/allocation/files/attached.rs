@@ -12,16 +12,16 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::repair::Repairs;
 use crate::steps::allocation::ranges::RangeSet;
-use crate::steps::allocation::{Lease, Owner, Store as _, held_by_attachment, joined, release_all};
+use crate::steps::allocation::{Lease, Owner, joined};
 
 /// Releases what an attachment holds.
 pub fn release(place: &Place, owner: &Owner) -> Result<()> {
     let Some(mut store) = FileStore::open(place, owner)? else { return Ok(()) };
-    let held = held_by_attachment(&store, owner)?;
+    let held = store.held_by_attachment(owner)?;
     if held.is_empty() {
         store.require_all_read()?; // an unreadable lease may be the attachment's
     }
-    release_all(&mut store, &held)
+    ErrorList::of(held.iter().map(|ip| store.release(*ip)))
 }
 
 /// Releases the leases of attachments that are not valid, or reports them.
@@ -65,7 +65,7 @@ fn stale(lease: &Lease) -> Stale {
 pub fn held(place: &Place, key: &Key, plugin: &str) -> Result<Vec<IpAddr>> {
     let owner = place.owner(key);
     let store = FileStore::open(place, &owner)?;
-    let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
+    let held = store.map_or(Ok(vec![]), |store| store.held_by_attachment(&owner))?;
     if !held.is_empty() {
         return Ok(held);
     }

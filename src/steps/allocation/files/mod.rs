@@ -12,7 +12,7 @@ pub mod operator;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
@@ -20,7 +20,8 @@ use nix::unistd::{AccessFlags, access};
 use self::index::{Bucket, Index};
 use self::lease::Content;
 use self::lock::Lock;
-use super::{Lease, Owner, Pool, Store};
+use super::ranges::RangeSet;
+use super::{Lease, Owner, Pool, first_free};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -78,6 +79,11 @@ impl Place {
         self.is_of_boot && lock::is_of_earlier_boot(&self.dir)
     }
 
+    /// The name of the directory, which is the network's unless others share it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The directory of the leases.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -129,9 +135,26 @@ impl Place {
 
     /// Whether any of these addresses has an empty file. Reads all of them; an address whose file
     /// cannot be read counts as taken.
-    pub fn has_torn(&self, is_asked: impl Fn(IpAddr) -> bool) -> Result<bool> {
+    fn has_torn(&self, is_asked: impl Fn(IpAddr) -> bool) -> Result<bool> {
         let mut asked = addresses(&self.dir)?.into_iter().filter(|ip| is_asked(*ip));
         Ok(asked.any(|ip| matches!(lease::read(&self.dir, ip), Ok(Some(Content::Torn)))))
+    }
+
+    /// Whether none of the candidates is free. Runtimes call STATUS every few seconds, so the search ends
+    /// at the first free one and takes no lock. A torn lease of an address that `is_asked` counts as
+    /// free: the next ADD frees it.
+    pub fn is_full(
+        &self,
+        candidates: impl Iterator<Item = IpAddr>,
+        is_asked: impl Fn(IpAddr) -> bool,
+    ) -> Result<bool> {
+        Ok(first_free(candidates, &mut &*self)?.is_none() && !self.has_torn(is_asked)?)
+    }
+
+    /// The addresses of these sets that have a file.
+    pub fn taken_of(&self, sets: &[&RangeSet]) -> Result<Vec<IpAddr>> {
+        let of_sets = |ip: &IpAddr| sets.iter().any(|set| set.contains(*ip));
+        Ok(self.taken()?.into_iter().filter(of_sets).collect())
     }
 
     /// Every lease, read without the lock and without any change; None where there is no directory.
@@ -312,12 +335,17 @@ impl FileStore {
         self.reserve(lease.ip, &lease.owner)
     }
 
-    /// Remembers where the next search begins in the range set that this number or name tells.
+    /// The address of the last reservation from a range set that has this turn.
+    pub fn last_reserved(&self, turn: &str) -> Option<IpAddr> {
+        lease::last_reserved(&self.dir, turn)
+    }
+
+    /// Remembers where the next search begins in the range sets that have this turn.
     /// Written in place, as the reference does: a crash can spoil only the next turn of the round
     /// robin.
-    pub fn set_last_reserved_of(&mut self, range_set: impl fmt::Display, ip: IpAddr) -> Result<()> {
+    pub fn set_last_reserved(&mut self, turn: &str, ip: IpAddr) -> Result<()> {
         self.changed = true;
-        let path = self.dir.join(lease::last_reserved_name(range_set));
+        let path = self.dir.join(lease::last_reserved_name(turn));
         plain_file::replace(&path, ip.to_string().as_bytes())
             .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
     }
@@ -328,10 +356,9 @@ impl FileStore {
         let dir = &self.dir;
         self.leases.retain(|lease| has_file(dir, lease.ip));
     }
-}
 
-impl Store for FileStore {
-    fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
+    /// The addresses that `owner` holds.
+    pub fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
         let mut held = vec![];
         for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
             if lease::is_current(&self.dir, lease)? {
@@ -341,11 +368,20 @@ impl Store for FileStore {
         Ok(held)
     }
 
-    fn taken(&self) -> Result<HashSet<IpAddr>> {
+    /// The addresses that an attachment holds. If it has none: those that its container holds in leases
+    /// without an interface name, as old plugins wrote them.
+    pub fn held_by_attachment(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
+        let held = self.held_by(owner)?;
+        if held.is_empty() { self.held_by(&owner.without_ifname()) } else { Ok(held) }
+    }
+
+    /// Every address that is not free.
+    pub fn taken(&self) -> Result<HashSet<IpAddr>> {
         Ok(addresses(&self.dir)?.into_iter().collect())
     }
 
-    fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
+    /// Allocates the address to `owner` unless it is taken; returns whether it did.
+    pub fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
         let path = lease::path(&self.dir, ip);
         match self.create_lease(&path, owner) {
             Ok(()) => {
@@ -357,24 +393,18 @@ impl Store for FileStore {
         }
     }
 
-    fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>) {
+    /// Releases a reservation of this run if a later step fails.
+    pub fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>) {
         let path = lease::path(&self.dir, ip);
         rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
     }
 
-    fn release(&mut self, ip: IpAddr) -> Result<()> {
+    /// Releases an address.
+    pub fn release(&mut self, ip: IpAddr) -> Result<()> {
         self.changed = true;
         remove_lease(&lease::path(&self.dir, ip))?;
         self.leases.retain(|lease| lease.ip != ip);
         Ok(())
-    }
-
-    fn last_reserved(&self, range_set: usize) -> Option<IpAddr> {
-        lease::last_reserved(&self.dir, range_set)
-    }
-
-    fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
-        self.set_last_reserved_of(range_set, ip)
     }
 }
 

@@ -12,13 +12,126 @@ use super::{FileStore, Place};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
-use crate::plugin::leases::{Holding, Holdings, Incoming, RangeUse};
+use crate::plugin::Context;
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, RangeUse};
 use crate::rollback::transaction;
 use crate::steps::allocation::ranges::{Range, RangeSet};
-use crate::steps::allocation::{Lease, Owner, Store as _};
+use crate::steps::allocation::{Lease, Owner};
+
+/// What a plugin with lease files says of them, which makes it a [`LeaseStore`].
+pub trait FileLeases: Sync {
+    /// The place of each part of the configuration, with its sets; fails if the configuration is invalid.
+    fn configured(&self, cx: &Context<'_>) -> Result<Vec<(Place, Vec<RangeSet>)>>;
+
+    /// Every place where the network may have leases, whatever the configuration is.
+    fn places(&self, cx: &Context<'_>) -> Vec<Result<Place>>;
+
+    /// The networks with leases in the usual directory.
+    fn networks(&self) -> Result<Vec<NetworkName>>;
+
+    /// See [`LeaseStore::shares_place_of`].
+    fn shares_place_of(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Called when leases are written to a place, under its lock.
+    fn claim(&self, _: &Context<'_>, _: &Place, _: &[Holding]) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: FileLeases> LeaseStore for F {
+    fn holdings(&self, cx: &Context<'_>) -> Result<Holdings> {
+        let mut places = self.configured(cx).unwrap_or_default(); // leases are listed whatever the ranges are
+        for place in self.places(cx) {
+            let place = place?;
+            if places.iter().all(|(configured, _)| configured.dir() != place.dir()) {
+                places.push((place, vec![]));
+            }
+        }
+        let mut all = Holdings::default();
+        for (place, sets) in places {
+            let Holdings { held, ranges } = holdings(&place, &sets)?;
+            all.held.extend(held);
+            all.ranges.extend(ranges);
+        }
+        Ok(all)
+    }
+
+    fn networks(&self) -> Result<Vec<NetworkName>> {
+        FileLeases::networks(self)
+    }
+
+    fn shares_place_of(&self) -> Option<&'static str> {
+        FileLeases::shares_place_of(self)
+    }
+
+    fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool> {
+        for place in self.places(cx) {
+            if free(&place?, held)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn importer(&self) -> Option<&dyn LeaseImporter> {
+        Some(self)
+    }
+}
+
+impl<F: FileLeases> LeaseImporter for F {
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
+        let (mut places, mut rest, mut count) = (self.configured(cx)?, leases.to_vec(), 0);
+        while let Some((place, sets)) = places.pop() {
+            let own = own(&mut rest, &places);
+            require_in_ranges(&own, &sets)?;
+            count += missing(&own, &place)?.len();
+        }
+        Ok(count)
+    }
+
+    fn import(
+        &self,
+        cx: &Context<'_>,
+        incoming: &Incoming<'_>,
+        then: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<usize> {
+        import(self, cx, self.configured(cx)?, incoming, then)
+    }
+}
+
+/// Writes the missing leases, each to the place whose sets have it, and calls `then`: all or none.
+fn import<F: FileLeases>(
+    of: &F,
+    cx: &Context<'_>,
+    mut places: Vec<(Place, Vec<RangeSet>)>,
+    incoming: &Incoming<'_>,
+    then: &mut dyn FnMut() -> Result<()>,
+) -> Result<usize> {
+    let Some((place, sets)) = places.pop() else { return then().map(|()| 0) };
+    let (mut rest, tell) = (incoming.leases.to_vec(), incoming.tell);
+    let own = own(&mut rest, &places);
+    require_in_ranges(&own, &sets)?;
+    let mut others = 0;
+    let mut claim_and_go_on = || {
+        of.claim(cx, &place, &own)?;
+        let incoming = Incoming { leases: &rest, tell };
+        others = import(of, cx, std::mem::take(&mut places), &incoming, then)?;
+        Ok(())
+    };
+    let written = write(&place, &Incoming { leases: &own, tell }, &mut claim_and_go_on)?;
+    Ok(written + others)
+}
+
+/// Takes the leases that are in the sets of none of the others.
+fn own(leases: &mut Vec<Holding>, others: &[(Place, Vec<RangeSet>)]) -> Vec<Holding> {
+    let sets = || others.iter().flat_map(|(_, sets)| sets);
+    leases.extract_if(.., |lease| !sets().any(|set| set.contains(lease.address))).collect()
+}
 
 /// The leases at a place, and how many addresses of each range they take.
-pub fn holdings(place: &Place, sets: &[RangeSet]) -> Result<Holdings> {
+fn holdings(place: &Place, sets: &[RangeSet]) -> Result<Holdings> {
     let listed = place.list()?;
     let range_use = |range: &Range| {
         let held = listed.iter().filter(|listed| range.allocates(listed.ip)).count() as u64;
@@ -49,7 +162,7 @@ pub fn networks(data_dir: &Path) -> Vec<NetworkName> {
 }
 
 /// Frees the address if it is still held so; returns whether it was.
-pub fn free(place: &Place, held: &Holding) -> Result<bool> {
+fn free(place: &Place, held: &Holding) -> Result<bool> {
     let Some(mut store) = FileStore::open(place, &place.owner_of(held))? else { return Ok(false) };
     match lease::read(place.dir(), held.address)? {
         Some(Content::Owned(owner)) if place.is_of_network(&owner) && is_same(&owner, held) => {
@@ -62,24 +175,6 @@ pub fn free(place: &Place, held: &Holding) -> Result<bool> {
 fn is_same(owner: &Owner, held: &Holding) -> bool {
     let ifname = owner.ifname.as_deref().unwrap_or_default();
     (owner.container_id.as_str(), ifname) == (held.container_id.as_str(), held.ifname.as_str())
-}
-
-/// How many of the leases are missing. Fails if one is outside of the sets, or its address has
-/// another owner.
-pub fn preview(place: &Place, sets: &[RangeSet], leases: &[Holding]) -> Result<usize> {
-    require_in_ranges(leases, sets)?;
-    Ok(missing(leases, place)?.len())
-}
-
-/// Writes the missing leases, which have to be in the sets, as [`write`] does.
-pub fn import(
-    place: &Place,
-    sets: &[RangeSet],
-    incoming: &Incoming<'_>,
-    then: &mut dyn FnMut() -> Result<()>,
-) -> Result<usize> {
-    require_in_ranges(incoming.leases, sets)?;
-    write(place, incoming, then)
 }
 
 /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were missing.

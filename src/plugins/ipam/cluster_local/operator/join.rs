@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use clap::ArgMatches;
 
 use super::super::block::{Block, number, width};
-use super::super::conf::DEFAULT_SPARE;
+use super::super::conf::{DEFAULT_SPARE, place_in};
 use super::super::held::{Blocks, Held, State};
 use super::super::machine_scope::{REALMS, realms};
 use super::super::realm_names::RealmNames;
@@ -26,8 +26,8 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::plugin::leases::{Holding, Incoming};
+use crate::steps::allocation::Lease;
 use crate::steps::allocation::files::{FileStore, Place, operator};
-use crate::steps::allocation::{Lease, Store as _};
 use crate::sys::random::Random;
 use crate::terminal::Streams;
 use crate::terminal::arguments::{flag, has_flag};
@@ -89,7 +89,9 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
                 put_text(&mut row, "name", names.name_at(address).unwrap_or_default());
                 rows.push(Value::Object(row));
             }
-            if let Some(other) = realm_of.insert(network.clone(), realm) {
+            let name = NetworkName::parse(&network)?;
+            let directory = place_in(data_dir, &name, realm, Deadline::default()).dir().to_owned();
+            if let Some(other) = realm_of.insert(directory, realm) {
                 let msg = format!("network {network:?} has leases in realms {other} and {realm}");
                 return Err(Error::new(Code::CONFLICT, msg)
                     .with_details("in a cluster it has one: detach its containers of the other"));
@@ -103,7 +105,7 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
         for (network, leases) in of_networks(files.leases()) {
             // The leases and the claims of a network: all or none.
             let name = NetworkName::parse(&network)?;
-            let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
+            let place = place_in(data_dir, &name, realm, Deadline::after(PATIENCE));
             let incoming = Incoming { leases: &leases, tell: &|_, _| () };
             let named =
                 |held: &Holding| (held.address, names.name_at(held.address).map(str::to_owned));
