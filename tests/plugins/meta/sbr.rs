@@ -12,8 +12,12 @@ use crate::support::networks::sbr::{attach, first, rules, second, two_uplinks};
 
 /// The destinations in a table that are reached by `ifname`, sorted; empty if the table is missing.
 pub fn routes(container: &Namespace, family: u8, table: &str, ifname: &str) -> Vec<String> {
-    let list = format!("ip -{family} -j route show table {table} dev {ifname} 2>/dev/null || true");
-    let found = container.json(&list);
+    let listed =
+        container.try_sh(&format!("ip -{family} -j route show table {table} dev {ifname}"));
+    let found: Value = match listed.status.success() {
+        true => serde_json::from_slice(&listed.stdout).unwrap(),
+        false => json!([]),
+    };
     let text = |route: &Value| route["dst"].as_str().unwrap().to_owned();
     let mut found: Vec<String> = found.as_array().unwrap().iter().map(text).collect();
     found.sort();
