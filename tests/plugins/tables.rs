@@ -99,14 +99,7 @@ const SUBJECTS: [Subject; 5] = [
         conf: || (with(&published(), json!({"macspoofchk": true})), None),
         works: |_, one| {
             assert_pings(&one.container, "10.10.0.1");
-            let own = one
-                .container
-                .sh("cat /sys/class/net/eth0/address 2>/dev/null; ip -br link show eth0");
-            let own = own
-                .split_whitespace()
-                .find(|word| word.matches(':').count() == 5)
-                .unwrap()
-                .to_owned();
+            let own = one.container.link("eth0").unwrap()["address"].clone();
             one.container.sh("ip link set eth0 address 02:00:00:00:00:99");
             assert_no_ping(&one.container, "10.10.0.1");
             one.container.sh(&format!("ip link set eth0 address {own}"));
@@ -233,10 +226,9 @@ impl Subject {
 
 impl One<'_> {
     fn port(&self) -> u16 {
-        let port =
-            self.chained.as_ref().unwrap().conf["runtimeConfig"]["portMappings"][0]["hostPort"]
-                .as_u64();
-        u16::try_from(port.unwrap()).unwrap()
+        let conf = &self.chained.as_ref().unwrap().conf;
+        let port = &conf["runtimeConfig"]["portMappings"][0]["hostPort"];
+        u16::try_from(port.as_u64().unwrap()).unwrap()
     }
 }
 

@@ -30,6 +30,14 @@ impl Lab {
         Chain { container, interface }
     }
 
+    /// As `chain`, with ADD of the chained plugin done.
+    #[track_caller]
+    pub fn chain_added(&self, main: &Value, chained: &Value) -> Chain<'_> {
+        let chain = self.chain(main, chained);
+        chain.add();
+        chain
+    }
+
     /// As `chain`, in an existing container.
     #[track_caller]
     pub fn chain_in(
@@ -84,6 +92,13 @@ impl<'a> Chained<'a> {
     pub fn del_all(&self) {
         self.chained.del();
         self.main.del();
+    }
+
+    /// CHECK of what ADD made, and DEL of both.
+    #[track_caller]
+    pub fn check_and_del_all(&self, result: &Value) {
+        self.chained.check(result).ok();
+        self.del_all();
     }
 }
 

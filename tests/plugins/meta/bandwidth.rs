@@ -9,17 +9,16 @@ mod repair;
 mod subnets;
 mod upgrade;
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::support::attachment::{for_each_peer, for_ours, interface};
-use crate::support::chain::Chain;
+use super::*;
+use crate::support::attachment::interface;
 use crate::support::extent::is_emulated;
 use crate::support::flow::{Flow, assert_rate, measure};
-use crate::support::netns::{Lab, Namespace, UPLINK};
-use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, both, can_limit, network};
-use crate::support::networks::bridge;
-use crate::support::snapshot::Watch;
-use crate::support::traffic::assert_pings;
+use crate::support::networks::bandwidth::{
+    BURST, RATE, bandwidth, both, can_limit, limits, network,
+};
+use crate::support::synced::attach;
 
 /// Runs a case for each peer, if the kernel can limit.
 pub fn for_each_able_peer(case: impl Fn(&Lab)) {
@@ -55,25 +54,20 @@ fn directions<'a>(
     lab: &'a Lab,
     chain: &'a Chain<'_>,
 ) -> Vec<(String, &'a Namespace, &'a Namespace, String)> {
-    let container: &Namespace = &chain.container;
-    let mut all = vec![];
-    for (family, own) in chain.ips().into_iter().enumerate() {
-        all.push((format!("to {own}"), &lab.host, container, own));
-        all.push((
-            format!("to {}", UPLINK[family]),
-            container,
-            &lab.host,
-            UPLINK[family].to_owned(),
-        ));
-    }
-    all
+    let (host, container): (&Namespace, &Namespace) = (&lab.host, &chain.container);
+    let both = |(own, of_host): (String, &str)| {
+        [
+            (format!("to {own}"), host, container, own),
+            (format!("to {of_host}"), container, host, of_host.to_owned()),
+        ]
+    };
+    chain.ips().into_iter().zip(UPLINK).flat_map(both).collect()
 }
 
 #[test]
 fn a_stream_keeps_to_its_limit_from_the_first_second_on() {
     for_each_able_peer(|lab| {
-        let chain = lab.chain(&network(), &both());
-        chain.add();
+        let chain = lab.chain_added(&network(), &both());
         for (what, from, to, address) in directions(lab, &chain) {
             let seconds = assert_rate(from, to, &address, RATE);
             eprintln!("{what}: {seconds:?}");
@@ -88,13 +82,12 @@ fn a_stream_keeps_to_its_limit_from_the_first_second_on() {
 #[test]
 fn a_limit_delays_no_packet_longer_than_it_says() {
     for_each_able_peer(|lab| {
-        let chain = lab.chain(&network(), &both());
-        chain.add();
+        let chain = lab.chain_added(&network(), &both());
         for (what, from, to, address) in directions(lab, &chain) {
-            let idle = slowest_ping(from, &address);
+            let [.., idle] = pings(from, &address);
             let flow = Flow::start(from, to, &address, 3);
             std::thread::sleep(std::time::Duration::from_millis(500));
-            let busy = slowest_ping(from, &address);
+            let [.., busy] = pings(from, &address);
             drop(flow);
             eprintln!("{what}: a ping takes {idle} ms, under load {busy} ms");
             let queue = 25.0 + 1000.0 * BURST as f64 / RATE as f64;
@@ -105,17 +98,12 @@ fn a_limit_delays_no_packet_longer_than_it_says() {
     });
 }
 
-fn slowest_ping(from: &Namespace, to: &str) -> f64 {
-    let printed = from.sh(&format!("ping -n -q -c8 -i0.1 -W2 {to}; true"));
-    let times = printed
-        .lines()
-        .find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "))
-        .unwrap_or_default();
-    times
-        .split('/')
-        .nth(2)
-        .and_then(|time| time.parse().ok())
-        .unwrap_or_else(|| panic!("{printed}"))
+/// The times in milliseconds that pings take: the least, the mean and the most.
+pub fn pings(from: &Namespace, to: &str) -> [f64; 3] {
+    let printed = from.sh(&format!("ping -n -q -c10 -i0.1 -W2 {to}; true"));
+    let times = printed.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
+    let mut times = times.unwrap_or_else(|| panic!("{printed}")).split('/');
+    [(); 3].map(|()| times.next().unwrap().parse().unwrap())
 }
 
 #[test]
@@ -131,18 +119,14 @@ fn the_kernel_has_the_limits_and_the_result_names_the_ifb() {
         let link = lab.host.link(&ifb).unwrap();
         assert_eq!(result["interfaces"][2], json!({"name": ifb, "mac": link["address"]}));
         assert_eq!(result["interfaces"].as_array().unwrap().len(), 3);
-        assert_eq!(
-            (result["ips"].clone(), result["routes"].clone()),
-            (chain.result["ips"].clone(), chain.result["routes"].clone())
-        );
+        assert_eq!(with(&result, json!({"interfaces": chain.result["interfaces"]})), chain.result);
         assert_eq!((&link["mtu"], &link["linkinfo"]["info_kind"]), (&json!(1500), &json!("ifb")));
         assert!(link["flags"].as_array().unwrap().contains(&json!("UP")), "{link}");
         let filters = lab.host.sh(&format!("tc filter show dev {veth} parent ffff:"));
         let redirected = format!("mirred (Egress Redirect to device {ifb}) stolen");
-        assert!(
-            filters.contains("match 00000000/00000000 at 0") && filters.contains(&redirected),
-            "{filters}"
-        );
+        for words in ["match 00000000/00000000 at 0", &redirected] {
+            assert!(filters.contains(words), "{filters}");
+        }
         chain.check(&result).ok();
     });
 }
@@ -151,22 +135,20 @@ fn the_kernel_has_the_limits_and_the_result_names_the_ifb() {
 /// bits of bytes per second.
 #[test]
 fn limits_of_the_runtime_in_any_case_and_beyond_32_bits_are_the_kernel_s() {
+    let usual = json!({"IngressRate": RATE, "ingressburst": BURST, "EGRESSRATE": RATE, "EgressBurst": BURST});
+    let usual = json!({"RuntimeConfig": {"Bandwidth": usual}});
+    let huge = limits(100_000_000_000, 2_000_000_000);
     for_each_able_peer(|lab| {
-        let rate = 100_000_000_000_u64;
-        let usual = json!({"IngressRate": RATE, "ingressburst": BURST, "EGRESSRATE": RATE, "EgressBurst": BURST});
-        let huge = json!({"ingressRate": rate, "ingressBurst": rate / 50, "egressRate": rate, "egressBurst": rate / 50});
-        for (keys, shown) in [
-            (json!({"RuntimeConfig": {"Bandwidth": usual}}), "rate 20Mbit burst 250000b"),
-            (huge, "rate 100Gbit burst 250000000b"),
-        ] {
-            let chain = lab.chain(&network(), &bandwidth(keys));
+        for (keys, shown) in
+            [(&usual, "rate 20Mbit burst 250000b"), (&huge, "rate 100Gbit burst 250000000b")]
+        {
+            let chain = lab.chain(&network(), &bandwidth(keys.clone()));
             let result = chain.add();
             for link in [host_end(&chain), interface(&result, 2)] {
                 assert_eq!(queue(&lab.host, &link), format!("qdisc tbf 1: {shown} lat 25ms"));
             }
             chain.ips().iter().for_each(|ip| assert_pings(&lab.host, ip));
-            chain.check(&result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&result);
         }
     });
 }
@@ -184,8 +166,7 @@ fn one_direction_may_be_limited_alone() {
             let has_ifb = result["interfaces"].as_array().unwrap().len() == 3;
             let is_limited = [queue(&lab.host, &host_end(&chain)).contains("tbf"), has_ifb];
             assert_eq!(is_limited, expected, "{keys}");
-            chain.check(&result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&result);
         }
     });
 }
@@ -195,7 +176,7 @@ fn without_limits_nothing_is_done() {
     for_each_able_peer(|lab| {
         for keys in [
             json!({}),
-            json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0}),
+            limits(0, 0),
             json!({"runtimeConfig": {"bandwidth": {}}}),
             json!({"runtimeConfig": {"bandwidth": {"ingressRate": 0, "egressBurst": null}}}),
             // Limits at the top level replace those of `runtimeConfig` as a whole.
@@ -205,8 +186,7 @@ fn without_limits_nothing_is_done() {
             let before = Watch::start(lab, &[&chain.container]);
             assert_eq!(chain.add(), chain.result, "{keys}");
             before.assert_unchanged(&format!("ADD with {keys}"));
-            chain.check(&chain.result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&chain.result);
         }
     });
 }
@@ -214,8 +194,8 @@ fn without_limits_nothing_is_done() {
 /// The reference passes no packet that does not fit in the bucket; see tests/differences.
 #[test]
 fn packets_pass_with_any_rate_and_burst() {
+    let most = 34_359_738_359_u64;
     for_able_ours(|lab| {
-        let most = 34_359_738_359_u64;
         for (rate, burst) in [
             (8_000_000, 1),
             (40_000_000_000, 8),
@@ -223,16 +203,10 @@ fn packets_pass_with_any_rate_and_burst() {
             (u64::MAX, most),
             (8_000_000, most),
         ] {
-            let keys = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
-            let chain = lab.chain(&network(), &bandwidth(keys));
+            let chain = lab.chain(&network(), &bandwidth(limits(rate, burst)));
             let result = chain.add();
-            let large = "-s 1400";
-            chain
-                .ips()
-                .iter()
-                .for_each(|ip| crate::support::traffic::assert_pings_with(&lab.host, ip, large));
-            chain.check(&result).ok();
-            chain.del_all();
+            chain.ips().iter().for_each(|ip| assert_pings_with(&lab.host, ip, "-s 1400"));
+            chain.check_and_del_all(&result);
         }
     });
 }
@@ -242,17 +216,12 @@ fn packets_pass_with_any_rate_and_burst() {
 #[test]
 fn a_stream_flows_with_a_burst_of_nothing() {
     for_able_ours(|lab| {
-        let keys =
-            json!({"ingressRate": RATE, "ingressBurst": 80, "egressRate": RATE, "egressBurst": 80});
-        let chain = lab.chain(&network(), &bandwidth(keys));
-        chain.add();
+        let chain = lab.chain_added(&network(), &bandwidth(limits(RATE, 80)));
+        let least = if is_emulated() { 1 } else { RATE / 2 };
         for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
             let seconds = measure(from, to, &address, 3);
-            let least = if is_emulated() { 1 } else { RATE / 2 };
-            assert!(
-                seconds.iter().all(|bits| (least..=RATE + RATE / 20).contains(bits)),
-                "{what}: {seconds:?}"
-            );
+            let is_near = |bits: &u64| (least..=RATE + RATE / 20).contains(bits);
+            assert!(seconds.iter().all(is_near), "{what}: {seconds:?}");
         }
     });
 }
@@ -263,16 +232,14 @@ fn a_stream_flows_with_a_burst_of_nothing() {
 fn a_default_burst_does_not_suspend_the_limit() {
     for_able_ours(|lab| {
         for burst in [2_147_483_647_u64, 4_294_967_295, 34_359_738_359] {
-            let limits = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
-            let chain =
-                lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+            let keys = json!({"runtimeConfig": {"bandwidth": limits(RATE, burst)}});
+            let chain = lab.chain(&network(), &bandwidth(keys));
             let result = chain.add();
             for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
                 let seconds = assert_rate(from, to, &address, RATE);
                 assert!(seconds[0] < RATE + RATE / 5, "{what}, {burst}: {seconds:?}");
             }
-            chain.check(&result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&result);
         }
     });
 }
@@ -323,25 +290,17 @@ fn two_interfaces_of_a_container_have_limits_of_their_own() {
         let before = Watch::start(lab, &[]);
         let limited = first.add();
         let once = Watch::start(lab, &[]);
-        let main = lab
-            .attach(&first.container, &network())
-            .ifname("eth1")
-            .conf(json!({"ipam": {"routes": []}}));
-        let prev = main.add();
-        let second = lab.attach(&first.container, &both()).ifname("eth1").conf(json!({
-            "name": "net1", "cniVersion": "1.0.0", "prevResult": prev, "egressRate": 8_000_000, "egressBurst": 800_000,
-        }));
+        let unrouted = with(&network(), json!({"ipam": {"routes": []}}));
+        let slower = bandwidth(limits(8_000_000, 800_000));
+        let second = lab.chain_in(&first.container, "eth1", &unrouted, &slower);
         let result = second.add();
-        let (one, other) = (interface(&limited, 2), interface(&result, 2));
-        assert_ne!(one, other);
-        assert!(
-            queue(&lab.host, &one).contains("20Mbit") && queue(&lab.host, &other).contains("8Mbit")
-        );
+        let shown = [&limited, &result].map(|result| queue(&lab.host, &interface(result, 2)));
+        assert!(shown[0].contains("20Mbit") && shown[1].contains("8Mbit"), "{shown:?}");
         first.check(&limited).ok();
         second.check(&result).ok();
         // Each DEL removes its own limits only.
         second.clone().netns(None).del();
-        main.del();
+        second.main.del();
         once.assert_unchanged("the second ADD");
         first.check(&limited).ok();
         first.del();

@@ -10,25 +10,27 @@ mod later;
 mod published;
 mod repair;
 
-use serde_json::{Value, json};
+use std::process::{Child, Stdio};
+use std::time::Instant;
 
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
-use crate::support::call::Peer;
-use crate::support::chain::Chain;
-use crate::support::netns::{Lab, OUTSIDE};
+use super::*;
+use crate::support::attachment::has_programs;
+use crate::support::networks::bridge::warm_up;
 use crate::support::networks::firewall::{
     DROPPING, admit, assert_admitted, firewall, network, route_from_outside,
 };
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{assert_no_ping, assert_pings};
+use crate::support::networks::portmap::{at, is_open, other_network};
+use crate::support::patience;
+use crate::support::synced::{Synced, attach};
+use crate::support::traffic::{TcpServer, connect};
 
 #[track_caller]
 pub fn assert_shut_out(chain: &Chain<'_>) {
     OUTSIDE.iter().for_each(|outside| assert_no_ping(&chain.container, outside));
 }
 
-/// The rules that Docker leaves on a host.
-const DOCKER: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
+/// The rules that Docker, kube-proxy and a kubelet leave on a host with policy drop.
+const BUSY: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
 *filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [0:0]
@@ -37,6 +39,15 @@ const DOCKER: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'EN
 :DOCKER-ISOLATION-STAGE-1 - [0:0]
 :DOCKER-ISOLATION-STAGE-2 - [0:0]
 :DOCKER-USER - [0:0]
+:KUBE-EXTERNAL-SERVICES - [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-FORWARD - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-SERVICES - [0:0]
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
 -A FORWARD -j DOCKER-USER
 -A FORWARD -j DOCKER-ISOLATION-STAGE-1
 -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
@@ -48,25 +59,6 @@ const DOCKER: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'EN
 -A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
 -A DOCKER-ISOLATION-STAGE-2 -j RETURN
 -A DOCKER-USER -j RETURN
-COMMIT
-END
-done"#;
-
-/// The rules that kube-proxy and a kubelet leave on a host with policy drop.
-const KUBERNETES: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
-*filter
-:INPUT ACCEPT [0:0]
-:FORWARD DROP [0:0]
-:OUTPUT ACCEPT [0:0]
-:KUBE-EXTERNAL-SERVICES - [0:0]
-:KUBE-FIREWALL - [0:0]
-:KUBE-FORWARD - [0:0]
-:KUBE-PROXY-FIREWALL - [0:0]
-:KUBE-SERVICES - [0:0]
--A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
--A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
--A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
--A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
 COMMIT
@@ -77,6 +69,36 @@ done"#;
 fn drop_by_legacy(lab: &Lab) -> bool {
     let drop = "iptables-legacy -P FORWARD DROP && ip6tables-legacy -P FORWARD DROP && cat /proc/net/ip_tables_names";
     lab.host.try_sh(drop).status.success()
+}
+
+/// Runs a case of ours on a host that drops what it forwards, with rules by netlink and by iptables.
+pub fn for_ours_on_a_host_that_drops(case: impl Fn(&Lab, Option<&str>)) {
+    for backend in [None, Some("iptables")] {
+        eprintln!("with {backend:?}:"); // shown when the case fails
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            case(lab, backend);
+        });
+    }
+}
+
+/// The rules of iptables, by both families.
+pub fn rules(lab: &Lab) -> String {
+    lab.host.sh("iptables -S; ip6tables -S")
+}
+
+/// The rules name none of the chain's addresses.
+#[track_caller]
+pub fn assert_closed(lab: &Lab, chain: &Chain<'_>) -> String {
+    let rules = rules(lab);
+    assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+    rules
+}
+
+/// Our table has gone with its last container.
+#[track_caller]
+pub fn assert_no_table(lab: &Lab) {
+    assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
 }
 
 /// ADD opens the path of one container; DEL closes it and leaves the host unchanged.
@@ -100,7 +122,7 @@ fn assert_opens_and_closes(lab: &Lab, chained: &Value) {
 
 #[test]
 fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
-    for host in [DROPPING, DOCKER, KUBERNETES] {
+    for host in [DROPPING, BUSY] {
         for backend in [None, Some("nftables"), Some("iptables")] {
             for_ours("firewall", |lab| {
                 lab.host.sh(host);
@@ -110,41 +132,18 @@ fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
     }
 }
 
-#[test]
-fn either_opens_and_closes_a_host_that_drops() {
-    for_each_peer("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        route_from_outside(lab);
-        let chain = lab.chain(&network(), &firewall(None));
-        assert_shut_out(&chain);
-        chain.add();
-        assert_admitted(lab, &chain);
-        chain.del();
-        assert_shut_out(&chain);
-    });
-}
-
+/// Also where Docker drops in one variant of iptables and a hardening script in the other: both need the accept rules.
 #[test]
 fn a_container_passes_a_host_that_drops_by_iptables_legacy() {
-    for_ours("firewall", |lab| {
-        if !drop_by_legacy(lab) {
-            return skip("iptables-legacy");
-        }
-        assert_opens_and_closes(lab, &firewall(None));
-    });
-}
-
-/// Docker may drop in one variant of iptables and a hardening script in the other: both need the
-/// accept rules.
-#[test]
-fn a_container_passes_a_host_that_drops_by_both() {
-    for_ours("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        if !drop_by_legacy(lab) {
-            return skip("iptables-legacy");
-        }
-        assert_opens_and_closes(lab, &firewall(Some("nftables")));
-    });
+    for (also, backend) in [("true", None), (DROPPING, Some("nftables"))] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(also);
+            if !drop_by_legacy(lab) {
+                return skip("iptables-legacy");
+            }
+            assert_opens_and_closes(lab, &firewall(backend));
+        });
+    }
 }
 
 #[test]
@@ -172,22 +171,13 @@ fn the_rules_are_listed_by_iptables_as_the_reference_s() {
     let lists = [Peer::Ours, reference].map(|peer| {
         let lab = Lab::new(peer);
         lab.host.sh(DROPPING);
-        let chains: Vec<Chain<'_>> = (0..2).map(|_| admit(&lab, &firewall(None))).collect();
-        let sorted = |command: &str| {
-            let mut lines: Vec<String> = lab.host.sh(command).lines().map(str::to_owned).collect();
-            lines.sort();
-            lines
-        };
-        let all = [sorted("iptables -S"), sorted("ip6tables -S")];
-        assert_eq!(
-            all[0].iter().filter(|line| line.starts_with("-A CNI-FORWARD")).count(),
-            5,
-            "{all:?}"
-        );
+        let _chains = [(); 2].map(|()| admit(&lab, &firewall(None)));
+        let all =
+            ["iptables -S", "ip6tables -S"].map(|list| lab.host.sh(&format!("{list} | sort")));
+        assert_eq!(all[0].matches("-A CNI-FORWARD").count(), 5, "{all:?}");
         lab.host.sh(
             "iptables-save | iptables-restore; iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT",
         );
-        drop(chains);
         all
     });
     assert_eq!(lists[0], lists[1]);
@@ -220,21 +210,16 @@ fn the_administrator_s_chain_comes_first() {
 #[test]
 fn status_tells_of_a_table_that_drops_and_cannot_be_overridden() {
     for_ours("firewall", |lab| {
-        let chained = lab.attach(
-            &lab.container(),
-            &with(&firewall(None), json!({"name": "net1", "cniVersion": "1.1.0"})),
-        );
-        let quiet = chained.status();
-        assert_eq!((quiet.ok(), quiet.stderr.as_str()), (Value::Null, ""));
+        let status = || in_network(lab, &firewall(None)).status();
+        status().assert_is(0, "", "");
         lab.host.sh(DROPPING);
-        assert_eq!(chained.status().stderr, "", "there we can stand");
+        status().assert_is(0, "", ""); // there we can stand
         lab.host.sh("nft 'add table inet strict; add chain inet strict gate { type filter hook forward priority 0; policy drop; }'");
-        let told = chained.status();
+        let told = status();
         assert_eq!(told.ok(), Value::Null);
-        assert!(
-            told.stderr.contains("\"gate\"") && told.stderr.contains("\"inet strict\""),
-            "{told:?}"
-        );
+        for name in ["\"gate\"", "\"inet strict\""] {
+            assert!(told.stderr.contains(name), "{told:?}");
+        }
         route_from_outside(lab);
         assert_shut_out(&admit(lab, &firewall(None)));
     });

@@ -1,15 +1,8 @@
 //! route-override: the routes and gateways of earlier plugins are replaced.
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_ours, with};
-use crate::support::chain::Chained;
-use crate::support::netns::{Container, Lab, Namespace};
-use crate::support::networks::bridge;
+use super::*;
 use crate::support::networks::route_override::every_key;
-use crate::support::snapshot::Watch;
 use crate::support::synced::attach;
-use crate::support::traffic::{assert_no_ping, assert_pings};
 
 /// A bridge that is the default gateway of both families, and has a route to another network.
 fn network() -> Value {
@@ -22,9 +15,12 @@ fn override_of(keys: Value) -> Value {
     with(&json!({"type": "route-override"}), keys)
 }
 
-/// The network, attached, with the plugin behind it.
-fn after<'a>(lab: &'a Lab, container: &Container, keys: Value) -> Chained<'a> {
-    lab.chain_in(container, "eth0", &network(), &override_of(keys))
+/// Runs a case of ours with a container on the network, and the plugin behind it.
+fn overriding(keys: Value, case: impl Fn(&Lab, &Container, &Chained<'_>)) {
+    for_ours("route-override", |lab| {
+        let chain = lab.chain(&network(), &override_of(keys.clone()));
+        case(lab, &chain.container, &chain);
+    });
 }
 
 /// The routes of a table as `ip` shows them, sorted; without those that the kernel makes itself.
@@ -43,22 +39,16 @@ fn destinations(result: &Value) -> Vec<&str> {
 
 #[test]
 fn routes_are_replaced_with_all_that_they_have() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let plugin = after(lab, &container, every_key());
+    overriding(every_key(), |_, container, plugin| {
         let result = plugin.add();
-        assert_eq!(
-            routes(&container, 4, "main"),
-            [
-                "192.0.2.0/24 via 10.10.0.1 dev eth0 metric 50 mtu 1400 advmss 1300",
-                "203.0.113.0/24 dev eth0 scope link",
-            ]
-        );
-        assert_eq!(routes(&container, 4, "300"), ["198.51.100.0/24 via 10.10.0.1 dev eth0"]);
-        assert_eq!(
-            routes(&container, 6, "main"),
-            ["2001:db8:ffff::/64 via 2001:db8:10::1 dev eth0 metric 1024 pref medium"]
-        );
+        let expected = [
+            "192.0.2.0/24 via 10.10.0.1 dev eth0 metric 50 mtu 1400 advmss 1300",
+            "203.0.113.0/24 dev eth0 scope link",
+        ];
+        assert_eq!(routes(container, 4, "main"), expected);
+        assert_eq!(routes(container, 4, "300"), ["198.51.100.0/24 via 10.10.0.1 dev eth0"]);
+        let v6 = "2001:db8:ffff::/64 via 2001:db8:10::1 dev eth0 metric 1024 pref medium";
+        assert_eq!(routes(container, 6, "main"), [v6]);
         assert_eq!(result["routes"], every_key()["addroutes"]);
         for ip in result["ips"].as_array().unwrap() {
             assert!(ip.get("gateway").is_none(), "{result:#}");
@@ -71,12 +61,10 @@ fn routes_are_replaced_with_all_that_they_have() {
 /// The kernel reports such a route without a gateway.
 #[test]
 fn a_route_by_0_0_0_0_is_one_of_the_link() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let keys = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "0.0.0.0", "scope": 253}]});
-        let plugin = after(lab, &container, keys);
+    let keys = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "0.0.0.0", "scope": 253}]});
+    overriding(keys, |_, container, plugin| {
         let result = plugin.add();
-        assert!(routes(&container, 4, "main").contains(&"192.0.2.0/24 dev eth0 scope link".into()));
+        assert!(routes(container, 4, "main").contains(&"192.0.2.0/24 dev eth0 scope link".into()));
         plugin.check(&result).ok();
         assert_eq!(plugin.add(), result, "a repeated ADD");
     });
@@ -85,32 +73,28 @@ fn a_route_by_0_0_0_0_is_one_of_the_link() {
 /// The wish behind most uses: a second network that leads to a few destinations only.
 #[test]
 fn packets_take_the_replaced_routes() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
+    overriding(json!({"flushgateway": true}), |lab, container, gone| {
         lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1");
-        let gone = after(lab, &container, json!({"flushgateway": true}));
-        assert_pings(&container, "198.51.100.2");
+        assert_pings(container, "198.51.100.2");
         gone.add();
-        assert_no_ping(&container, "198.51.100.2");
+        assert_no_ping(container, "198.51.100.2");
         let back = json!({"addroutes": [{"dst": "198.51.100.0/24", "gw": "10.10.0.1"}]});
         gone.also(&override_of(back)).add();
-        assert_pings(&container, "198.51.100.2");
+        assert_pings(container, "198.51.100.2");
     });
 }
 
 #[test]
 fn a_deleted_route_leaves_result_and_kernel_alike() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let listed = ["10.77.0.0/16", "10.78.0.0/16", "10.79.0.1/16"];
-        let keys = json!({"delroutes": listed.map(|dst| json!({"dst": dst}))});
-        let plugin = after(lab, &container, keys);
-        // No earlier result has these two.
-        container.sh("ip route add 10.78.0.0/16 via 10.10.0.1; ip route add 10.79.0.0/16 dev eth0");
-        container.sh("ip route add 10.77.0.0/16 via 10.10.0.1 table 300");
+    let listed = ["10.77.0.0/16", "10.78.0.0/16", "10.79.0.1/16"];
+    let keys = json!({"delroutes": listed.map(|dst| json!({"dst": dst}))});
+    overriding(keys, |_, container, plugin| {
+        // No earlier result has the first two.
+        container.sh("ip route add 10.78.0.0/16 via 10.10.0.1; ip route add 10.79.0.0/16 dev eth0
+            ip route add 10.77.0.0/16 via 10.10.0.1 table 300");
         let result = plugin.add();
-        assert_eq!(routes(&container, 4, "main"), ["default via 10.10.0.1 dev eth0"]);
-        assert_eq!(routes(&container, 4, "300").len(), 1, "the main table is meant");
+        assert_eq!(routes(container, 4, "main"), ["default via 10.10.0.1 dev eth0"]);
+        assert_eq!(routes(container, 4, "300").len(), 1, "the main table is meant");
         assert!(!destinations(&result).contains(&"10.77.0.0/16"), "{result:#}");
         plugin.check(&result).ok();
     });
@@ -119,15 +103,13 @@ fn a_deleted_route_leaves_result_and_kernel_alike() {
 /// The original's result then has no routes, though those of other tables stay in the kernel.
 #[test]
 fn a_flush_keeps_what_leads_to_the_links_subnets() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let plugin = after(lab, &container, json!({"flushroutes": true}));
+    overriding(json!({"flushroutes": true}), |_, container, plugin| {
         container.sh("ip route add 10.79.0.0/16 dev eth0; ip route add 10.80.0.0/16 via 10.10.0.1");
         let kernel_s = || container.sh("ip route; ip -6 route").matches("proto kernel").count();
         let before = kernel_s();
         let result = plugin.add();
-        assert_eq!(routes(&container, 4, "main"), ["10.79.0.0/16 dev eth0 scope link"]);
-        assert_eq!(routes(&container, 6, "main"), [""; 0]);
+        assert_eq!(routes(container, 4, "main"), ["10.79.0.0/16 dev eth0 scope link"]);
+        assert_eq!(routes(container, 6, "main"), [""; 0]);
         assert_eq!((kernel_s(), destinations(&result)), (before, vec![]));
         assert_eq!(result["ips"][0]["gateway"], "10.10.0.1", "flushgateway is another key");
         plugin.check(&result).ok();
@@ -136,89 +118,76 @@ fn a_flush_keeps_what_leads_to_the_links_subnets() {
 
 #[test]
 fn arguments_replace_keys_and_lists_as_a_whole() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let keys = json!({
-            "flushgateway": true,
-            "delroutes": [{"dst": "10.77.0.0/16"}],
-            "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}],
-            "args": {"cni": {
-                "flushgateway": false, "delroutes": [], "skipcheck": true,
-                "addroutes": [{"dst": "192.0.3.0/24", "gw": "10.10.0.1"}],
-                "ips": ["10.10.0.9"],
-            }},
-        });
-        let plugin = after(lab, &container, keys);
+    let keys = json!({
+        "flushgateway": true,
+        "delroutes": [{"dst": "10.77.0.0/16"}],
+        "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}],
+        "args": {"cni": {
+            "flushgateway": false, "delroutes": [], "skipcheck": true,
+            "addroutes": [{"dst": "192.0.3.0/24", "gw": "10.10.0.1"}],
+            "ips": ["10.10.0.9"],
+        }},
+    });
+    overriding(keys, |_, container, plugin| {
         let result = plugin.add();
-        let gateway = "via 10.10.0.1 dev eth0";
         let expected = ["10.77.0.0/16", "192.0.3.0/24", "default"];
-        let expected = expected.map(|dst| format!("{dst} {gateway}"));
-        assert_eq!(routes(&container, 4, "main"), expected);
+        let expected = expected.map(|dst| format!("{dst} via 10.10.0.1 dev eth0"));
+        assert_eq!(routes(container, 4, "main"), expected);
         container.sh("ip route del 192.0.3.0/24");
         plugin.check(&result).ok();
-        let checking =
-            plugin.also(&with(&plugin.conf, json!({"args": {"cni": {"skipcheck": false}}})));
-        assert_eq!(checking.check(&result).err().code, 103);
+        let checking = (**plugin).clone().conf(json!({"args": {"cni": {"skipcheck": false}}}));
+        checking.check(&result).fails(103, "");
     });
 }
 
 /// The original crashes.
 #[test]
 fn what_crashes_the_original_has_an_answer() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let alone = override_of(json!({"name": "net1", "cniVersion": "1.1.0"}));
-        let error = lab.attach(&container, &alone).try_add().err();
-        assert_eq!((error.code, error.msg.as_str()), (7, "Required prevResult missing"));
-        let plugin = after(lab, &container, json!({"args": {}, "flushgateway": true}));
+    overriding(json!({"args": {}, "flushgateway": true}), |lab, container, plugin| {
+        let alone = in_network(lab, &override_of(json!({})));
+        let error = alone.try_add().fails(7, "");
+        assert_eq!(error.msg, "Required prevResult missing");
         plugin.add();
-        assert_eq!(routes(&container, 4, "main").len(), 1);
-        let without = with(&plugin.result, json!({"interfaces": null}));
-        let route = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}]});
-        let conf = with(&plugin.conf, with(&route, json!({"prevResult": without})));
-        let mut of_eth0 = plugin.also(&conf);
-        of_eth0.conf = conf;
-        of_eth0.add();
-        assert!(
-            routes(&container, 4, "main")
-                .contains(&"192.0.2.0/24 via 10.10.0.1 dev eth0".to_owned())
-        );
+        assert_eq!(routes(container, 4, "main").len(), 1);
+        let route = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}],
+            "prevResult": {"interfaces": null}});
+        (**plugin).clone().conf(route).add();
+        let added = "192.0.2.0/24 via 10.10.0.1 dev eth0".to_owned();
+        assert!(routes(container, 4, "main").contains(&added));
     });
 }
 
 #[test]
 fn a_failure_is_an_error_and_is_undone() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let far = json!({"dst": "192.0.3.0/24", "gw": "172.31.0.1"});
-        let keys = json!({"flushroutes": true, "flushgateway": true,
-            "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1", "mtu": 1400}, far]});
-        let plugin = after(lab, &container, keys);
-        let watch = Watch::start(lab, &[&container]);
-        plugin.try_add().fails(100, "add route 192.0.3.0/24 via 172.31.0.1");
-        watch.assert_unchanged("a failed ADD");
+    let far = json!({"dst": "192.0.3.0/24", "gw": "172.31.0.1"});
+    let keys = json!({"flushroutes": true, "flushgateway": true,
+        "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1", "mtu": 1400}, far]});
+    overriding(json!({}), |lab, container, plugin| {
+        let names = "add route 192.0.3.0/24 via 172.31.0.1";
+        assert_fails_at(lab, container, plugin, &Case::new("too far", keys.clone(), 100, names));
     });
 }
 
 #[test]
 fn a_route_that_is_there_is_no_error_and_another_is() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let same = json!({"dst": "10.77.0.0/16", "gw": "10.10.0.1"});
-        let plugin = after(lab, &container, json!({"addroutes": [same]}));
-        let before = routes(&container, 4, "main");
+    let same = json!({"dst": "10.77.0.0/16", "gw": "10.10.0.1"});
+    overriding(json!({"addroutes": [same]}), |_, container, plugin| {
+        let before = routes(container, 4, "main");
         plugin.add();
         plugin.add();
-        assert_eq!(routes(&container, 4, "main"), before);
+        assert_eq!(routes(container, 4, "main"), before);
+        let with_other = |other: Value| json!({"addroutes": [with(&same, other)]});
         for other in [json!({"mtu": 1300}), json!({"gw": "10.10.0.9"})] {
-            let other = plugin.also(&override_of(json!({"addroutes": [with(&same, other)]})));
+            let other = plugin.also(&override_of(with_other(other)));
             other.try_add().fails(102, "add route 10.77.0.0/16");
         }
-        assert_eq!(routes(&container, 4, "main"), before);
-        let replacing = json!({"delroutes": [{"dst": "10.77.0.0/16"}],
-            "addroutes": [with(&same, json!({"mtu": 1300}))]});
+        assert_eq!(routes(container, 4, "main"), before);
+        let replacing = with(
+            &with_other(json!({"mtu": 1300})),
+            json!({"delroutes": [{"dst": "10.77.0.0/16"}]}),
+        );
         plugin.also(&override_of(replacing)).add();
-        assert!(routes(&container, 4, "main")[0].ends_with("mtu 1300"));
+        assert!(routes(container, 4, "main")[0].ends_with("mtu 1300"));
     });
 }
 
@@ -226,24 +195,21 @@ fn a_route_that_is_there_is_no_error_and_another_is() {
 /// only the gateway of an added one.
 #[test]
 fn check_compares_exact_routes() {
-    for_ours("route-override", |lab| {
-        for (broken, names) in [
-            ("ip route del 192.0.2.0/24", "192.0.2.0/24 via 10.10.0.1"),
-            ("ip route replace 192.0.2.0/24 via 10.10.0.1 metric 50 mtu 1500", "192.0.2.0/24"),
-            ("ip route del table 300 198.51.100.0/24", "198.51.100.0/24"),
-            ("ip route add default via 10.10.0.1", "route is not removed: 0.0.0.0/0 via 10.10.0.1"),
-            ("ip -6 route add default via 2001:db8:10::1", "route is not removed: ::/0"),
-            ("ip route add 10.77.0.0/16 via 10.10.0.1", "route is not removed: 10.77.0.0/16"),
-        ] {
-            let container = lab.container();
-            let plugin = after(lab, &container, every_key());
-            let result = plugin.add();
-            plugin.check(&result).ok();
-            container.sh(broken);
-            plugin.check(&result).fails(103, names);
-            plugin.del_all();
-        }
-    });
+    let cases = broken::rows(
+        r#"
+route gone | ip route del 192.0.2.0/24 | 192.0.2.0/24 via 10.10.0.1
+other mtu | ip route replace 192.0.2.0/24 via 10.10.0.1 metric 50 mtu 1500 | 192.0.2.0/24
+route of a table gone | ip route del table 300 198.51.100.0/24 | 198.51.100.0/24
+default route back | ip route add default via 10.10.0.1 | route is not removed: 0.0.0.0/0 via 10.10.0.1
+v6 default route back | ip -6 route add default via 2001:db8:10::1 | route is not removed: ::/0
+deleted route back | ip route add 10.77.0.0/16 via 10.10.0.1 | route is not removed: 10.77.0.0/16
+"#,
+    );
+    for case in &cases {
+        overriding(every_key(), |lab, container, plugin| {
+            assert_check_finds(lab, container, plugin, case);
+        });
+    }
 }
 
 #[test]
@@ -268,21 +234,13 @@ fn a_repair_adds_lost_routes_and_deletes_none() {
 /// The routes leave each interface; the first gets the new ones.
 #[test]
 fn each_interface_of_the_result_is_flushed() {
-    for_ours("route-override", |lab| {
-        let container = lab.container();
-        let plugin = after(
-            lab,
-            &container,
-            json!({"flushgateway": true,
-            "addroutes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]}),
-        );
+    let default = json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]);
+    overriding(json!({"flushgateway": true, "addroutes": default}), |_, container, plugin| {
         container.sh("ip link add other type veth peer name far; ip link set other up; ip link set far up; \
              ip addr add 10.66.0.2/24 dev other; ip route add default via 10.66.0.1 dev other metric 9");
-        let mut result = plugin.result.clone();
+        let mut both = (**plugin).clone();
         let other = json!({"name": "other", "sandbox": container.netns});
-        result["interfaces"].as_array_mut().unwrap().push(other);
-        let mut both = plugin.also(&plugin.conf);
-        both.conf["prevResult"] = result;
+        both.conf["prevResult"]["interfaces"].as_array_mut().unwrap().push(other);
         both.add();
         assert_eq!(container.sh("ip route show default").trim(), "default via 10.10.0.1 dev eth0");
     });

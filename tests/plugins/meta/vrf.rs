@@ -3,23 +3,14 @@
 mod beside;
 mod failed_add;
 mod gone;
-mod repair;
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_each_peer, for_ours, for_reference, with};
-use crate::support::broken;
-use crate::support::broken::assert_check_finds;
-use crate::support::call::Peer;
-use crate::support::chain::Chained;
-use crate::support::netns::Namespace;
+use super::*;
 use crate::support::networks::vrf::{
     addresses, attach, container, for_ours_in_blue, in_blue, master, network,
 };
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{Ear, assert_pings_with};
+use crate::support::traffic::Ear;
 
 /// The table number of a VRF.
 pub fn table(container: &Namespace, vrf: &str) -> u64 {
@@ -87,22 +78,15 @@ fn nothing_is_lost_on_the_way() {
                  ip -6 route add 2001:db8:82::/48 via fe80::9 dev net1 src 2001:db8:20::7 pref high
                  ip -6 route add 2001:db8:83::/48 dev net1 table 77",
             ));
-            let before = (
-                addresses(&container, "net1"),
-                routes(&container, "main", "net1"),
-                routes(&container, "77", "net1"),
-            );
+            let found = |table: &str| {
+                let own = addresses(&container, "net1");
+                (own, [table, "77"].map(|table| routes(&container, table, "net1")))
+            };
+            let before = found("main");
+            assert_eq!(before.1[1].len(), 2);
             member.add();
-            let after = (
-                addresses(&container, "net1"),
-                routes(&container, "300", "net1"),
-                routes(&container, "77", "net1"),
-            );
-            assert_eq!(after, before, "keep_addr_on_down {keep}");
-            assert_eq!(before.2.len(), 2);
-            member.check(&member.result).ok();
-            member.del();
-            member.main.del();
+            assert_eq!(found("300"), before, "keep_addr_on_down {keep}");
+            member.check_and_del_all(&member.result);
         }
     });
 }
@@ -209,31 +193,27 @@ fn a_table_is_the_configured_one_or_free() {
     });
 }
 
-/// In the reference two ADDs may choose one table, or fail.
+/// In the reference two ADDs may choose one table, or fail: it takes no lock.
 #[test]
 fn parallel_adds_share_a_vrf_or_get_separate_tables() {
-    const COUNT: u8 = 6;
-    // The reference takes no lock.
     for_ours("vrf", |lab| {
-        for shared in [true, false] {
+        for (vrfs, tables) in [(["blue"; 6], 1), (["v1", "v2", "v3", "v4", "v5", "v6"], 6)] {
             let Some(container) = container(lab) else { return };
-            let vrf = |number: u8| if shared { "blue".to_owned() } else { format!("vrf{number}") };
-            let ifname = |number: u8| format!("net{number}");
-            let members: Vec<Chained<'_>> = (1..=COUNT)
-                .map(|number| {
-                    attach(lab, &container, &network(number, 2), &ifname(number), &vrf(number))
+            let members: Vec<Chained<'_>> = (1..)
+                .zip(vrfs)
+                .map(|(number, vrf)| {
+                    attach(lab, &container, &network(number, 2), &format!("net{number}"), vrf)
                 })
                 .collect();
             std::thread::scope(|scope| {
                 members.iter().for_each(|member| drop(scope.spawn(|| member.add())))
             });
-            let mut tables = BTreeSet::new();
-            for number in 1..=COUNT {
-                assert_eq!(master(&container, &ifname(number)), vrf(number));
-                tables.insert(table(&container, &vrf(number)));
-            }
-            assert_eq!(tables.len(), if shared { 1 } else { COUNT.into() });
-            members.iter().for_each(|member| drop(member.check(&member.result).ok()));
+            members.iter().zip(vrfs).for_each(|(member, vrf)| {
+                assert_eq!(master(&container, &member.ifname), vrf);
+                member.check(&member.result).ok();
+            });
+            let found: BTreeSet<u64> = vrfs.iter().map(|vrf| table(&container, vrf)).collect();
+            assert_eq!(found.len(), tables);
             std::thread::scope(|scope| {
                 members.iter().for_each(|member| drop(scope.spawn(|| member.del())))
             });
@@ -248,10 +228,9 @@ fn parallel_adds_share_a_vrf_or_get_separate_tables() {
 fn versions_before_0_3_1_are_not_spoken() {
     for_each_peer("vrf", |lab| {
         for version in [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0")] {
-            let conf =
-                json!({"type": "vrf", "name": "net1", "cniVersion": version, "vrfname": "blue"});
-            let error = lab.attach(&lab.container(), &conf).try_add().err();
-            assert_eq!((error.code, error.msg.as_str()), (1, "incompatible CNI versions"));
+            let blue = in_network(lab, &json!({"type": "vrf", "vrfname": "blue"}));
+            let outcome = blue.conf(json!({"cniVersion": version})).try_add();
+            outcome.fails(1, "incompatible CNI versions");
         }
     });
 }
@@ -327,15 +306,12 @@ fn what_one_peer_attaches_the_other_detaches() {
 fn status_says_whether_the_kernel_has_vrfs_and_changes_nothing() {
     for_ours("vrf", |lab| {
         let before = Watch::start(lab, &[]);
-        let conf = json!({"type": "vrf", "name": "net1", "cniVersion": "1.1.0", "vrfname": "blue"});
-        let container = lab.container();
-        let status = lab.attach(&container, &conf).status();
-        let made = container.try_sh("ip link add probe type vrf table 9").status.success();
-        if made {
+        let status = in_network(lab, &json!({"type": "vrf", "vrfname": "blue"})).status();
+        let has = lab.container().try_sh("ip link add probe type vrf table 9").status.success();
+        if has {
             status.ok();
         } else {
-            let error = status.fails(50, "");
-            assert!(error.details.contains("modprobe vrf"), "{error:?}");
+            status.fails(50, "modprobe vrf");
         }
         before.assert_unchanged("STATUS");
     });

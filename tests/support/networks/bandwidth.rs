@@ -25,10 +25,12 @@ pub fn bandwidth(keys: Value) -> Value {
 }
 
 /// The same limit in both directions.
+pub fn limits(rate: u64, burst: u64) -> Value {
+    json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
+}
+
 pub fn both() -> Value {
-    bandwidth(
-        json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST}),
-    )
+    bandwidth(limits(RATE, BURST))
 }
 
 /// Whether the lab's kernel supports this part of rate limiting.

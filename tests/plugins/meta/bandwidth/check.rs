@@ -1,12 +1,6 @@
 //! bandwidth CHECK: the kernel has exactly what ADD made.
 
-use serde_json::json;
-
-use super::{for_able_ours, for_each_able_peer, host_end};
-use crate::support::attachment::{interface, with};
-use crate::support::call::Peer;
-use crate::support::networks::bandwidth::{both, network};
-use crate::support::table::cells;
+use super::*;
 
 /// The damage to the limits, where `$v` is the host end and `$i` the ifb; the words that the error
 /// must contain; and whether both detect it.
@@ -50,8 +44,7 @@ fn check_finds_what_has_changed() {
 #[test]
 fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
     for_able_ours(|lab| {
-        let chain =
-            lab.chain(&network(), &with(&both(), json!({"ingressBurst": 80, "egressBurst": 80})));
+        let chain = lab.chain(&network(), &bandwidth(limits(RATE, 80)));
         let result = chain.add();
         let link = host_end(&chain);
         lab.host.sh(&format!("ip link set {link} mtu 1400"));

@@ -1,18 +1,9 @@
 //! bandwidth: how long packets wait in a saturated limit, by `latency` and by `qdisc`.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use super::failed_add::with_failing_message;
-use super::repair::end;
-use super::{for_able_ours, host_end, queue};
-use crate::support::attachment::{for_ours, interface, skip, with};
-use crate::support::flow::Flow;
-use crate::support::netns::{Lab, Namespace};
-use crate::support::networks::bandwidth::{bandwidth, is_able, network};
-use crate::support::snapshot::Watch;
-use crate::support::synced::attach;
+use super::*;
+use crate::plugins::meta::bandwidth::failed_add::with_failing_message;
+use crate::plugins::meta::bandwidth::repair::end;
+use crate::support::networks::bandwidth::is_able;
 
 /// The figures of docs/bandwidth.md: 10 Mbit/s, and a burst of 6.4 milliseconds.
 fn limited(more: Value) -> Value {
@@ -26,43 +17,32 @@ fn fair() -> Value {
 
 /// The mean time in milliseconds of a ping to the container, before and beside a TCP stream that
 /// saturates the limit.
-fn pings(lab: &Lab, plugin: &Value) -> [f64; 2] {
-    let chain = lab.chain(&network(), plugin);
-    chain.add();
+fn waits(lab: &Lab, plugin: &Value) -> [f64; 2] {
+    let chain = lab.chain_added(&network(), plugin);
     let address = &chain.ips()[0];
-    let idle = mean_ping(&lab.host, address);
+    let [_, idle, _] = pings(&lab.host, address);
     let flow = Flow::start(&lab.host, &chain.container, address, 3);
     std::thread::sleep(Duration::from_millis(500));
-    let busy = mean_ping(&lab.host, address);
+    let [_, busy, _] = pings(&lab.host, address);
     drop(flow);
     chain.del_all();
     eprintln!("{plugin}: a ping takes {idle} ms, beside a stream {busy} ms");
     [idle, busy]
 }
 
-fn mean_ping(from: &Namespace, to: &str) -> f64 {
-    let printed = from.sh(&format!("ping -n -q -c10 -i0.1 -W2 {to}; true"));
-    let times = printed.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
-    let mean = times.and_then(|times| times.split('/').nth(1)?.parse().ok());
-    mean.unwrap_or_else(|| panic!("{printed}"))
-}
-
-fn has(lab: &Lab, needs: &str) -> bool {
-    let has = is_able(lab, needs);
-    if !has {
-        skip(needs);
-    }
-    has
+/// Runs a case of ours where the kernel has these queues.
+pub fn for_ours_with(queues: &[&'static str], case: impl Fn(&Lab)) {
+    for_ours("bandwidth", |lab| match queues.iter().find(|needs| !is_able(lab, needs)) {
+        Some(missing) => skip(missing),
+        None => case(lab),
+    });
 }
 
 #[test]
 fn a_shorter_latency_makes_packets_wait_less() {
-    for_ours("bandwidth", |lab| {
-        if !has(lab, "tbf") {
-            return;
-        }
-        let usual = pings(lab, &limited(json!({})));
-        let short = pings(lab, &limited(json!({"latency": 5})));
+    for_ours_with(&["tbf"], |lab| {
+        let usual = waits(lab, &limited(json!({})));
+        let short = waits(lab, &limited(json!({"latency": 5})));
         assert!(usual[1] > 3.0, "{usual:?}: there was no load");
         assert!(short[1] < usual[1], "{short:?}, by default {usual:?}");
     });
@@ -70,10 +50,7 @@ fn a_shorter_latency_makes_packets_wait_less() {
 
 #[test]
 fn a_latency_is_that_of_the_queue_and_check_compares_it() {
-    for_ours("bandwidth", |lab| {
-        if !has(lab, "tbf") {
-            return;
-        }
+    for_ours_with(&["tbf"], |lab| {
         let chain = lab.chain(&network(), &limited(json!({"latency": 5})));
         let before = Watch::start(lab, &[&chain.container]);
         let result = chain.add();
@@ -91,10 +68,7 @@ fn a_latency_is_that_of_the_queue_and_check_compares_it() {
 /// Both of these lose nothing at DEL: with and without subnets.
 #[test]
 fn fq_codel_is_below_each_bucket_and_packets_wait_less() {
-    for_able_ours(|lab| {
-        if !has(lab, "fq_codel") {
-            return;
-        }
+    for_ours_with(&["ifb", "tbf", "u32", "fq_codel"], |lab| {
         let chain = lab.chain(&network(), &fair());
         let before = Watch::start(lab, &[&chain.container]);
         let result = chain.add();
@@ -109,18 +83,15 @@ fn fq_codel_is_below_each_bucket_and_packets_wait_less() {
         assert!(error.text().contains("has qdisc pfifo at 1:1, expected fq_codel"), "{error:?}");
         chain.del();
         before.assert_unchanged("DEL");
-        let usual = pings(lab, &limited(json!({})));
-        let short = pings(lab, &limited(json!({"qdisc": "fq_codel"})));
+        let usual = waits(lab, &limited(json!({})));
+        let short = waits(lab, &limited(json!({"qdisc": "fq_codel"})));
         assert!(short[1] < usual[1], "{short:?}, by default {usual:?}");
     });
 }
 
 #[test]
 fn fq_codel_in_a_limit_of_subnets_is_repaired() {
-    for_able_ours(|lab| {
-        if !has(lab, "fq_codel") || !has(lab, "htb") {
-            return;
-        }
+    for_ours_with(&["ifb", "tbf", "u32", "fq_codel", "htb"], |lab| {
         let shaped = with(&fair(), json!({"shapedSubnets": ["10.0.0.0/8"]}));
         let synced = attach(lab, &[network(), shaped], "");
         let end = end(&synced);
@@ -134,22 +105,18 @@ fn fq_codel_in_a_limit_of_subnets_is_repaired() {
 
 #[test]
 fn a_missing_fq_codel_is_an_error_that_names_its_module() {
-    for_ours("bandwidth", |lab| {
-        if !has(lab, "tbf") {
-            return;
-        }
+    for_ours_with(&["tbf"], |lab| {
         let plugin = limited(json!({"qdisc": "fq_codel"}));
-        let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &plugin);
         // STATUS asks for tbf, then for fq_codel.
-        let Some(call) = with_failing_message(chain.call("STATUS", None), "ENOENT", 2) else {
-            return;
-        };
+        let call = in_network(lab, &plugin).call("STATUS", None);
+        let Some(call) = with_failing_message(call, "ENOENT", 2) else { return };
         let error = call.run().err();
         assert_eq!((error.code, error.msg.as_str()), (50, "the kernel has no qdisc fq_codel"));
         assert_eq!(error.details, "is the module sch_fq_codel available?");
         if is_able(lab, "fq_codel") {
             return; // so ADD succeeds
         }
+        let chain = lab.chain(&network(), &plugin);
         let before = Watch::start(lab, &[&chain.container]);
         let error = chain.try_add().err();
         let details = "the kernel has no fq_codel: is the module sch_fq_codel available?";

@@ -1,11 +1,7 @@
 //! bandwidth: limits that `net sync` sets again.
 
-use serde_json::json;
-
-use super::for_able_ours;
-use crate::support::networks::bandwidth::{bandwidth, both, network};
-use crate::support::networks::bridge;
-use crate::support::synced::{Synced, attach};
+use super::*;
+use crate::support::synced::Synced;
 
 /// The link of the host that leads to the container.
 pub fn end(synced: &Synced<'_>) -> String {

@@ -1,16 +1,7 @@
 //! bandwidth: limits for a part of the traffic. The reference had this in 1.5 and has removed it.
 
-use serde_json::{Value, json};
-
-use super::host_end;
-use crate::support::attachment::{for_ours, skip, with};
-use crate::support::chain::Chain;
-use crate::support::extent::is_emulated;
-use crate::support::flow::{assert_rate, measure};
-use crate::support::netns::{Lab, Namespace};
-use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, can_limit, is_able, network};
-use crate::support::snapshot::Watch;
-use crate::support::table::cells;
+use super::*;
+use crate::plugins::meta::bandwidth::queue::for_ours_with;
 
 /// Two addresses of the host in each family: one can be limited and the other not.
 const NEAR: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
@@ -21,18 +12,11 @@ const ADD_FAR: &str =
 const UNLIMITED: u64 = 3 * RATE;
 
 fn limited(subnets: Value) -> Value {
-    let limits = json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST});
-    with(&bandwidth(limits), subnets)
+    with(&both(), subnets)
 }
 
 fn for_able_ours(case: impl Fn(&Lab)) {
-    for_ours("bandwidth", |lab| {
-        if !can_limit(lab) {
-            return;
-        }
-        if !is_able(lab, "htb") {
-            return skip("htb");
-        }
+    for_ours_with(&["ifb", "tbf", "u32", "htb"], |lab| {
         lab.host.sh(ADD_FAR);
         case(lab);
     });
@@ -97,10 +81,9 @@ fn traffic_is_limited_by_the_subnets_of_its_far_end() {
 #[test]
 fn a_small_burst_does_not_slow_the_limited_traffic_down() {
     for_able_ours(|lab| {
-        let (rate, burst) = (8_000_000, 80_000);
-        let limits = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
+        let rate = 8_000_000;
         let subnets = json!({"unshapedSubnets": ["192.0.2.0/24"]});
-        let chain = lab.chain(&network(), &with(&bandwidth(limits), subnets));
+        let chain = lab.chain(&network(), &with(&bandwidth(limits(rate, 80_000)), subnets));
         let result = chain.add();
         for own in chain.ips() {
             assert_rate(&lab.host, &chain.container, &own, rate);
@@ -115,26 +98,24 @@ fn a_small_burst_does_not_slow_the_limited_traffic_down() {
 fn subnets_of_the_network_are_for_the_limits_of_the_runtime_too() {
     for_able_ours(|lab| {
         let limits = json!({"ingressRate": RATE, "ingressBurst": BURST});
-        let classes = |conf: Value| {
-            let chain = lab.chain(&network(), &bandwidth(conf));
+        let of_network =
+            json!({"shapedSubnets": ["10.0.0.0/8"], "runtimeConfig": {"bandwidth": limits}});
+        let of_runtime =
+            json!({"runtimeConfig": {"bandwidth": {"ShapedSubnets": ["192.168.0.0/16"]}}});
+        for (changes, expected) in [
+            (json!({}), "match 0a000000/ff000000 at 12"),
+            (of_runtime, "match c0a80000/ffff0000 at 12"),
+            (limits.clone(), "match 0a000000/ff000000 at 12"),
+        ] {
+            let chain = lab.chain(&network(), &bandwidth(with(&of_network, changes)));
             let result = chain.add();
             chain.check(&result).ok();
             let filters = lab.host.sh(&format!("tc filter show dev {}", host_end(&chain)));
+            let matches: Vec<&str> =
+                filters.lines().filter(|line| line.contains("match")).collect();
+            assert!(matches.len() == 1 && matches[0].trim() == expected, "{matches:?}");
             chain.del_all();
-            filters
-                .lines()
-                .filter(|line| line.contains("match"))
-                .map(|line| line.trim().to_owned())
-                .collect::<Vec<_>>()
-        };
-        let of_network =
-            json!({"shapedSubnets": ["10.0.0.0/8"], "runtimeConfig": {"bandwidth": limits}});
-        assert_eq!(classes(of_network.clone()), ["match 0a000000/ff000000 at 12"]);
-        let of_runtime =
-            json!({"runtimeConfig": {"bandwidth": {"ShapedSubnets": ["192.168.0.0/16"]}}});
-        assert_eq!(classes(with(&of_network, of_runtime)), ["match c0a80000/ffff0000 at 12"]);
-        let of_static = json!({"ingressRate": RATE, "ingressBurst": BURST});
-        assert_eq!(classes(with(&of_network, of_static)), ["match 0a000000/ff000000 at 12"]);
+        }
     });
 }
 
@@ -175,7 +156,7 @@ fn hundreds_of_subnets_are_taken() {
         let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": subnets})));
         let result = chain.add();
         chain.check(&result).ok();
-        chain.ips().iter().for_each(|ip| crate::support::traffic::assert_pings(&lab.host, ip));
+        chain.ips().iter().for_each(|ip| assert_pings(&lab.host, ip));
         chain.del_all();
     });
 }

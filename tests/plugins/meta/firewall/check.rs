@@ -1,28 +1,18 @@
 //! firewall CHECK: the error names the missing rule.
 
-use serde_json::json;
-
-use super::isolation::policy;
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
-use crate::support::call::Peer;
-use crate::support::chain::Chain;
-use crate::support::netns::{Lab, OUTSIDE};
-use crate::support::networks::firewall::{DROPPING, admit, firewall, network, route_from_outside};
-use crate::support::traffic::assert_pings;
+use super::*;
+use crate::plugins::meta::firewall::isolation::policy;
 
 /// The command that removes a rule, and the words that the error must contain.
-const REMOVED: [(&str, &str); 7] = [
-    ("iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT", "-s 10.10.0.2/32 -j ACCEPT"),
-    (
-        "iptables -D CNI-FORWARD -d 10.10.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-        "-d 10.10.0.2/32 -m conntrack",
-    ),
-    ("ip6tables -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT", "-s 2001:db8:10::2/128"),
-    ("iptables -F CNI-FORWARD", "CNI-FORWARD"),
-    ("iptables -F FORWARD", "-A FORWARD"),
-    ("ip6tables -D CNI-FORWARD 1", "CNI-ADMIN"),
-    ("iptables -F", "CNI-FORWARD"),
-];
+const REMOVED: &str = r#"
+iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT | -s 10.10.0.2/32 -j ACCEPT
+iptables -D CNI-FORWARD -d 10.10.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT | -d 10.10.0.2/32 -m conntrack
+ip6tables -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT | -s 2001:db8:10::2/128
+iptables -F CNI-FORWARD | CNI-FORWARD
+iptables -F FORWARD | -A FORWARD
+ip6tables -D CNI-FORWARD 1 | CNI-ADMIN
+iptables -F | CNI-FORWARD
+"#;
 
 /// CHECK fails after the change on the host, ours with an error that contains all the words. An ADD
 /// of ours puts back what is missing.
@@ -42,7 +32,7 @@ fn assert_named_and_repaired(lab: &Lab, chain: &Chain<'_>, change: &str, words: 
 #[test]
 fn what_is_missing_in_the_tables_of_iptables_is_named() {
     for backend in [None, Some("iptables")] {
-        for (remove, names) in REMOVED {
+        for [remove, names] in cells(REMOVED) {
             for_each_peer("firewall", |lab| {
                 lab.host.sh(DROPPING);
                 let chain = admit(lab, &firewall(backend));
@@ -50,23 +40,6 @@ fn what_is_missing_in_the_tables_of_iptables_is_named() {
             });
         }
     }
-}
-
-/// The reference creates missing chains and continues.
-#[test]
-fn check_changes_nothing() {
-    for_ours("firewall", |lab| {
-        for backend in [None, Some("iptables")] {
-            lab.host.sh(DROPPING);
-            let chain = admit(lab, &firewall(backend));
-            lab.host.sh("iptables -F; iptables -X");
-            let rules = || lab.host.sh("iptables-save | grep -v '^#'"); // its comments contain the time
-            let before = rules();
-            assert_eq!(chain.check(&chain.result).err().code, 103);
-            assert_eq!(rules(), before);
-            chain.del_all();
-        }
-    });
 }
 
 #[test]
@@ -78,12 +51,25 @@ fn what_is_missing_in_our_table_is_named() {
             ("isolated '{ \"br0\" . \"br0\" }'", "\"isolated\""),
         ] {
             let chain = admit(lab, &policy(None, "isolated"));
-            let [element, names] =
-                [element, names].map(|it| it.replace("10.10.0.2", &chain.ips()[0]));
-            let remove = format!("nft delete element inet cni_multi_firewall {element}");
-            assert_named_and_repaired(lab, &chain, &remove, &[&names]);
+            let own = |text: &str| text.replace("10.10.0.2", &chain.ips()[0]);
+            let remove = format!("nft delete element inet cni_multi_firewall {}", own(element));
+            assert_named_and_repaired(lab, &chain, &remove, &[&own(names)]);
             chain.del_all();
         }
+    });
+    // Docker was installed after the container: its table drops, and has no rules of ours.
+    for_ours("firewall", |lab| {
+        let chain = admit_without_iptables(lab);
+        assert_named_and_repaired(lab, &chain, DROPPING, &["ip filter", "CNI-FORWARD"]);
+        chain.del_all();
+    });
+    for_ours("firewall", |lab| {
+        if !super::drop_by_legacy(lab) {
+            return skip("iptables-legacy");
+        }
+        let chain = admit(lab, &firewall(None));
+        let remove = "ip6tables-legacy -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT";
+        assert_named_and_repaired(lab, &chain, remove, &["2001:db8:10::2/128"]);
     });
 }
 
@@ -95,16 +81,6 @@ fn admit_without_iptables(lab: &Lab) -> Chain<'_> {
     chain
 }
 
-/// Docker was installed after the container: its table drops, and has no rules of ours.
-#[test]
-fn a_table_that_appears_later_is_reported() {
-    for_ours("firewall", |lab| {
-        let chain = admit_without_iptables(lab);
-        assert_named_and_repaired(lab, &chain, DROPPING, &["ip filter", "CNI-FORWARD"]);
-        chain.del_all();
-    });
-}
-
 /// The iptables rules of another container created this table, and it remains when they are
 /// removed. It drops no foreign packets.
 #[test]
@@ -113,24 +89,19 @@ fn a_later_table_that_accepts_everything_passes_check() {
         route_from_outside(lab);
         let chain = admit_without_iptables(lab);
         let check = || chain.check(&chain.result);
-        let elsewhere = with(
-            &network(),
-            json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.10.2.0/24"}]]}}),
-        );
-        let other = lab.chain(&elsewhere, &policy(Some("iptables"), "same-bridge"));
-        other.add();
+        let other = lab.chain_added(&other_network(), &policy(Some("iptables"), "same-bridge"));
         check().ok();
         other.del_all();
         assert!(lab.host.sh("iptables-nft -S").contains("-P FORWARD ACCEPT"));
         check().ok();
         OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
-        let rule = "FORWARD -s 10.10.0.0/16 -j DROP";
-        let rule = ["-A", "-D"].map(|verb| format!("iptables-nft {verb} {rule}"));
-        let policy = ["DROP", "ACCEPT"].map(|policy| format!("ip6tables-nft -P FORWARD {policy}"));
-        for [drop, undo] in [&rule, &policy] {
-            lab.host.sh(drop);
-            assert_eq!(check().err().code, 103, "{drop}");
-            lab.host.sh(undo);
+        for (begin, end, what) in [
+            ("iptables-nft -A", "iptables-nft -D", "FORWARD -s 10.10.0.0/16 -j DROP"),
+            ("ip6tables-nft -P FORWARD DROP", "ip6tables-nft -P FORWARD ACCEPT", ""),
+        ] {
+            lab.host.sh(&format!("{begin} {what}"));
+            check().fails(103, "");
+            lab.host.sh(&format!("{end} {what}"));
             check().ok();
         }
         chain.del_all();
@@ -185,27 +156,11 @@ fn assert_judged_by_packets(lab: &Lab, variant: &str) {
 #[test]
 fn issue_40_rules_of_others_that_pass_all_pass_check() {
     for_ours("firewall", |lab| assert_judged_by_packets(lab, "-nft"));
-}
-
-#[test]
-fn issue_40_a_table_of_legacy_that_passes_all_passes_check() {
     for_ours("firewall", |lab| {
         if !lab.host.try_sh("iptables-legacy -L && ip6tables-legacy -L").status.success() {
             return skip("iptables-legacy");
         }
         assert_judged_by_packets(lab, "-legacy");
-    });
-}
-
-#[test]
-fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
-    for_ours("firewall", |lab| {
-        if !super::drop_by_legacy(lab) {
-            return skip("iptables-legacy");
-        }
-        let chain = admit(lab, &firewall(None));
-        let remove = "ip6tables-legacy -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT";
-        assert_named_and_repaired(lab, &chain, remove, &["2001:db8:10::2/128"]);
     });
 }
 

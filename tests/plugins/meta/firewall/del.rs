@@ -1,42 +1,30 @@
 //! firewall DEL and GC: with only the attachment's key, repeated, after the address has a new
 //! owner, and for the rules of another peer.
 
-use std::process::Child;
+use super::*;
+use crate::plugins::meta::firewall::isolation::policy;
+use crate::support::networks::bridge::static_ipam;
 
-use serde_json::{Value, json};
-
-use super::isolation::policy;
-use crate::support::attachment::{for_each_peer, for_ours, reference_with, skip, with};
-use crate::support::call::Peer;
-use crate::support::chain::Chain;
-use crate::support::netns::Lab;
-use crate::support::networks::bridge::warm_up;
-use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
-use crate::support::snapshot::Watch;
-
-fn rules(lab: &Lab) -> String {
-    lab.host.sh("iptables -S; ip6tables -S")
-}
-
-/// A second ADD without DEL frees the first container's addresses, and no later DEL names them.
+/// A repeated ADD has each rule once. One after a DEL of the main plugin frees the first container's addresses, and no
+/// later DEL names them.
 #[test]
 fn a_second_add_without_del_removes_the_rules_of_the_first() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            lab.host.sh(DROPPING);
-            let first = lab.chain(&network(), &firewall(backend));
-            let before = rules(lab);
-            first.add();
-            first.main.del();
-            let result = first.main.add();
-            assert_ne!(result["ips"], first.result["ips"], "the addresses are other ones");
-            let second = first.clone().conf(json!({"prevResult": result}));
-            second.add();
-            second.check(&result).ok();
-            second.conf(json!({"prevResult": null})).del();
-            assert_eq!(rules(lab), before, "{backend:?}");
-        });
-    }
+    for_ours_on_a_host_that_drops(|lab, backend| {
+        let first = lab.chain(&network(), &firewall(backend));
+        let before = rules(lab);
+        first.add();
+        let once = rules(lab);
+        first.add();
+        assert_eq!(rules(lab), once, "{backend:?}");
+        first.main.del();
+        let result = first.main.add();
+        assert_ne!(result["ips"], first.result["ips"], "the addresses are other ones");
+        let second = first.clone().conf(json!({"prevResult": result}));
+        second.add();
+        second.check(&result).ok();
+        second.conf(json!({"prevResult": null})).del();
+        assert_eq!(rules(lab), before, "{backend:?}");
+    });
 }
 
 /// A process on the lab's host that has a plugin's name and is not our binary.
@@ -68,56 +56,41 @@ impl Drop for Others {
 /// they disappear.
 #[test]
 fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            lab.host.sh(DROPPING);
-            let before = rules(lab);
-            let (first, second) =
-                (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
-            let others = Others::begin(lab, "firewall");
-            first.del();
-            let left = rules(lab);
-            assert!(left.contains("-A FORWARD") && left.contains("-A CNI-FORWARD"), "{left}");
-            assert!(!left.contains("10.10.0."), "{left}");
-            drop(others);
-            second.add();
-            second.del();
-            assert_eq!(rules(lab), before, "with {backend:?}");
-        });
-    }
+    for_ours_on_a_host_that_drops(|lab, backend| {
+        let before = rules(lab);
+        let (first, second) =
+            (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
+        let others = Others::begin(lab, "firewall");
+        first.del();
+        let left = rules(lab);
+        assert!(left.contains("-A FORWARD") && left.contains("-A CNI-FORWARD"), "{left}");
+        assert!(!left.contains("10.10.0."), "{left}");
+        drop(others);
+        second.add();
+        second.del();
+        assert_eq!(rules(lab), before, "with {backend:?}");
+    });
 }
 
 /// The address belongs to another container now: its accept rules stay.
 #[test]
 fn a_late_del_leaves_the_rules_of_the_address_s_new_owner() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            lab.host.sh(DROPPING);
-            let first = admit(lab, &firewall(backend));
-            first.main.del();
-            // host-local hands out addresses in turn, so this container gets a static one.
-            let addresses: Vec<Value> = first.result["ips"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|ip| json!({"address": ip["address"]}))
-                .collect();
-            let main = with(
-                &network(),
-                json!({"ipam": {"type": "static", "ranges": null, "addresses": addresses, "routes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]}, "isDefaultGateway": null}),
-            );
-            let second = lab.chain(&main, &firewall(backend));
-            assert_eq!(second.ips(), first.ips());
-            second.add();
-            let before = rules(lab);
-            first.bare().del();
-            first.del();
-            assert_eq!(rules(lab), before, "with {backend:?}");
-            second.check(&second.result).ok();
-            second.bare().del();
-            assert!(!rules(lab).contains("10.10.0."), "{}", rules(lab));
-        });
-    }
+    for_ours_on_a_host_that_drops(|lab, backend| {
+        let first = admit(lab, &firewall(backend));
+        first.main.del();
+        // host-local hands out addresses in turn, so this container gets a static one.
+        let same = static_ipam(&network(), first.result["ips"].clone(), json!([]));
+        let second = lab.chain(&same, &firewall(backend));
+        assert_eq!(second.ips(), first.ips());
+        second.add();
+        let before = rules(lab);
+        first.bare().del();
+        first.del();
+        assert_eq!(rules(lab), before, "with {backend:?}");
+        second.check(&second.result).ok();
+        second.bare().del();
+        assert_closed(lab, &second);
+    });
 }
 
 /// A host that drops packets, with everything that stays after DEL by contract.
@@ -133,18 +106,15 @@ fn dropping_host(lab: &Lab) -> Watch<'_> {
 fn gc_finds_what_the_ledger_has_lost() {
     for_ours("firewall", |lab| {
         let before = dropping_host(lab);
-        let (stale, kept) =
-            (admit(lab, &policy(None, "same-bridge")), admit(lab, &policy(None, "same-bridge")));
+        let [stale, kept] = [(); 2].map(|()| admit(lab, &policy(None, "same-bridge")));
         lab.host.sh("nft flush set inet cni_multi_firewall attachments");
         stale.gc(&[(&kept.container_id, "eth0")]).ok();
-        let rules = rules(lab);
-        assert!(stale.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+        let rules = assert_closed(lab, &stale);
         assert!(kept.ips().iter().all(|ip| rules.contains(&format!("{ip}/"))), "{rules}");
         let table = lab.host.sh("nft list table inet cni_multi_firewall");
-        assert!(
-            table.contains(&kept.ips()[0]) && table.contains("elements = { \"br0\" comment"),
-            "{table}"
-        );
+        for element in [kept.ips()[0].as_str(), "elements = { \"br0\" comment"] {
+            assert!(table.contains(element), "{table}");
+        }
         kept.gc(&[]).ok();
         [stale, kept].iter().for_each(|chain| chain.main.del());
         lab.host.sh("ip link del br0");
@@ -198,7 +168,7 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
             // jump to CNI-FORWARD stays as well: the reference's next ADD would insert it before
             // them.
             assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
-            assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");
+            assert_closed(&lab, &chain);
             lab.host.sh("for f in iptables ip6tables; do $f -F FORWARD; \
                 for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -F CNI-$c; done; \
                 for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -X CNI-$c; done; done");
@@ -222,24 +192,8 @@ fn what_ours_attached_is_checked_and_detached_by_the_reference() {
         let rules = rules(&lab);
         assert!(!rules.contains("10.10.0.2") && !rules.contains("2001:db8"), "{rules}");
         chain.bare().del();
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        assert_no_table(&lab);
     }
-}
-
-#[test]
-fn add_and_del_may_be_repeated() {
-    for_each_peer("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        for backend in [None, Some("iptables")] {
-            let chain = admit(lab, &firewall(backend));
-            let once = rules(lab);
-            chain.add();
-            assert_eq!(rules(lab), once, "with {backend:?}");
-            chain.del();
-            chain.del();
-            chain.main.del();
-        }
-    });
 }
 
 /// DEL removes the rules of any backend: the configuration may change while containers run.
@@ -284,8 +238,7 @@ fn rules_that_were_written_anew_are_found_all_the_same() {
         for (at, chain) in chains.iter().enumerate().take(3) {
             chain.check(&chain.result).ok();
             chain.bare().del();
-            let rules = rules(lab);
-            assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+            let rules = assert_closed(lab, chain);
             assert_eq!(rules.matches("-j ACCEPT").count(), 4 * (chains.len() - at - 1), "{rules}");
         }
     });

@@ -1,13 +1,7 @@
 //! firewall ADD that fails: the error names the faulty key, and host and container are unchanged.
 
-use serde_json::{Value, json};
-
-use super::isolation::policy;
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
-use crate::support::failed_add::{Case, assert_fails_at, rows};
-use crate::support::netns::Lab;
-use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
-use crate::support::snapshot::Watch;
+use super::*;
+use crate::plugins::meta::firewall::isolation::policy;
 
 const FAILING: &str = r#"
 unknown backend | {"backend": "ipfw"} | 7: backend: "ipfw" is unknown
@@ -55,8 +49,7 @@ fn add_fails_and_nothing_has_changed() {
 fn a_bridge_name_that_looks_like_a_pattern_is_literal() {
     for_ours("firewall", |lab| {
         let main = with(&network(), json!({"bridge": "br+"}));
-        let chain = lab
-            .chain(&main, &with(&firewall(Some("iptables")), json!({"ingressPolicy": "isolated"})));
+        let chain = lab.chain(&main, &policy(Some("iptables"), "isolated"));
         let before = Watch::start(lab, &[&chain.container]);
         chain.try_add().fails(7, "prevResult.interfaces[0].name: \"br+\"");
         before.assert_unchanged("the refused ADD");
@@ -87,14 +80,10 @@ fn failing(lab: &Lab, program: &str) {
 #[track_caller]
 fn assert_undone(lab: &Lab, attachment: &Attachment<'_>, what: &str) {
     let before = Watch::start(lab, &[]);
-    let error = attachment.call("ADD", None).with_programs("/run/fails").run().err();
+    let outcome = attachment.call("ADD", None).with_programs("/run/fails").run();
     before.assert_unchanged(what);
-    assert_eq!(error.code, 105, "{what}: {error:?}");
+    let error = outcome.fails(105, "this one fails");
     assert!(!error.text().contains("undo"), "{what}: {error:?}");
-    assert!(
-        error.text().contains("this one fails"),
-        "{what}: failed before the program did: {error:?}"
-    );
 }
 
 /// IPv4 succeeds and IPv6 fails.
@@ -139,33 +128,30 @@ fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
 /// succeeds: the owner's packets pass throughout, and its DEL finds its rules.
 #[test]
 fn a_failed_add_gives_the_addresses_of_another_back() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            lab.host.sh(DROPPING);
-            super::route_from_outside(lab);
-            let chain = admit(lab, &policy(backend, "same-bridge"));
-            let next = (*chain).clone().id("the-next-container");
-            let before = Watch::start(lab, &[]);
-            next.clone().conf(json!({"backend": "firewalld"})).try_add().fails(105, "");
-            before.assert_unchanged("ADD without firewalld");
+    for_ours_on_a_host_that_drops(|lab, backend| {
+        route_from_outside(lab);
+        let chain = admit(lab, &policy(backend, "same-bridge"));
+        let next = (*chain).clone().id("the-next-container");
+        let before = Watch::start(lab, &[]);
+        next.clone().conf(json!({"backend": "firewalld"})).try_add().fails(105, "");
+        before.assert_unchanged("ADD without firewalld");
 
-            failing(lab, "ip6tables-restore");
-            lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
-            for again in [&next, &*chain] {
-                let again = again.clone().conf(json!({"backend": "iptables"}));
-                assert_undone(lab, &again, &format!("ADD of {}", again.container_id));
-            }
-            lab.host.sh(&format!("ip6tables -A CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
-            lab.host.sh("rm -r /run/fails");
-            super::assert_admitted(lab, &chain);
-            chain.check(&chain.result).ok();
-            next.clone().conf(json!({"prevResult": null})).del();
-            before.assert_unchanged("DEL of the next one");
-            chain.bare().del();
-            assert!(!lab.host.sh("nft list ruleset").contains(&format!("{} ", chain.ips()[0])));
-            assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
-        });
-    }
+        failing(lab, "ip6tables-restore");
+        let rule = format!("CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]);
+        lab.host.sh(&format!("ip6tables -D {rule}"));
+        for again in [&next, &*chain] {
+            let again = again.clone().conf(json!({"backend": "iptables"}));
+            assert_undone(lab, &again, &format!("ADD of {}", again.container_id));
+        }
+        lab.host.sh(&format!("ip6tables -A {rule}; rm -r /run/fails"));
+        assert_admitted(lab, &chain);
+        chain.check(&chain.result).ok();
+        next.clone().conf(json!({"prevResult": null})).del();
+        before.assert_unchanged("DEL of the next one");
+        chain.bare().del();
+        assert!(!lab.host.sh("nft list ruleset").contains(&format!("{} ", chain.ips()[0])));
+        assert_no_table(lab);
+    });
 }
 
 /// Isolation needs our table even where firewalld accepts packets; on a kernel without nf_tables
@@ -189,17 +175,14 @@ fn isolation_without_nf_tables_is_an_error() {
 #[test]
 fn status_says_what_is_missing() {
     for_ours("firewall", |lab| {
-        let status = |conf: Value| {
-            let conf = with(&conf, json!({"name": "net1", "cniVersion": "1.1.0"}));
-            lab.attach(&lab.container(), &conf).status()
-        };
+        let status = |backend: Option<&str>| in_network(lab, &firewall(backend)).status();
         for backend in [None, Some("nftables"), Some("iptables")] {
-            status(firewall(backend)).ok();
+            status(backend).ok();
         }
-        status(firewall(Some("firewalld"))).fails(50, "firewalld");
+        status(Some("firewalld")).fails(50, "firewalld");
         lab.hide_iptables();
-        lab.host.sh("for f in iptables-save; do mount --bind /dev/null $(readlink -f $(command -v $f)) || true; done");
-        status(firewall(Some("iptables"))).fails(50, "iptables");
-        status(firewall(None)).ok();
+        lab.host.sh("mount --bind /dev/null $(readlink -f $(command -v iptables-save)) || true");
+        status(Some("iptables")).fails(50, "iptables");
+        status(None).ok();
     });
 }

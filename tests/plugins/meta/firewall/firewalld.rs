@@ -1,22 +1,13 @@
 //! firewall with a real firewalld, on a private bus.
 
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
 
-use super::assert_shut_out;
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
-use crate::support::call::{Outcome, Peer};
-use crate::support::chain::Chain;
-use crate::support::netns::{Lab, OUTSIDE};
-use crate::support::networks::firewall::{admit, firewall, network};
-use crate::support::patience;
+use super::*;
+use crate::support::call::Outcome;
 use crate::support::signals::send;
-use crate::support::snapshot::Watch;
-use crate::support::traffic::assert_pings;
 
 /// The configuration of a bus without access control, at the path of the system bus.
 const BUS: &str = r#"mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'END'
@@ -36,13 +27,7 @@ pub struct Firewalld(Vec<Child>);
 impl Firewalld {
     /// Returns None if firewalld is not installed.
     pub fn start(lab: &Lab) -> Option<Firewalld> {
-        if !lab
-            .host
-            .try_sh("command -v firewalld && command -v firewall-cmd && command -v dbus-daemon")
-            .status
-            .success()
-        {
-            skip("firewalld and dbus-daemon");
+        if !has_programs(&["firewalld", "firewall-cmd", "dbus-daemon"]) {
             return None;
         }
         lab.host.sh(BUS);
@@ -69,6 +54,13 @@ impl Drop for Firewalld {
             let _ = child.wait();
         }
     }
+}
+
+fn for_ours_with_firewalld(case: impl Fn(&Lab, Firewalld)) {
+    for_ours("firewall", |lab| {
+        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
+        Firewalld::start(lab).into_iter().for_each(|firewalld| case(lab, firewalld));
+    });
 }
 
 fn until(lab: &Lab, condition: &str) {
@@ -118,8 +110,7 @@ fn containers_are_sources_of_the_zone() {
 /// firewalld answers nobody while it starts or reloads; the bus takes calls for it meanwhile.
 #[test]
 fn a_busy_firewalld_is_waited_for() {
-    for_ours("firewall", |lab| {
-        let Some(firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, firewalld| {
         let process = &firewalld.0[1];
         send(process, Signal::SIGSTOP);
         let chain = std::thread::scope(|scope| {
@@ -137,8 +128,7 @@ fn a_busy_firewalld_is_waited_for() {
 /// The reference's CHECK accepts firewalld's answer "no".
 #[test]
 fn check_reports_a_reload_of_firewalld_and_another_add_repairs() {
-    for_ours("firewall", |lab| {
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, _firewalld| {
         let chain = admit(lab, &firewall(None));
         chain.check(&chain.result).ok();
         lab.host.sh("firewall-cmd --reload");
@@ -153,8 +143,7 @@ fn check_reports_a_reload_of_firewalld_and_another_add_repairs() {
 
 #[test]
 fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
-    for_ours("firewall", |lab| {
-        let Some(firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, firewalld| {
         let chain = lab.chain(&network(), &firewall(None));
         let before = Watch::start(lab, &[]);
         let refused = |changes: Value| chain.clone().conf(changes).try_add();
@@ -168,13 +157,7 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
         assert_eq!(sources(lab, "internal"), [v6]);
         assert!(!sources(lab, "trusted").contains(&v4), "the first address is taken back");
 
-        let status = |conf: Value| {
-            lab.attach(
-                &lab.container(),
-                &with(&conf, json!({"name": "net1", "cniVersion": "1.1.0"})),
-            )
-            .status()
-        };
+        let status = |conf: Value| in_network(lab, &conf).status();
         status(firewall(None)).ok();
         status(with(&firewall(None), json!({"firewalldZone": "no-such-zone"}))).fails(50, "");
         drop(firewalld);
@@ -184,68 +167,44 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
     });
 }
 
-/// Isolation is in our own table, also where firewalld accepts the packets.
-#[test]
-fn bridges_are_kept_apart_with_firewalld_too() {
-    for_ours("firewall", |lab| {
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
-        let chain = admit(lab, &super::isolation::policy(None, "same-bridge"));
-        assert!(lab.host.sh("nft list set inet cni_multi_firewall bridges").contains("\"br0\""));
-        assert_eq!(lab.peer, Peer::Ours);
-        chain.check(&chain.result).ok();
-        chain.bare().del();
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
-    });
-}
-
-/// A bus that accepts connections and never answers, until it is dropped.
-fn mute_bus(lab: &Lab) -> UnixListener {
-    UnixListener::bind(lab.path("/run/mute")).unwrap()
-}
-
+/// Runs a call with a bus that accepts connections and never answers.
 #[track_caller]
-fn with_mute_bus(
-    attachment: &Attachment<'_>,
-    command: &str,
-    prev_result: Option<&Value>,
-) -> (Outcome, Duration) {
+fn with_mute_bus(lab: &Lab, attachment: &Attachment<'_>, command: &str, limit: u64) -> Outcome {
+    let _ = std::fs::remove_file(lab.path("/run/mute")); // of an earlier call
+    let _bus = UnixListener::bind(lab.path("/run/mute")).unwrap();
     let begin = Instant::now();
-    let call =
-        attachment.call(command, prev_result).env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/mute");
-    (call.run(), begin.elapsed())
+    let call = attachment.call(command, None);
+    let outcome = call.env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/mute").run();
+    assert!(begin.elapsed() < patience(limit), "{:?}", begin.elapsed());
+    outcome
 }
 
 /// The zone in the configuration may have changed since ADD, and GC never sees the configuration of
 /// ADD.
 #[test]
 fn del_and_gc_take_an_address_out_of_the_zone_it_was_put_into() {
-    for_ours("firewall", |lab| {
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, _firewalld| {
         let chained = with(&firewall(None), json!({"firewalldZone": "internal"}));
         let chains: Vec<Chain<'_>> = (0..2).map(|_| admit(lab, &chained)).collect();
         chains[0].bare().conf(json!({"firewalldZone": "trusted", "backend": "nftables"})).del();
         assert_eq!(sources(lab, "internal"), with_prefixes(&chains[1]));
         chains[1].bare().conf(json!({"firewalldZone": null})).gc(&[]).ok();
         assert_eq!(sources(lab, "internal"), [""; 0]);
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        assert_no_table(lab);
     });
 }
 
 #[test]
 fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
-    for_ours("firewall", |lab| {
-        let Some(firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, firewalld| {
         let (chain, other) = (admit(lab, &firewall(None)), admit(lab, &firewall(None)));
-        let _bus = mute_bus(lab);
-        let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
-        assert_eq!(outcome.err().code, 105, "{outcome:?}");
-        assert!(time < patience(10), "{time:?}");
+        with_mute_bus(lab, &chain.bare(), "DEL", 10).fails(105, "");
         assert_eq!(sources(lab, "trusted").len(), 4);
         chain.bare().del();
         assert_eq!(sources(lab, "trusted"), with_prefixes(&other));
         drop(firewalld); // its zones lose the containers' sources
         other.bare().del();
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        assert_no_table(lab);
     });
 }
 
@@ -253,9 +212,7 @@ fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
 /// that entry stays.
 #[test]
 fn del_of_a_zone_that_is_gone_is_done() {
-    for_ours("firewall", |lab| {
-        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
+    for_ours_with_firewalld(|lab, _firewalld| {
         lab.host.sh("firewall-cmd --permanent --new-zone=mine && firewall-cmd --reload");
         let chain = admit(lab, &with(&firewall(None), json!({"firewalldZone": "mine"})));
         assert_eq!(sources(lab, "mine"), with_prefixes(&chain));
@@ -264,7 +221,7 @@ fn del_of_a_zone_that_is_gone_is_done() {
         lab.host.sh(&format!("firewall-cmd --zone=internal --add-source={his}"));
         chain.bare().del();
         assert_eq!(sources(lab, "internal"), [his]);
-        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        assert_no_table(lab);
     });
 }
 
@@ -273,24 +230,19 @@ fn del_of_a_zone_that_is_gone_is_done() {
 #[test]
 fn a_bus_that_does_not_answer_is_reported_in_time() {
     for_ours("firewall", |lab| {
-        lab.host.sh(super::DROPPING);
-        let _bus = mute_bus(lab);
+        lab.host.sh(DROPPING);
         let chain = lab.chain(&network(), &firewall(None));
-        let (outcome, time) = with_mute_bus(&chain, "ADD", None);
-        outcome.ok();
-        assert!(
-            outcome.stderr.contains("nftables") && outcome.stderr.contains("no answer"),
-            "{outcome:?}"
-        );
-        assert!(time < patience(8), "{time:?}");
-        let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
-        assert_eq!((outcome.ok(), outcome.stderr.as_str()), (Value::Null, ""));
-        assert!(time < patience(3), "{time:?}");
-        let (outcome, _) = with_mute_bus(&chain, "DEL", None); // without a record, as for an ADD of the reference
-        assert_eq!(outcome.ok(), Value::Null);
-        assert!(outcome.stderr.contains("trusted"), "{outcome:?}");
-        let (outcome, _) =
-            with_mute_bus(&(*chain).clone().conf(json!({"backend": "firewalld"})), "DEL", None);
-        assert_eq!(outcome.err().code, 105, "{outcome:?}");
+        let added = with_mute_bus(lab, &chain, "ADD", 8);
+        added.ok();
+        for words in ["nftables", "no answer"] {
+            assert!(added.stderr.contains(words), "{added:?}");
+        }
+        with_mute_bus(lab, &chain.bare(), "DEL", 3).assert_is(0, "", "");
+        // Without a record, as for an ADD of the reference.
+        let told = with_mute_bus(lab, &chain, "DEL", 60);
+        assert_eq!(told.ok(), Value::Null);
+        assert!(told.stderr.contains("trusted"), "{told:?}");
+        let by_firewalld = (*chain).clone().conf(json!({"backend": "firewalld"}));
+        with_mute_bus(lab, &by_firewalld, "DEL", 60).fails(105, "");
     });
 }

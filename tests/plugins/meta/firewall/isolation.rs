@@ -1,21 +1,15 @@
 //! ingressPolicy: which containers reach each other, and which clients reach a published port.
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
-use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
-use crate::support::networks::bridge::warm_up;
-use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
-use crate::support::networks::portmap::{self, at};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, assert_pings, connect};
+use super::*;
+use crate::support::networks::portmap;
+use crate::support::networks::portmap::without_bridge_netfilter;
 
 pub fn policy(backend: Option<&str>, policy: &str) -> Value {
     with(&firewall(backend), json!({"ingressPolicy": policy}))
 }
 
 /// A network on another bridge.
-fn other_network() -> Value {
+pub fn other_network() -> Value {
     let ranges = json!([[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]]);
     with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}))
 }
@@ -30,71 +24,45 @@ fn passes(from: &Namespace, to: &[String]) -> bool {
     v4
 }
 
-/// Which directions pass, a line for each: between two containers of one bridge, one of another
-/// bridge, the host and the outside.
-fn matrix(lab: &Lab, chained: &Value) -> Vec<String> {
+/// Which directions do not pass: between two containers of one bridge, one of another bridge, the host and the outside.
+fn closed_ways(lab: &Lab, chained: &Value) -> Vec<&'static str> {
     route_from_outside(lab);
     // Packets within a bridge pass the rules only with br_netfilter, where the kernel has it.
-    lab.host.sh(
-        "for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done",
-    );
-    let (one, neighbour) = (lab.chain(&network(), chained), lab.chain(&network(), chained));
-    let stranger = lab.chain(&other_network(), chained);
-    [&one, &neighbour, &stranger].iter().for_each(|chain| drop(chain.add()));
-    let outside = OUTSIDE.map(str::to_owned).to_vec();
+    without_bridge_netfilter(lab);
+    let [one, neighbour] = [(); 2].map(|()| admit(lab, chained));
+    let stranger = lab.chain_added(&other_network(), chained);
     let ways: [(&str, &Namespace, Vec<String>); 7] = [
         ("to a neighbour", &one.container, neighbour.ips()),
         ("to a stranger", &one.container, stranger.ips()),
         ("from a stranger", &stranger.container, one.ips()),
-        ("to the outside", &one.container, outside),
+        ("to the outside", &one.container, OUTSIDE.map(str::to_owned).to_vec()),
         ("from the outside", &lab.outside, one.ips()),
         ("from the host", &lab.host, one.ips()),
         ("to the host", &one.container, UPLINK.map(str::to_owned).to_vec()),
     ];
-    ways.iter().map(|(way, from, to)| format!("{way}: {}", passes(from, to))).collect()
+    ways.iter().filter(|(_, from, to)| !passes(from, to)).map(|(way, ..)| *way).collect()
 }
-
-const OPEN: [&str; 7] = [
-    "to a neighbour: true",
-    "to a stranger: true",
-    "from a stranger: true",
-    "to the outside: true",
-    "from the outside: true",
-    "from the host: true",
-    "to the host: true",
-];
 
 /// Isolation covers only bridges with a policy, as in the reference.
-const APART: [&str; 7] = [
-    "to a neighbour: true",
-    "to a stranger: false",
-    "from a stranger: false",
-    "to the outside: true",
-    "from the outside: true",
-    "from the host: true",
-    "to the host: true",
-];
-
-#[test]
-fn bridges_are_kept_apart_by_policy() {
-    for backend in [None, Some("iptables")] {
-        for_each_peer("firewall", |lab| assert_eq!(matrix(lab, &policy(backend, "open")), OPEN));
-        for_each_peer("firewall", |lab| {
-            assert_eq!(matrix(lab, &policy(backend, "same-bridge")), APART)
-        });
-    }
-}
+const APART: [&str; 2] = ["to a stranger", "from a stranger"];
 
 /// The host's own drop policy stays in force: the accept rules are in iptables' table, the
 /// isolation rules in ours.
 #[test]
-fn bridges_are_kept_apart_on_a_host_that_drops() {
-    for_each_peer("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        let mut apart = APART.map(str::to_owned);
-        apart[4] = "from the outside: false".to_owned(); // the host's own policy drops
-        assert_eq!(matrix(lab, &policy(None, "same-bridge")), apart);
-    });
+fn bridges_are_kept_apart_by_policy() {
+    let with_outside = [&APART[..], &["from the outside"]].concat();
+    for (host, backend, word, expected) in [
+        ("true", None, "open", vec![]),
+        ("true", Some("iptables"), "open", vec![]),
+        ("true", None, "same-bridge", APART.to_vec()),
+        ("true", Some("iptables"), "same-bridge", APART.to_vec()),
+        (DROPPING, None, "same-bridge", with_outside),
+    ] {
+        for_each_peer("firewall", |lab| {
+            lab.host.sh(host);
+            assert_eq!(closed_ways(lab, &policy(backend, word)), expected, "{host}, {backend:?}");
+        });
+    }
 }
 
 /// Two containers of one bridge, routed through the host so that the case does not depend on
@@ -106,8 +74,7 @@ fn containers_of_one_bridge_are_kept_apart_when_isolated() {
             for_each_peer("firewall", |lab| {
                 lab.host
                     .sh("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
-                let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
-                chains.iter().for_each(|chain| drop(chain.add()));
+                let chains = [(); 2].map(|()| admit(lab, &policy(backend, word)));
                 for (from, to) in [(0, 1), (1, 0)] {
                     let (container, ips) = (&chains[from].container, chains[to].ips());
                     container.sh(&format!(
@@ -138,8 +105,7 @@ fn br_netfilter_isolates_packets_inside_a_bridge() {
                 if !lab.host.try_sh(show).status.success() {
                     return skip("br_netfilter");
                 }
-                let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
-                chains.iter().for_each(|chain| drop(chain.add()));
+                let chains = [(); 2].map(|()| admit(lab, &policy(backend, word)));
                 assert_eq!(chains[0].status().stderr, "", "STATUS has nothing to tell");
                 let passes = passes(&chains[0].container, &chains[1].ips());
                 assert_eq!(passes, expected, "{word} with {backend:?}");
@@ -152,12 +118,9 @@ fn br_netfilter_isolates_packets_inside_a_bridge() {
 #[test]
 fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
     for_ours("firewall", |lab| {
-        lab.host.sh(
-            "for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done",
-        );
+        without_bridge_netfilter(lab);
         for (word, is_told) in [("open", false), ("same-bridge", false), ("isolated", true)] {
-            let conf = with(&policy(None, word), json!({"name": "net1", "cniVersion": "1.1.0"}));
-            let status = lab.attach(&lab.container(), &conf).status();
+            let status = in_network(lab, &policy(None, word)).status();
             assert_eq!(status.ok(), Value::Null);
             assert_eq!(status.stderr.contains("br_netfilter"), is_told, "{word}: {status:?}");
         }
@@ -168,35 +131,30 @@ fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
 /// not, with either backend.
 #[test]
 fn a_published_port_is_reached_in_spite_of_isolation() {
-    for word in ["same-bridge", "isolated"] {
-        for backend in [None, Some("iptables")] {
-            for_each_peer("firewall", |lab| {
-                route_from_outside(lab);
-                let (one, stranger) = (
-                    lab.chain(&network(), &policy(backend, word)),
-                    lab.chain(&other_network(), &policy(backend, word)),
-                );
-                [&one, &stranger].iter().for_each(|chain| drop(chain.add()));
-                one.also(&portmap::portmap(backend, json!([portmap::web()]))).add();
-                let _server = TcpServer::start(&one.container, 80);
-                let by = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
-                for (family, to) in by.iter().enumerate() {
-                    let direct = at(&one.ips()[family], 80);
-                    let seen = [
-                        connect(&lab.outside, to),
-                        connect(&lab.host, to),
-                        connect(&stranger.container, to),
-                        connect(&stranger.container, &direct),
-                    ];
-                    let expected = [Some(OUTSIDE[family]), Some(UPLINK[family]), None, None];
-                    assert_eq!(
-                        seen.each_ref().map(Option::as_deref),
-                        expected,
-                        "{word}, {backend:?}"
-                    );
-                }
-            });
-        }
+    for (word, backend) in [
+        ("same-bridge", None),
+        ("same-bridge", Some("iptables")),
+        ("isolated", None),
+        ("isolated", Some("iptables")),
+    ] {
+        for_each_peer("firewall", |lab| {
+            route_from_outside(lab);
+            let one = admit(lab, &policy(backend, word));
+            let stranger = lab.chain_added(&other_network(), &policy(backend, word));
+            one.also(&portmap::portmap(backend, json!([portmap::web()]))).add();
+            let _server = TcpServer::start(&one.container, 80);
+            for family in [0, 1] {
+                let (to, direct) = (at(UPLINK[family], 8080), at(&one.ips()[family], 80));
+                let seen = [
+                    connect(&lab.outside, &to),
+                    connect(&lab.host, &to),
+                    connect(&stranger.container, &to),
+                    connect(&stranger.container, &direct),
+                ];
+                let expected = [Some(OUTSIDE[family]), Some(UPLINK[family]), None, None];
+                assert_eq!(seen.each_ref().map(Option::as_deref), expected, "{word}, {backend:?}");
+            }
+        });
     }
 }
 
@@ -219,9 +177,7 @@ fn issue_40_the_administrator_s_chain_precedes_isolation() {
         assert_eq!(rules(), made);
         assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains("shared"));
         lab.host.sh("nft flush chain inet cni_multi_firewall admin");
-        let last = lab.chain(&network(), &chained);
-        last.add();
-        last.del_all();
+        admit(lab, &chained).del_all();
         assert_eq!(lab.host.sh("nft list tables inet"), "");
     });
 }
@@ -230,18 +186,17 @@ fn issue_40_the_administrator_s_chain_precedes_isolation() {
 #[test]
 fn a_bridge_is_released_with_its_last_container() {
     for_ours("firewall", |lab| {
-        let elements = |set: &str| {
-            lab.host.sh(&format!("nft list set inet cni_multi_firewall {set}")).contains("\"br0\"")
-        };
         warm_up(lab, &network());
         lab.host.sh("ip link del br0");
         let before = Watch::start(lab, &[]);
-        let chains = ["same-bridge", "isolated", "same-bridge"].map(|word| {
-            let chain = lab.chain(&network(), &policy(None, word));
-            chain.add();
-            chain
-        });
-        let sets = || [elements("bridges"), elements("same_bridge"), elements("isolated")];
+        let chains =
+            ["same-bridge", "isolated", "same-bridge"].map(|word| admit(lab, &policy(None, word)));
+        let sets = || {
+            ["bridges", "same_bridge", "isolated"].map(|set| {
+                let list = format!("nft list set inet cni_multi_firewall {set}");
+                lab.host.sh(&list).contains("\"br0\"")
+            })
+        };
         assert_eq!(sets(), [true, true, true]);
         chains[1].bare().del();
         assert_eq!(sets(), [true, true, false]);
@@ -260,16 +215,12 @@ fn a_bridge_is_released_with_its_last_container() {
 fn a_second_interface_of_the_container_is_kept_apart_too() {
     for_ours("firewall", |lab| {
         let chained = policy(None, "same-bridge");
-        let first = lab.chain(&network(), &chained);
-        first.add();
-        let second = lab.attach(&first.container, &other_network()).ifname("eth1");
-        let result = second.add();
-        let of_net2 = json!({"name": "net2", "cniVersion": "1.1.0", "prevResult": result});
-        let chained = lab.attach(&first.container, &with(&chained, of_net2)).ifname("eth1");
-        chained.add();
-        chained.check(&result).ok();
-        chained.clone().netns(None).conf(json!({"prevResult": null})).del();
+        let first = admit(lab, &chained);
+        let second = lab.chain_in(&first.container, "eth1", &other_network(), &chained);
+        second.add();
+        second.check(&second.result).ok();
+        second.bare().del();
         first.check(&first.result).ok();
-        assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains(&ips(&result)[0]));
+        assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains(&second.ips()[0]));
     });
 }

@@ -1,13 +1,6 @@
 //! firewall: published ports on a host that drops what it forwards.
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_ours, with};
-use crate::support::netns::Lab;
-use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
-use crate::support::networks::portmap::{at, is_open};
-use crate::support::synced::{Synced, attach};
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 fn published<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
     let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
@@ -37,14 +30,13 @@ fn issue_40_published_ports_are_open_if_that_is_asked() {
                 assert_eq!(connect(&lab.outside, &at(&ip, 80)), None, "{ip} itself");
             }
             open.check().ok();
-            let rules = || lab.host.sh("iptables -S; ip6tables -S");
-            assert_eq!(rules().matches("--ctstate DNAT -j ACCEPT").count(), 2, "{}", rules());
+            assert_eq!(rules(lab).matches("--ctstate DNAT -j ACCEPT").count(), 2, "{}", rules(lab));
             lab.host.sh("iptables -D CNI-FORWARD -d $(iptables -S | sed -n 's/.*-d \\([^ ]*\\) .*DNAT.*/\\1/p') -m conntrack --ctstate DNAT -j ACCEPT");
             assert_eq!(open.check().status, 1, "{backend}");
             assert_eq!(open.net("sync pods").status, 0, "{backend}");
             assert_eq!(is_open(lab, 8080), [true, true], "{backend}");
             open.del();
-            assert!(!rules().contains("CNI-FORWARD"), "{}", rules());
+            assert!(!rules(lab).contains("CNI-FORWARD"), "{}", rules(lab));
         });
     }
 }
@@ -55,15 +47,10 @@ fn issue_40_each_del_closes_its_ports_alone() {
     for_ours("firewall", |lab| {
         lab.host.sh(DROPPING);
         let chained = accepting("nftables");
-        let chains = [(); 14].map(|()| {
-            let chain = lab.chain(&network(), &chained);
-            chain.add();
-            chain
-        });
+        let chains = [(); 14].map(|()| admit(lab, &chained));
         for (at, chain) in chains.iter().enumerate() {
             chain.bare().del();
-            let rules = lab.host.sh("iptables -S; ip6tables -S");
-            assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+            let rules = assert_closed(lab, chain);
             assert_eq!(rules.matches(" DNAT ").count(), 2 * (chains.len() - at - 1), "{rules}");
         }
     });
@@ -75,10 +62,9 @@ fn issue_40_an_add_without_the_key_closes_the_ports() {
     for backend in ["nftables", "iptables"] {
         for_ours("firewall", |lab| {
             lab.host.sh(DROPPING);
-            let chain = lab.chain(&network(), &accepting(backend));
-            chain.add();
+            let chain = admit(lab, &accepting(backend));
             chain.clone().conf(json!({"acceptPublishedPorts": null})).add();
-            let rules = lab.host.sh("iptables -S; ip6tables -S");
+            let rules = rules(lab);
             assert!(rules.contains("-j CNI-FORWARD") && !rules.contains("DNAT"), "{rules}");
             chain.del_all();
         });

@@ -1,29 +1,15 @@
 //! firewall: what `net sync` accepts again after the rules are gone.
 
 use std::fs::File;
-use std::process::{Child, Stdio};
-use std::time::Instant;
 
-use serde_json::{Value, json};
+use nix::libc;
 
-use super::firewalld::Firewalld;
-use super::isolation::policy;
-use crate::support::attachment::{for_ours, with};
-use crate::support::netns::{Lab, OUTSIDE};
-use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
-use crate::support::networks::portmap::is_open;
-use crate::support::patience;
-use crate::support::synced::{Synced, attach, attach_another, net};
+use super::*;
+use crate::plugins::meta::firewall::firewalld::Firewalld;
+use crate::plugins::meta::firewall::isolation::policy;
+use crate::support::synced::{attach_another, net};
 use crate::support::tracer::{Then, trace};
-use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, is_answered};
-
-/// A host that drops forwarded packets, and a container that it accepts.
-fn admitted<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
-    lab.host.sh(DROPPING);
-    let synced = attach(lab, &[network(), chained.clone()], "");
-    assert_reaches_outside(&synced);
-    synced
-}
+use crate::support::traffic::is_answered;
 
 #[track_caller]
 fn assert_reaches_outside(synced: &Synced<'_>) {
@@ -33,30 +19,27 @@ fn assert_reaches_outside(synced: &Synced<'_>) {
 #[test]
 fn packets_are_accepted_again_by_the_programs() {
     for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
         route_from_outside(lab);
-        let synced = admitted(lab, &firewall(Some("iptables")));
-        let fault = "iptables -F; ip6tables -F";
-        synced.assert_repaired(fault, &["accept packets of "]);
+        let synced = attach(lab, &[network(), firewall(Some("iptables"))], "");
+        assert_reaches_outside(&synced);
+        synced.assert_repaired("iptables -F; ip6tables -F", &["accept packets of "]);
         assert_reaches_outside(&synced);
     });
 }
 
 #[test]
 fn bridges_are_kept_apart_again() {
-    for backend in ["nftables", "iptables"] {
+    for (backend, fault) in [
+        ("nftables", "nft flush ruleset"),
+        ("iptables", "for p in iptables ip6tables; do $p -F; $p -X; done"),
+    ] {
         for_ours("firewall", |lab| {
             let chained = policy(Some(backend), "same-bridge");
             let synced = attach(lab, &[network(), chained.clone()], "");
-            let others = lab.chain(&with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {
-                "ranges": [[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]],
-            }})), &chained);
-            others.add();
+            let others = lab.chain_added(&other_network(), &chained);
             let foreign = &others.ips()[0];
             assert_no_ping(&synced.container, foreign);
-            let fault = match backend {
-                "nftables" => "nft flush ruleset",
-                _ => "for p in iptables ip6tables; do $p -F; $p -X; done",
-            };
             lab.host.sh(fault);
             assert_pings(&synced.container, foreign);
             assert_eq!(synced.net("sync pods").status, 0);
@@ -87,23 +70,6 @@ fn an_address_of_another_container_is_left_to_it() {
     });
 }
 
-#[test]
-fn addresses_are_in_the_zone_again_after_a_reload_of_firewalld() {
-    for_ours("firewall", |lab| {
-        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
-        route_from_outside(lab);
-        lab.host.sh(
-            "firewall-cmd --permanent --zone=drop --add-interface=br0 && firewall-cmd --reload",
-        );
-        let synced = attach(lab, &[network(), firewall(None)], "");
-        assert_reaches_outside(&synced);
-        let change = format!("add {} to zone \"trusted\"", synced.ips().join(" and "));
-        synced.assert_repaired("firewall-cmd --reload", &[&change]);
-        assert_reaches_outside(&synced);
-    });
-}
-
 /// The process that waits for reloads; it is killed on drop.
 struct Waiting(Child);
 
@@ -131,7 +97,7 @@ fn assert_reaches_outside_soon(synced: &Synced<'_>) {
     }
 }
 
-/// The first reload comes before the process, the others while it waits.
+/// The first reloads come before the process, and are repaired by hand; the others while it waits.
 #[test]
 fn packets_pass_again_after_each_reload_of_firewalld() {
     for_ours("firewall", |lab| {
@@ -143,6 +109,9 @@ fn packets_pass_again_after_each_reload_of_firewalld() {
         );
         let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
         let synced = attach(lab, &[network(), ports, firewall(None)], "-p 8080:80");
+        let change = format!("add {} to zone \"trusted\"", synced.ips().join(" and "));
+        synced.assert_repaired("firewall-cmd --reload", &[&change]);
+        assert_reaches_outside(&synced);
         let _server = TcpServer::start(&synced.container, 80);
         lab.host.sh("firewall-cmd --reload");
         assert_no_ping(&synced.container, OUTSIDE[0]);

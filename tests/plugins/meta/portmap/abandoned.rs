@@ -1,17 +1,9 @@
 //! A port whose container is gone, without a DEL that closed it: after a rollback the reference's DEL
 //! removes link and lease, and does not know our elements. ADD takes the port over, and says so.
 
-use nix::errno::Errno;
-use serde_json::{Value, json};
-
-use super::for_ours_with_each_backend;
-use crate::support::attachment::{for_ours, reference_with, with};
-use crate::support::call::{Outcome, Peer};
-use crate::support::chain::Chain;
-use crate::support::netns::Lab;
-use crate::support::networks::portmap::{is_open, network, other_network, portmap, web};
-use crate::support::tracer::{Stop, Then, trace};
-use crate::support::traffic::TcpServer;
+use super::*;
+use crate::support::call::Outcome;
+use crate::support::tracer::Stop;
 
 /// A network whose addresses no other test has: a namespace of the machine that has the address
 /// might be the container's.
@@ -24,28 +16,28 @@ pub fn alone(test: u8) -> Value {
 /// The same with one address of each family to give.
 fn narrow(test: u8) -> Value {
     let mut narrow = alone(test);
-    for set in narrow["ipam"]["ranges"].as_array_mut().unwrap() {
-        let subnet = set[0]["subnet"].as_str().unwrap();
-        let only = match subnet.strip_suffix("0/24") {
-            Some(v4) => format!("{v4}9"),
-            None => subnet.replace("/64", "9"),
-        };
-        set[0] = with(&set[0], json!({"rangeStart": only, "rangeEnd": only}));
+    for (family, only) in
+        [format!("10.217.{test}.9"), format!("2001:db8:217:{test}::9")].iter().enumerate()
+    {
+        let range = &mut narrow["ipam"]["ranges"][family][0];
+        *range = with(range, json!({"rangeStart": only, "rangeEnd": only}));
     }
     narrow
 }
 
 fn publish<'a>(lab: &'a Lab, main: &Value, backend: Option<&str>) -> Chain<'a> {
-    let chain = lab.chain(main, &portmap(backend, json!([web()])));
-    chain.add();
+    let chain = lab.chain_added(main, &portmap(backend, json!([web()])));
     chain
 }
 
 /// The next container has the port, and a late DEL of the first one leaves it alone.
-fn assert_taken_over(lab: &Lab, gone: &Chain<'_>, next: &Chain<'_>, added: &Outcome) {
+#[track_caller]
+fn assert_taken_over(lab: &Lab, gone: &Chain<'_>, next: &Chain<'_>) {
+    let added = next.try_add();
     added.ok();
-    assert!(added.stderr.contains(&gone.container_id), "{added:?}");
-    assert!(added.stderr.contains("its container is gone"), "{added:?}");
+    for words in [&gone.container_id, "its container is gone"] {
+        assert!(added.stderr.contains(words), "{added:?}");
+    }
     let _server = TcpServer::start(&next.container, 80);
     assert_eq!(is_open(lab, 8080), [true, true]);
     next.check(&next.result).ok();
@@ -56,28 +48,24 @@ fn assert_taken_over(lab: &Lab, gone: &Chain<'_>, next: &Chain<'_>, added: &Outc
     assert!(!rules.contains("portmap") && !rules.contains("CNI-DN-"), "{rules}");
 }
 
+/// Also where the lease says that its address is another container's.
 #[test]
 fn a_container_that_is_gone_does_not_keep_its_port() {
     for_ours_with_each_backend(|lab, backend| {
-        for main in [alone(1), narrow(1)] {
+        for (main, of_next, is_given) in [
+            (alone(1), alone(1), false),
+            (narrow(1), narrow(1), false),
+            (narrow(3), other_network(), true),
+        ] {
             let gone = publish(lab, &main, backend);
             gone.main.del(); // all that the reference's DEL does
-            let next = lab.chain(&main, &portmap(backend, json!([web()])));
-            assert_taken_over(lab, &gone, &next, &next.try_add());
+            let third = lab.container();
+            if is_given {
+                lab.attach(&third, &main).add();
+            }
+            let next = lab.chain(&of_next, &portmap(backend, json!([web()])));
+            assert_taken_over(lab, &gone, &next);
         }
-    });
-}
-
-/// Its address is another container's, by the lease.
-#[test]
-fn an_address_of_a_third_container_keeps_no_port() {
-    for_ours_with_each_backend(|lab, backend| {
-        let gone = publish(lab, &narrow(3), backend);
-        gone.main.del();
-        let third = lab.container();
-        let _has_the_address = lab.attach(&third, &narrow(3)).add();
-        let next = lab.chain(&other_network(), &portmap(backend, json!([web()])));
-        assert_taken_over(lab, &gone, &next, &next.try_add());
     });
 }
 
@@ -109,6 +97,19 @@ pub fn is_batch(stop: &Stop) -> bool {
     is_sent && stop.is_netlink() && stop.netlink_type() == 0x10
 }
 
+/// ADD, and what happens before its first batch.
+fn add_beside(next: &Chain<'_>, happens: impl FnOnce() + Send) -> Outcome {
+    let mut happens = Some(happens);
+    let added = trace(&next.call("ADD", None), |stop| {
+        if is_batch(stop) {
+            happens.take().into_iter().for_each(|happens| happens());
+        }
+        Then::Go
+    });
+    assert!(happens.is_none());
+    added.outcome
+}
+
 /// It is added again after it was found gone, and before its ports are closed.
 #[test]
 fn a_container_that_comes_back_meanwhile_keeps_its_port() {
@@ -116,18 +117,14 @@ fn a_container_that_comes_back_meanwhile_keeps_its_port() {
         let gone = publish(lab, &alone(6), None);
         gone.main.del();
         let next = lab.chain(&alone(6), &portmap(None, json!([web()])));
-        let mut back = None;
-        let added = trace(&next.call("ADD", None), |stop| {
-            if back.is_none() && is_batch(stop) {
-                let result = gone.main.add();
-                (*gone).clone().conf(json!({"prevResult": result})).add();
-                back = Some(result);
-            }
-            Then::Go
+        let mut back = json!({});
+        let outcome = add_beside(&next, || {
+            back = gone.main.add();
+            (*gone).clone().conf(json!({"prevResult": back})).add();
         });
-        added.outcome.fails(102, "");
-        assert!(!added.outcome.stderr.contains("its container is gone"), "{:?}", added.outcome);
-        gone.check(&back.unwrap()).ok();
+        outcome.fails(102, "");
+        assert!(!outcome.stderr.contains("its container is gone"), "{outcome:?}");
+        gone.check(&back).ok();
         let _server = TcpServer::start(&gone.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
     });
@@ -138,21 +135,11 @@ fn a_container_that_comes_back_meanwhile_keeps_its_port() {
 fn a_port_that_another_add_has_closed_is_free() {
     for_ours("portmap", |lab| {
         let other_port = with(&web(), json!({"hostPort": 9090}));
-        let gone = lab.chain(&alone(9), &portmap(None, json!([web(), other_port.clone()])));
-        gone.add();
+        let gone = lab.chain_added(&alone(9), &portmap(None, json!([web(), other_port])));
         gone.main.del();
-        let next = lab.chain(&alone(9), &portmap(None, json!([web()])));
-        let third = lab.chain(&alone(9), &portmap(None, json!([other_port])));
-        let mut is_closed = false;
-        let added = trace(&next.call("ADD", None), |stop| {
-            if !is_closed && is_batch(stop) {
-                is_closed = true;
-                third.add();
-            }
-            Then::Go
-        });
-        added.outcome.ok();
-        assert!(is_closed);
+        let [next, third] = [web(), other_port]
+            .map(|mapping| lab.chain(&alone(9), &portmap(None, json!([mapping]))));
+        add_beside(&next, || drop(third.add())).ok();
         for (chain, port) in [(&next, 8080), (&third, 9090)] {
             let _server = TcpServer::start(&chain.container, 80);
             assert_eq!(is_open(lab, port), [true, true], "{port}");
@@ -176,23 +163,5 @@ fn a_holder_that_cannot_be_judged_is_named_with_the_reason() {
         let reason = "whether its container is gone is unknown: read lease";
         assert!(error.details.contains(reason), "{error:?}");
         assert!(error.details.contains(&gone.container_id), "{error:?}");
-    });
-}
-
-/// ADD of ours, rollback, the reference's DEL, upgrade, ADD of the next container with the port.
-#[test]
-fn after_a_rollback_a_port_is_free_again() {
-    let Some(reference) = reference_with("portmap") else { return };
-    for_ours("portmap", |_| {
-        let lab = Lab::new(Peer::Ours).without_dad();
-        let gone = publish(&lab, &alone(5), None);
-        (*gone).clone().by(&reference).del();
-        gone.main.clone().by(&reference).del();
-        let next = lab.chain(&alone(5), &portmap(None, json!([web()])));
-        let added = next.try_add();
-        added.ok();
-        assert!(added.stderr.contains(&gone.container_id), "{added:?}");
-        let _server = TcpServer::start(&next.container, 80);
-        assert_eq!(is_open(&lab, 8080), [true, true]);
     });
 }

@@ -1,14 +1,6 @@
 //! portmap CHECK detects every missing rule, element and setting.
 
-use serde_json::{Value, json};
-
-use super::{for_each_backend, for_ours_with_each_backend};
-use crate::support::attachment::{for_each_peer, for_ours};
-use crate::support::call::Peer;
-use crate::support::chain::Chain;
-use crate::support::netns::Lab;
-use crate::support::networks::portmap::{network, portmap, publish, web};
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 /// A mapping of each kind, in both families.
 fn mappings() -> Value {
@@ -20,41 +12,22 @@ fn mappings() -> Value {
     ])
 }
 
-#[track_caller]
-fn assert_missed(chain: &Chain<'_>, peer: &Peer, what: &str) {
-    let outcome = chain.check(&chain.result);
-    assert_ne!(outcome.status, 0, "CHECK does not miss {what}");
-    if *peer == Peer::Ours {
-        let error = outcome.err();
-        assert_eq!(error.code, 103, "{what}: {error:?}");
-    }
-}
-
 /// The reference's messages, which must occur in its own errors as well.
 #[test]
 fn check_says_in_the_reference_s_words_what_is_gone() {
-    let own = "$(iptables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)";
-    let flushed =
-        "nft flush chain ip cni_hostport hostports || nft flush map inet cni_multi_portmap port4";
-    let cases: [(&str, String, &[&str]); 3] = [
-        (
-            "iptables",
-            "nft flush ruleset".to_owned(),
-            &["could not check ipv4 dnat: chain CNI-DN-", " not found in iptables table nat"],
-        ),
-        (
-            "iptables",
-            format!("iptables -t nat -F {own}"),
-            &["could not check ipv4 dnat: rule [", "] in chain CNI-DN-", " not found in table nat"],
-        ),
-        ("nftables", flushed.to_owned(), &["missing hostport rules in \"hostports\" chain"]),
-    ];
-    for (backend, script, words) in &cases {
+    let cases = cells(
+        r#"
+iptables | nft flush ruleset | could not check ipv4 dnat: chain CNI-DN- |  not found in iptables table nat
+iptables | iptables -t nat -F $(iptables-save -t nat|grep -om1 'CNI-DN-[0-9a-f]*') | could not check ipv4 dnat: rule [ | ] in chain CNI-DN-
+nftables | nft flush chain ip cni_hostport hostports || nft flush map inet cni_multi_portmap port4 | missing hostport rules in "hostports" chain
+"#,
+    );
+    for [backend, script, words, more] in cases {
         for_each_peer("portmap", |lab| {
             let chain = publish(lab, Some(backend), mappings());
             lab.host.sh(script);
             let error = chain.check(&chain.result).err();
-            assert!(words.iter().all(|words| error.msg.contains(words)), "{script}: {error:?}");
+            assert!(error.msg.contains(words) && error.msg.contains(more), "{script}: {error:?}");
         });
     }
 }
@@ -62,30 +35,27 @@ fn check_says_in_the_reference_s_words_what_is_gone() {
 /// The same number of rules with another effect, and a dormant table.
 #[test]
 fn check_finds_rules_that_are_others_than_they_were() {
-    let replace = |chain: &str, rule: &str| {
-        format!(
-            "nft flush chain inet cni_multi_portmap {chain}; for n in 1 2 3 4; do [ $n -gt {} ] || nft add rule inet cni_multi_portmap {chain} {rule}; done",
-            match chain {
-                "postrouting" => 4,
-                "output" => 1,
-                _ => 2,
-            }
-        )
-    };
-    let scripts = [
-        replace("postrouting", "counter accept"),
-        replace("prerouting", "accept"),
-        replace("output", "fib daddr type broadcast goto ports"),
-        replace("guard", "accept"),
-        replace("net-10.10.0.0/24", "accept"),
-        "nft add table inet cni_multi_portmap '{ flags dormant; }'".to_owned(),
+    let replaced = [
+        ("postrouting", "counter accept", 4),
+        ("prerouting", "accept", 2),
+        ("output", "fib daddr type broadcast goto ports", 1),
+        ("guard", "accept", 2),
+        ("net-10.10.0.0/24", "accept", 2),
     ];
+    let replaced = replaced.map(|(chain, rule, count)| {
+        let chain = format!("inet cni_multi_portmap {chain}");
+        format!(
+            "nft flush chain {chain}; for n in $(seq {count}); do nft add rule {chain} {rule}; done"
+        )
+    });
+    let dormant = "nft add table inet cni_multi_portmap '{ flags dormant; }'".to_owned();
     for_ours("portmap", |lab| {
-        for script in &scripts {
+        for script in replaced.iter().chain([&dormant]) {
+            eprintln!("{script}"); // shown when the case fails
             let chain = publish(lab, None, mappings());
             chain.check(&chain.result).ok();
             lab.host.sh(script);
-            assert_missed(&chain, &lab.peer, script);
+            chain.check(&chain.result).fails(103, "");
             chain.del_all();
             lab.host.sh(
                 "nft list tables | grep cni_multi && nft delete table inet cni_multi_portmap; true",
@@ -99,25 +69,14 @@ fn check_finds_rules_that_are_others_than_they_were() {
 fn check_of_another_mapping_fails() {
     for_each_backend(|lab, backend| {
         let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
-        assert_missed(&chain, &lab.peer, "everything");
+        chain.check(&chain.result).err();
         chain.add();
         chain.check(&chain.result).ok();
         let more = json!([web(), {"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
         let changed = (*chain).clone().conf(json!({"runtimeConfig": {"portMappings": more}}));
-        assert_ne!(changed.check(&chain.result).status, 0, "{backend:?}");
+        let error = changed.check(&chain.result).err();
+        assert!(lab.peer != Peer::Ours || error.code == 103, "{backend:?}: {error:?}");
     });
-}
-
-/// Every rule of the `nat` tables, as the command that deletes it.
-fn rules_of_iptables(lab: &Lab) -> Vec<String> {
-    let rules = |family: &str| {
-        let saved = lab.host.sh(&format!("{family}-save -t nat | grep '^-A'"));
-        saved
-            .lines()
-            .map(|rule| format!("{family} -t nat {}", rule.replacen("-A", "-D", 1)))
-            .collect::<Vec<_>>()
-    };
-    [rules("iptables"), rules("ip6tables")].concat()
 }
 
 /// The reference does not check the shared rules; see tests/differences.
@@ -125,12 +84,14 @@ fn rules_of_iptables(lab: &Lab) -> Vec<String> {
 fn check_finds_each_rule_of_iptables_that_is_gone() {
     for_ours("portmap", |lab| {
         let chain = publish(lab, Some("iptables"), mappings());
-        let rules = rules_of_iptables(lab);
-        assert!(rules.len() > 20, "{rules:#?}");
-        for rule in rules {
+        let deleting = "for f in iptables ip6tables; do $f-save -t nat | sed -n \"s/^-A/$f -t nat -D/p\"; done";
+        let deleting = lab.host.sh(deleting);
+        assert!(deleting.lines().count() > 20, "{deleting}");
+        for rule in deleting.lines() {
             chain.check(&chain.result).ok();
-            lab.host.sh(&rule);
-            assert_missed(&chain, &lab.peer, &rule);
+            eprintln!("{rule}"); // shown when the case fails
+            lab.host.sh(rule);
+            chain.check(&chain.result).fails(103, "");
             chain.del();
             chain.add();
         }
@@ -165,38 +126,23 @@ fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
     objects
 }
 
-fn take_away(lab: &Lab, object: &Value) {
-    let input = json!({"nftables": [{"delete": object}]});
-    lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
-}
-
-/// Calls the case with the index of each object that ADD makes, each time in a new lab. The case
-/// returns the number of objects.
-fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
-    let mut at = 0;
-    loop {
-        let number = case(&Lab::new(Peer::Ours), at);
-        assert!(number > 4, "{number} objects cannot be all");
-        at += 1;
-        if at == number {
-            return;
-        }
-    }
-}
-
 /// The reference counts the container's rules, and ignores their effect and whether a packet
 /// reaches them; see tests/differences.
 #[test]
 fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
     for_ours("portmap", |_| {
-        for_each_object(|lab, at| {
-            let chain = publish(lab, None, mappings());
+        let (mut at, mut number) = (0, 5);
+        while at < number {
+            let lab = Lab::new(Peer::Ours);
+            let chain = publish(&lab, None, mappings());
             chain.check(&chain.result).ok();
-            let objects = objects_of_nftables(lab);
-            take_away(lab, &objects[at]);
-            assert_missed(&chain, &lab.peer, &objects[at].to_string());
-            objects.len()
-        });
+            let objects = objects_of_nftables(&lab);
+            let input = json!({"nftables": [{"delete": objects[at]}]});
+            eprintln!("{input}"); // shown when the case fails
+            lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
+            chain.check(&chain.result).fails(103, "");
+            (at, number) = (at + 1, objects.len());
+        }
     });
 }
 
@@ -212,6 +158,6 @@ fn check_finds_that_localhost_is_cut_off() {
         assert!(works());
         lab.host.sh("for f in /proc/sys/net/ipv4/conf/*/route_localnet; do echo 0 > $f; done");
         assert!(!works());
-        assert_missed(&chain, &lab.peer, "route_localnet");
+        chain.check(&chain.result).fails(103, "route_localnet");
     });
 }

@@ -1,18 +1,7 @@
 //! portmap beside foreign rules: filters, other redirects, and firewall in the same chain.
 
-use serde_json::json;
-
-use super::{SNAT, for_each_backend, sources};
-use crate::plugins::meta::firewall::firewalld::Firewalld;
-use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::call::Peer;
-use crate::support::netns::{OUTSIDE, UPLINK};
+use super::*;
 use crate::support::networks::firewall;
-use crate::support::networks::portmap::{
-    at, is_open, network, other_network, portmap, publish, warm_up, web,
-};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, connect};
 
 /// A host with an nftables policy that drops what no rule accepts.
 const STRICT: &str = r#"nft -f - <<'END'
@@ -73,8 +62,7 @@ fn connections_that_others_redirect_keep_their_sources() {
     for masq_all in [false, true] {
         for_ours("portmap", |lab| {
             let chained = with(&portmap(None, json!([web()])), json!({"masqAll": masq_all}));
-            let chain = lab.chain(&network(), &chained);
-            chain.add();
+            let chain = lab.chain_added(&network(), &chained);
             let ips = chain.ips();
             lab.host.sh(&format!(
                 "nft 'add table inet others; add chain inet others in {{ type nat hook prerouting priority dstnat; }}; \
@@ -101,14 +89,12 @@ fn beside_kube_proxy_client_addresses_are_unchanged() {
         let chained = portmap(backend, json!([web()]));
         [&masquerading, &other_network()].iter().for_each(|main| warm_up(lab, main, &chained));
         let before = Watch::start(lab, &[]);
-        let chain = lab.chain(&masquerading, &chained);
-        chain.add();
+        let chain = lab.chain_added(&masquerading, &chained);
         let seen = sources(lab, &chain);
         if lab.peer == Peer::Ours || backend == Some("iptables") {
             assert_eq!(seen, SNAT, "{backend:?}");
         }
-        chain.check(&chain.result).ok();
-        chain.del_all();
+        chain.check_and_del_all(&chain.result);
         before.assert_unchanged("ADD beside kube-proxy");
     });
 }
@@ -145,22 +131,5 @@ fn firewall_on_policy_drop_forwards_published_ports_if_allowed() {
             admitted.del();
             published.del_all();
         }
-    });
-}
-
-/// A reload of firewalld deletes and recreates its own table, which accepts redirected packets.
-#[test]
-fn a_reload_of_firewalld_leaves_published_ports_alone() {
-    for_ours("portmap", |lab| {
-        let Some(_firewalld) = Firewalld::start(lab) else { return };
-        let published = publish(lab, None, json!([web()]));
-        published.also(&firewall::firewall(None)).add();
-        let _server = TcpServer::start(&published.container, 80);
-        assert_eq!(is_open(lab, 8080), [true, true]);
-        lab.host.sh("firewall-cmd --reload");
-        published.check(&published.result).ok();
-        assert_eq!(is_open(lab, 8080), [true, true]);
-        published.del();
-        assert_eq!(is_open(lab, 8080), [false, false]);
     });
 }

@@ -1,15 +1,7 @@
 //! A port of the host leads to one container: the second ADD fails and names the owner. The
 //! reference lets the first rule win without an error; see tests/differences.
 
-use serde_json::{Value, json};
-
-use super::{for_each_backend, for_ours_with_each_backend};
-use crate::support::attachment::{for_ours, with};
-use crate::support::call::Peer;
-use crate::support::netns::{Lab, UPLINK};
-use crate::support::networks::portmap::{at, is_open, network, portmap, publish, warm_up, web};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 fn on(host_ip: &str) -> Value {
     with(&web(), json!({"hostIP": host_ip}))
@@ -35,10 +27,10 @@ fn conflicts() -> [(Value, Value); 9] {
 }
 
 /// The second ADD fails, names the first and changes nothing; once the first is gone it succeeds.
-fn assert_second_is_refused(lab: &Lab, backend: Option<&str>, first: &Value, second: &Value) {
-    let what = format!("{first} and {second} with {backend:?}");
-    let owner = publish(lab, backend, json!([first]));
-    let late = lab.chain(&network(), &portmap(backend, json!([second])));
+fn assert_second_is_refused(lab: &Lab, backends: [Option<&str>; 2], first: &Value, second: &Value) {
+    let what = format!("{first} and {second} with {backends:?}");
+    let owner = publish(lab, backends[0], json!([first]));
+    let late = lab.chain(&network(), &portmap(backends[1], json!([second])));
     let before = Watch::start(lab, &[&late.container]);
     let error = late.try_add().err();
     assert_eq!(error.code, 102, "{what}: {error:?}");
@@ -49,38 +41,25 @@ fn assert_second_is_refused(lab: &Lab, backend: Option<&str>, first: &Value, sec
     before.assert_unchanged(&format!("the refused ADD: {what}"));
     late.del(); // as runtimes do after a failed ADD
     before.assert_unchanged("DEL of the refused one");
-    owner.check(&owner.result).ok();
-    owner.del_all();
+    owner.check_and_del_all(&owner.result);
     late.add();
-    late.check(&late.result).ok();
-    late.del_all();
-}
-
-#[test]
-fn a_port_that_is_taken_is_an_error_that_names_its_owner() {
-    for backend in [None, Some("nftables"), Some("iptables")] {
-        for_ours("portmap", |lab| {
-            for (first, second) in conflicts() {
-                assert_second_is_refused(lab, backend, &first, &second);
-            }
-        });
-    }
+    late.check_and_del_all(&late.result);
 }
 
 /// Both backends share the host's ports.
 #[test]
-fn a_port_that_is_taken_through_the_other_backend_is_an_error() {
-    for_ours("portmap", |lab| {
-        for (first, second) in [("iptables", "nftables"), ("nftables", "iptables")] {
-            let owner = publish(lab, Some(first), json!([web()]));
-            let late = lab.chain(&network(), &portmap(Some(second), json!([web()])));
-            let error = late.try_add().err();
-            assert_eq!(error.code, 102, "{first}, then {second}: {error:?}");
-            assert!(error.text().contains(&owner.container_id), "{error:?}");
-            owner.del_all();
-            late.main.del();
-        }
-    });
+fn a_port_that_is_taken_is_an_error_that_names_its_owner() {
+    let [iptables, nftables] = BACKENDS.map(Some);
+    for backend in [None, nftables, iptables] {
+        for_ours("portmap", |lab| {
+            for (first, second) in conflicts() {
+                assert_second_is_refused(lab, [backend; 2], &first, &second);
+            }
+            for backends in [[iptables, nftables], [nftables, iptables]] {
+                assert_second_is_refused(lab, backends, &web(), &web());
+            }
+        });
+    }
 }
 
 /// One taken port of several fails the whole ADD, and the other ports leave nothing.
@@ -179,8 +158,7 @@ fn a_port_at_one_address_may_lead_elsewhere() {
                 let _server = TcpServer::start(&chain.container, 81);
                 assert_eq!(is_open(lab, 8080), [false, false], "{mappings} with {backend:?}");
                 assert_eq!(answers(), one != "::1", "{mappings}, {backend:?}");
-                chain.check(&chain.result).ok();
-                chain.del_all();
+                chain.check_and_del_all(&chain.result);
             }
         }
     });
@@ -192,15 +170,10 @@ fn a_port_at_one_address_may_lead_elsewhere() {
 fn another_interface_of_the_container_is_another_attachment() {
     for_ours("portmap", |lab| {
         let chain = publish(lab, None, json!([web()]));
-        let second = chain.main.clone().ifname("net1");
-        let result = second.add();
-        (*chain)
-            .clone()
-            .ifname("net1")
-            .conf(json!({"prevResult": result}))
-            .try_add()
-            .fails(102, "eth0");
-        second.del();
+        let chained = portmap(None, json!([web()]));
+        let second = lab.chain_in(&chain.container, "net1", &network(), &chained);
+        second.try_add().fails(102, "eth0");
+        second.main.del();
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
     });

@@ -1,15 +1,7 @@
 //! portmap DEL and GC: they remove everything with whatever the runtime still knows, and touch no
 //! foreign rules.
 
-use serde_json::{Value, json};
-
-use super::{for_each_backend, for_ours_with_each_backend};
-use crate::support::attachment::with;
-use crate::support::networks::portmap::{
-    BACKENDS, is_open, network, other_network, portmap, publish, warm_up, web,
-};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::TcpServer;
+use super::*;
 
 /// One mapping of every kind.
 fn everything() -> Value {
@@ -45,23 +37,19 @@ fn del_needs_nothing_but_the_name() {
 /// tests/differences.
 #[test]
 fn del_leaves_the_same_container_in_another_network_alone() {
+    let port = json!([with(&web(), json!({"hostPort": 9090}))]);
     for_ours_with_each_backend(|lab, backend| {
         let chain = publish(lab, backend, json!([web()]));
-        let port = json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
-        let other = lab.attach(&chain.container, &other_network()).ifname("net1");
-        let result = other.add();
-        let published = other.clone().conf(with(
-            &portmap(backend, port),
-            json!({"type": "portmap", "name": "net2", "prevResult": result, "ipam": null}),
-        ));
-        published.add();
+        let chained = portmap(backend, port.clone());
+        let other = lab.chain_in(&chain.container, "net1", &other_network(), &chained);
+        other.add();
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 9090), [true, true]);
         chain.del();
         assert_eq!(is_open(lab, 8080), [false, false]);
         assert_eq!(is_open(lab, 9090), [true, true], "{backend:?}");
-        published.check(&result).ok();
-        published.del();
+        other.check(&other.result).ok();
+        other.del();
     });
 }
 
@@ -79,8 +67,7 @@ fn del_leaves_the_rules_of_others_alone() {
             nft add chain inet others c; nft add rule inet others c tcp dport 8080 accept comment container-2");
         warm_up(lab, &network(), &chained);
         let before = Watch::start(lab, &[]);
-        let chain = lab.chain(&network(), &chained);
-        chain.add();
+        let chain = lab.chain_added(&network(), &chained);
         chain.del_all();
         before.assert_unchanged("ADD");
         let _server = TcpServer::start(&owner.container, 80);
@@ -93,21 +80,17 @@ fn del_leaves_the_rules_of_others_alone() {
 #[test]
 fn del_finds_a_container_of_any_id_and_interface() {
     for_ours_with_each_backend(|lab, backend| {
-        warm_up(lab, &network(), &portmap(backend, json!([web()])));
+        let chained = portmap(backend, json!([web()]));
+        warm_up(lab, &network(), &chained);
         for (length, ifname) in [(64, "eth0"), (250, "eth0"), (300, "eth0"), (5000, "e")] {
-            let container = lab.container();
-            let main = lab.attach(&container, &network()).ifname(ifname);
-            let result = main.add();
+            let chain = lab.chain_in(&lab.container(), ifname, &network(), &chained);
             let before = Watch::start(lab, &[]);
-            let attachment = main.clone().id(&"i".repeat(length)).conf(with(
-                &portmap(backend, json!([web()])),
-                json!({"prevResult": result, "ipam": null}),
-            ));
-            attachment.add();
-            attachment.check(&result).ok();
-            attachment.clone().conf(json!({"prevResult": null, "runtimeConfig": null})).del();
+            let long = chain.clone().id(&"i".repeat(length));
+            long.add();
+            long.check(&chain.result).ok();
+            long.conf(json!({"prevResult": null, "runtimeConfig": null})).del();
             before.assert_unchanged(&format!("ADD of an id of {length} bytes with {backend:?}"));
-            main.del();
+            chain.main.del();
         }
     });
 }

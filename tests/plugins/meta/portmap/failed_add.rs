@@ -1,17 +1,8 @@
 //! portmap ADD that fails: the error has the path of the faulty key, and host and container are
 //! unchanged.
 
-use serde_json::{Value, json};
-
-use super::{for_each_backend, for_ours_with_each_backend};
+use super::*;
 use crate::plugins::meta::firewall::del::Others;
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
-use crate::support::call::Call;
-use crate::support::failed_add::{Case, assert_fails_at, rows};
-use crate::support::netns::Lab;
-use crate::support::networks::portmap::{is_open, network, portmap, warm_up, web};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::TcpServer;
 
 /// The second of two mappings, with some keys changed.
 fn mappings(first: &Value, table: &'static str) -> Vec<Case> {
@@ -74,9 +65,6 @@ condition for IPv6 | {"conditionsV6": ["-s", "2001:db8::/64"]} | 7: conditionsV6
 const NOT_UNDERSTOOD: &str = r#"
 another key | {"conditionsV4": ["tcp", "sport", "1024"]} | 7: conditionsV4: "
 an open set | {"conditionsV4": ["ip saddr { 192.0.2.1"]} | 7: conditionsV4: "
-a set of both families | {"conditionsV4": ["ip saddr { 192.0.2.1, 2001:db8::1 }"]} | 7: conditionsV4: "
-a set without commas | {"conditionsV4": ["iifname { eth0 eth1 }"]} | 7: conditionsV4: "
-no value | {"conditionsV4": ["ip", "saddr"]} | 7: conditionsV4: "
 IPv6 in IPv4 | {"conditionsV4": ["ip6 saddr fd00::/8"]} | 7: is never true
 IPv4 in IPv6 | {"conditionsV6": ["ip daddr 10.0.0.0/8"]} | 7: is never true
 "#;
@@ -109,102 +97,61 @@ Case::new(
 .collect()
 }
 
-fn assert_refused(lab: &Lab, backend: Option<&str>, case: &Case) {
-    eprintln!("with {backend:?}:"); // shown when the case fails
-    let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
-    assert_fails_at(lab, &chain.container, &chain, case);
-    chain.main.del();
-}
-
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for_each_backend(|lab, backend| {
-        cases().iter().for_each(|case| assert_refused(lab, backend, case))
-    });
+    let assert_refused = |lab: &Lab, backend: Option<&str>, cases: Vec<Case>| {
+        for case in cases {
+            eprintln!("with {backend:?}:"); // shown when the case fails
+            let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
+            assert_fails_at(lab, &chain.container, &chain, &case);
+            chain.main.del();
+        }
+    };
+    for_each_backend(|lab, backend| assert_refused(lab, backend, cases()));
     for_ours_with_each_backend(|lab, backend| {
-        mappings(&web(), TWICE).iter().for_each(|case| assert_refused(lab, backend, case))
+        assert_refused(lab, backend, mappings(&web(), TWICE));
     });
-}
-
-#[test]
-fn without_a_backend_add_fails_and_nothing_has_changed() {
-    for_ours("portmap", |lab| cases().iter().for_each(|case| assert_refused(lab, None, case)));
-}
-
-#[test]
-fn what_only_iptables_has_is_refused_for_nftables() {
-    for_each_peer("portmap", |lab| {
-        rows(IPTABLES_ONLY).iter().for_each(|case| assert_refused(lab, Some("nftables"), case))
-    });
-}
-
-#[test]
-fn names_and_conditions_cannot_inject_iptables_rules() {
+    for_each_peer("portmap", |lab| assert_refused(lab, Some("nftables"), rows(IPTABLES_ONLY)));
     for_ours("portmap", |lab| {
-        injections().iter().for_each(|case| assert_refused(lab, Some("iptables"), case))
-    });
-}
-
-#[test]
-fn conditions_of_nftables_that_are_not_understood_are_refused() {
-    for_ours("portmap", |lab| {
+        assert_refused(lab, None, cases());
+        assert_refused(lab, Some("iptables"), injections());
         for backend in [None, Some("nftables")] {
-            rows(NOT_UNDERSTOOD).iter().for_each(|case| assert_refused(lab, backend, case));
+            assert_refused(lab, backend, rows(NOT_UNDERSTOOD));
         }
     });
 }
 
-/// hostIP of a family that the container has no address of. The reference succeeds and publishes
-/// nothing.
+/// A hostIP of a family that the container has no address of is refused; a wildcard, which runtimes send for every
+/// network, publishes nothing. The reference succeeds and publishes nothing.
 #[test]
-fn a_host_ip_of_a_family_the_container_lacks_is_refused() {
+fn a_family_that_the_container_lacks_is_refused_but_for_a_wildcard() {
+    let only = |subnet: &str| json!({"ipam": {"ranges": null, "subnet": subnet}});
+    let (v4, v6) = (only("10.10.0.0/24"), only("2001:db8:10::/64"));
+    let nothing = json!({"ipam": null, "isGateway": null, "isDefaultGateway": null});
+    let of_v6 = "runtimeConfig.portMappings[0].hostIP: \"2001:db8:ffff::1\"";
+    let of_v4 = "runtimeConfig.portMappings[0].hostIP: \"198.51.100.1\"";
+    let cases = [
+        (&v4, Some("2001:db8:ffff::1"), of_v6),
+        (&v6, Some("198.51.100.1"), of_v4),
+        (&nothing, None, "prevResult"),
+        (&v4, Some("::"), ""),
+        (&v6, Some("0.0.0.0"), ""),
+    ];
     for_ours_with_each_backend(|lab, backend| {
-        for (subnet, host_ip) in
-            [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")]
-        {
-            let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
-            let chain = lab
-                .chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
-            let before = Watch::start(lab, &[]);
-            let error = chain.try_add().fails(7, "");
-            let names = format!("runtimeConfig.portMappings[0].hostIP: \"{host_ip}\"");
-            assert!(error.text().contains(&names), "{error:?}");
-            before.assert_unchanged("the refused ADD");
+        for (main, host_ip, names) in cases {
+            let chained = portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
+            let chain = lab.chain(&with(&network(), main.clone()), &chained);
+            if !names.is_empty() {
+                let case = Case::new("no address of the family", json!({}), 7, names);
+                assert_fails_at(lab, &chain.container, &chain, &case);
+            } else {
+                let before = Watch::start(lab, &[&chain.container]);
+                chain.add();
+                chain.del();
+                before.assert_unchanged("ADD of nothing");
+            }
             chain.main.del();
         }
-    });
-}
-
-/// A wildcard of a family that the container lacks publishes nothing: runtimes send 0.0.0.0 for
-/// every network.
-#[test]
-fn wildcard_host_ip_of_a_family_the_container_lacks_is_ignored() {
-    for_ours_with_each_backend(|lab, backend| {
-        for (subnet, host_ip) in [("10.10.0.0/24", "::"), ("2001:db8:10::/64", "0.0.0.0")] {
-            let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
-            warm_up(lab, &main, &portmap(backend, json!([])));
-            let before = Watch::start(lab, &[]);
-            let chain = lab
-                .chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
-            chain.add();
-            chain.del();
-            chain.main.del();
-            before.assert_unchanged("ADD of nothing");
-        }
-    });
-}
-
-/// A container without an address cannot be published. The reference succeeds and publishes
-/// nothing.
-#[test]
-fn a_container_without_an_address_is_refused() {
-    for_ours_with_each_backend(|lab, backend| {
-        let main =
-            with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
-        let chain = lab.chain(&main, &portmap(backend, json!([web()])));
-        let before = Watch::start(lab, &[]);
-        chain.try_add().fails(7, "prevResult");
-        before.assert_unchanged("the refused ADD");
     });
 }
 
@@ -214,8 +161,7 @@ fn with_failing_ip6tables(lab: &Lab, call: Call) -> Call {
         "mkdir -p /run/failing && printf '#!/bin/sh\\ncat >/dev/null; echo no such luck >&2; exit 1\\n' >/run/failing/ip6tables-restore; \
          chmod +x /run/failing/ip6tables-restore",
     );
-    let path = std::env::var("PATH").unwrap();
-    call.env("PATH", format!("/run/failing:{path}"))
+    call.with_programs("/run/failing")
 }
 
 /// IPv6 fails after IPv4 is done. The rollback removes the shared chains that this ADD created, and
@@ -227,11 +173,10 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
         lab.host.sh("for c in PREROUTING OUTPUT POSTROUTING; do iptables -t nat -A $c; iptables -t nat -D $c; done");
         for shared_is_there in [false, true] {
             if shared_is_there {
-                let other = lab.chain(
+                let _other = lab.chain_added(
                     &network(),
                     &portmap(Some("iptables"), json!([{"hostPort": 1, "containerPort": 1}])),
                 );
-                other.add();
             }
             let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
             let call = with_failing_ip6tables(lab, chain.call("ADD", None));
@@ -265,8 +210,7 @@ fn shared_chains_stay_while_a_plugin_of_others_is_at_work() {
 #[test]
 fn a_repeated_add_that_fails_leaves_the_ports_of_the_first() {
     for_ours("portmap", |lab| {
-        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
-        chain.add();
+        let chain = lab.chain_added(&network(), &portmap(Some("iptables"), json!([web()])));
         let more = json!({"runtimeConfig": {"portMappings": [web(), {"hostPort": 9090, "containerPort": 90}]}});
         let again = (*chain).clone().conf(more);
         with_failing_ip6tables(lab, again.call("ADD", None)).run().err();
@@ -306,10 +250,8 @@ fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
             return skip("iptables-legacy");
         }
         lab.hide_iptables();
-        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
-        chain.add();
-        chain.check(&chain.result).ok();
-        chain.del_all();
+        let chain = lab.chain_added(&network(), &portmap(None, json!([web()])));
+        chain.check_and_del_all(&chain.result);
     });
 }
 
@@ -319,19 +261,15 @@ fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
 fn status_tells_of_programs_that_fail_and_is_no_error() {
     for_ours("portmap", |lab| {
         lab.host.sh("mkdir -p /run/broken && printf '#!/bin/sh\\necho no tables >&2; exit 3\\n' >/run/broken/iptables-save; chmod +x /run/broken/*");
-        let conf = with(
-            &portmap(Some("iptables"), json!([])),
-            json!({"name": "net1", "cniVersion": "1.1.0"}),
-        );
-        let status = lab.attach(&lab.container(), &conf);
+        let of_iptables = portmap(Some("iptables"), json!([]));
+        let status = in_network(lab, &of_iptables);
         assert_eq!(status.status().stderr, "");
-        let path = format!("/run/broken:{}", std::env::var("PATH").unwrap());
-        let told = status.call("STATUS", None).env("PATH", &path).run();
+        let told = status.call("STATUS", None).with_programs("/run/broken").run();
         told.ok();
         assert!(told.stderr.starts_with("portmap: no port can be published: "), "{told:?}");
         assert!(told.stderr.contains("no tables"), "{told:?}");
-        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([])));
-        chain.call("ADD", None).env("PATH", &path).run().ok();
+        let chain = lab.chain(&network(), &of_iptables);
+        chain.call("ADD", None).with_programs("/run/broken").run().ok();
     });
 }
 
@@ -342,22 +280,14 @@ fn a_backend_that_is_not_there_is_an_error() {
         let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
         let before = Watch::start(lab, &[]);
         let error = chain.try_add().err();
-        assert!(error.text().contains("iptables"), "{error:?}");
-        assert!(error.code >= 100, "{error:?}");
+        assert!(error.code >= 100 && error.text().contains("iptables"), "{error:?}");
         before.assert_unchanged("the failed ADD");
         chain.del();
-        let status =
-            (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status();
+        let status = in_network(lab, &portmap(Some("iptables"), json!([web()]))).status();
         status.ok();
-        assert!(
-            status.stderr.contains("no port can be published")
-                && status.stderr.contains("iptables"),
-            "{status:?}"
-        );
-        let nftables = lab.attach(
-            &chain.container,
-            &with(&chain.conf, json!({"cniVersion": "1.1.0", "backend": null})),
-        );
-        nftables.status().ok();
+        for words in ["no port can be published", "iptables"] {
+            assert!(status.stderr.contains(words), "{status:?}");
+        }
+        in_network(lab, &portmap(None, json!([web()]))).status().ok();
     });
 }

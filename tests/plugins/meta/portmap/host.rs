@@ -1,17 +1,7 @@
 //! Which packets a published port takes: those to an address of the host, and only those to
 //! `hostIP` if it is set.
 
-use serde_json::{Value, json};
-
-use super::for_each_backend;
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
-use crate::support::call::Peer;
-use crate::support::case;
-use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
-use crate::support::networks::portmap::{at, network, portmap, publish, warm_up, web};
-use crate::support::snapshot::Watch;
-use crate::support::table::cells;
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 /// The ways in: from the outside to the uplink; from the host to the uplink, the bridge and
 /// localhost. v4, then v6.
@@ -53,8 +43,7 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
             let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
             let _server = TcpServer::start(&chain.container, 80);
             assert_eq!(open_ways(lab), *expected, "{host_ip} with {backend:?}");
-            chain.check(&chain.result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&chain.result);
         }
     });
 }
@@ -98,15 +87,13 @@ fn conditions_with_sets_select_the_packets_of_the_port() {
         for (conditions, expected) in case::in_turn(&cases, 3) {
             let before = Watch::start(lab, &[]);
             let chained = with(&portmap(Some("nftables"), json!([web()])), conditions.clone());
-            let chain = lab.chain(&network(), &chained);
-            chain.add();
+            let chain = lab.chain_added(&network(), &chained);
             let _server = TcpServer::start(&chain.container, 80);
             assert_eq!(open_ways(lab), *expected, "{conditions}");
             chain.check(&chain.result).ok();
             lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules; rm /run/rules");
             assert_eq!(open_ways(lab), *expected, "{conditions}, as nft lists them");
-            chain.check(&chain.result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&chain.result);
             if lab.peer == Peer::Ours {
                 before.assert_unchanged(&conditions.to_string());
             }
@@ -128,17 +115,6 @@ fn a_port_at_127_0_0_1_is_not_for_the_neighbours_of_the_host() {
             assert_eq!(connect(&lab.outside, "127.0.0.1:8080"), None, "{host_ip}");
             chain.del_all();
         }
-    });
-}
-
-#[test]
-fn an_address_that_the_host_gets_later_leads_to_the_port() {
-    for_each_backend(|lab, backend| {
-        let chain = publish(lab, backend, json!([web()]));
-        let _server = TcpServer::start(&chain.container, 80);
-        lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
-        assert!(connect(&lab.outside, "198.51.100.7:8080").is_some());
-        assert!(connect(&lab.outside, "[2001:db8:ffff::7]:8080").is_some());
     });
 }
 
@@ -171,41 +147,39 @@ fn one_port_on_two_addresses_leads_to_two_containers() {
 
 /// Packets on the way to another machine: the mapping must not affect them. Every destination
 /// except the published container serves the port.
-fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, host_ip: &Value) {
-    let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
-    let neighbour = lab.container();
-    let near = ips(&lab.attach(&neighbour, &network()).add());
-    lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 2001:db8:10::/64 via 2001:db8:ffff::1");
-    let server = TcpServer::start(&chain.container, 80);
-    let shown =
-        if host_ip.as_str().is_some_and(|ip| ip.contains(':')) { UPLINK[1] } else { UPLINK[0] };
-    assert!(connect(&lab.outside, &at(shown, 8080)).is_some(), "the mapping works: {host_ip}");
-    drop(server);
-    let _servers = [TcpServer::start(&lab.outside, 8080), TcpServer::start(&neighbour, 8080)];
-    let near = [near[0].as_str(), near[1].as_str()];
-    let ways: [(&str, &Namespace, [&str; 2]); 4] = [
-        ("host to the outside", &lab.host, OUTSIDE),
-        ("container to the outside", &chain.container, OUTSIDE),
-        ("outside to another container", &lab.outside, near),
-        ("host to another container", &lab.host, near),
-    ];
-    for (way, from, both) in ways {
-        for to in both {
-            let answers = connect(from, &at(to, 8080)).is_some();
-            assert!(answers, "{way} ({to}), hostIP {host_ip}, {backend:?}");
-        }
-    }
-    chain.del_all();
-    lab.outside.sh("ip route del 10.10.0.0/24; ip route del 2001:db8:10::/64");
-}
-
 #[test]
 fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
     for_each_backend(|lab, backend| {
-        for host_ip in
-            [Value::Null, json!("0.0.0.0"), json!("::"), json!(UPLINK[0]), json!(UPLINK[1])]
-        {
-            assert_other_destinations_are_left_alone(lab, backend, &host_ip);
+        lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 2001:db8:10::/64 via 2001:db8:ffff::1");
+        for (host_ip, shown) in [
+            (None, UPLINK[0]),
+            (Some("0.0.0.0"), UPLINK[0]),
+            (Some("::"), UPLINK[1]),
+            (Some(UPLINK[0]), UPLINK[0]),
+            (Some(UPLINK[1]), UPLINK[1]),
+        ] {
+            let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
+            let neighbour = lab.container();
+            let near = ips(&lab.attach(&neighbour, &network()).add());
+            let near = [near[0].as_str(), near[1].as_str()];
+            let server = TcpServer::start(&chain.container, 80);
+            let is_mapped = connect(&lab.outside, &at(shown, 8080)).is_some();
+            assert!(is_mapped, "the mapping works: {host_ip:?}");
+            drop(server);
+            let _servers = [&lab.outside, &*neighbour].map(|at| TcpServer::start(at, 8080));
+            let ways: [(&str, &Namespace, [&str; 2]); 4] = [
+                ("host to the outside", &lab.host, OUTSIDE),
+                ("container to the outside", &chain.container, OUTSIDE),
+                ("outside to another container", &lab.outside, near),
+                ("host to another container", &lab.host, near),
+            ];
+            for (way, from, both) in ways {
+                for to in both {
+                    let answers = connect(from, &at(to, 8080)).is_some();
+                    assert!(answers, "{way} ({to}), hostIP {host_ip:?}, {backend:?}");
+                }
+            }
+            chain.del_all();
         }
     });
 }
@@ -293,40 +267,27 @@ pub fn answering(
 }
 
 /// A service's cluster address is not an address of the host, so services keep theirs in either
-/// order.
+/// order. A node port in use is not shadowed: within one chain the earlier rule applies first; of base chains with equal
+/// priority the kernel runs the newest first, so ours has a priority behind all others, see tests/differences.
 #[test]
-fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
+fn cve_2019_9946_services_keep_their_addresses_and_ports() {
+    let assert_kept = |lab: &Lab, service: &Service, backend: Option<&str>, service_first: bool| {
+        let lab = Lab::new(lab.peer.clone());
+        let expected =
+            if service.node_port { ["nobody", "service"] } else { ["service", "published"] };
+        let seen = answering(&lab, service, backend, service_first);
+        assert_eq!(seen, expected, "{}, {backend:?}, first: {service_first}", service.what);
+    };
     for_each_backend(|lab, backend| {
         for service in SERVICES.iter().filter(|service| !service.node_port) {
-            for service_first in [true, false] {
-                let lab = Lab::new(lab.peer.clone());
-                let seen = answering(&lab, service, backend, service_first);
-                let what = format!("{}, {backend:?}, first: {service_first}", service.what);
-                assert_eq!(seen, ["service", "published"], "{what}");
-            }
+            [true, false].iter().for_each(|first| assert_kept(lab, service, backend, *first));
         }
     });
-}
-
-/// Within one chain the earlier rule applies first: a node port in use is not shadowed.
-#[test]
-fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
-    for_each_peer("portmap", |lab| {
-        assert_eq!(answering(lab, &SERVICES[1], Some("iptables"), true), ["nobody", "service"]);
-    });
-}
-
-/// Of base chains with equal priority the kernel runs the newest first, so ours has a priority
-/// behind all others. See tests/differences.
-#[test]
-fn cve_2019_9946_a_node_port_of_another_table_is_not_shadowed() {
+    for_each_peer("portmap", |lab| assert_kept(lab, &SERVICES[1], Some("iptables"), true));
     for_ours("portmap", |lab| {
         for service in SERVICES.iter().filter(|service| service.node_port) {
-            for service_first in [true, false] {
-                let lab = Lab::new(lab.peer.clone());
-                let seen = answering(&lab, service, Some("nftables"), service_first);
-                assert_eq!(seen, ["nobody", "service"], "{}, first: {service_first}", service.what);
-            }
+            let nftables = Some("nftables");
+            [true, false].iter().for_each(|first| assert_kept(lab, service, nftables, *first));
         }
     });
 }

@@ -1,16 +1,7 @@
 //! The exact rules of the iptables backend: nerdctl and Nomad parse chains and comments, and a node
 //! can be rolled back to the reference.
 
-use serde_json::{Value, json};
-
-use super::{SNAT, sources};
-use crate::support::attachment::{
-    for_each_peer, for_ours, not_compared, reference_with, skip, with,
-};
-use crate::support::call::{Peer, farm};
-use crate::support::netns::{Lab, UPLINK};
-use crate::support::networks::portmap::{at, is_open, network, portmap, publish, web};
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 /// The chains and rules of portmap as `iptables-save` prints them, without counters: IPv4 first,
 /// then IPv6.
@@ -26,53 +17,31 @@ pub fn rules(lab: &Lab) -> Vec<String> {
 fn two_interfaces_in_one_network_keep_their_ports() {
     for_each_peer("portmap", |lab| {
         let chain = publish(lab, Some("iptables"), json!([web()]));
-        let second = lab
-            .attach(&chain.container, &with(&chain.main.conf, json!({"isDefaultGateway": false})))
-            .ifname("eth1");
-        let mut published = chain
-            .also(&portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 8081}))])));
-        let result = second.add();
-        published.conf["prevResult"] = result.clone();
-        let published = published.ifname("eth1");
-        published.add();
+        let main = with(&network(), json!({"isDefaultGateway": false}));
+        let other = portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 8081}))]));
+        let second = lab.chain_in(&chain.container, "eth1", &main, &other);
+        second.add();
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!([is_open(lab, 8080)[0], is_open(lab, 8081)[0]], [true; 2]);
         chain.check(&chain.result).ok();
-        published.check(&result).ok();
-    });
-}
-
-/// A comment holds 255 bytes, so a long id is truncated.
-#[test]
-fn gc_finds_containers_with_ids_too_long_for_a_comment() {
-    for_ours("portmap", |lab| {
-        let long = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
-        let id = "c".repeat(250);
-        let long = (*long).clone().id(&id).conf(json!({"cniVersion": "1.1.0"}));
-        long.add();
-        assert_eq!(long.gc(&[(&id, "eth0")]).ok(), Value::Null);
-        assert!(rules(lab).iter().any(|rule| rule.contains("--dport 8080")));
-        assert_eq!(long.gc(&[]).ok(), Value::Null);
-        assert!(!rules(lab).iter().any(|rule| rule.contains("--dport 8080")), "{:#?}", rules(lab));
+        second.check(&second.result).ok();
     });
 }
 
 /// iptables conditions of every kind, and all options for marks.
 fn variants() -> Vec<(&'static str, Value, Value)> {
-    let mapping = |changes: Value| with(&web(), changes);
+    let mapping =
+        |port: u16, host_ip: &str| with(&web(), json!({"hostPort": port, "hostIP": host_ip}));
+    let udp = json!({"containerPort": 53, "protocol": "udp"});
     let all = json!([
         web(),
-        mapping(
-            json!({"hostPort": 8081, "containerPort": 53, "protocol": "udp", "hostIP": UPLINK[0]})
-        ),
-        mapping(json!({"hostPort": 8082, "hostIP": "::"})),
-        mapping(json!({"hostPort": 8083, "hostIP": "0.0.0.0"})),
-        mapping(json!({"hostPort": 8084, "hostIP": UPLINK[1]})),
-        mapping(json!({"hostPort": 8085, "hostIP": "127.0.0.1"})),
+        with(&mapping(8081, UPLINK[0]), udp),
+        mapping(8082, "::"),
+        mapping(8083, "0.0.0.0"),
+        mapping(8084, UPLINK[1]),
+        mapping(8085, "127.0.0.1"),
     ]);
-    let many: Value = (0..40)
-        .map(|n| json!({"hostPort": 8000 + n, "containerPort": 80, "protocol": "tcp"}))
-        .collect();
+    let many: Value = (0..40).map(|n| with(&web(), json!({"hostPort": 8000 + n}))).collect();
     let conditions = json!({
         "conditionsV4": ["!", "-d", "192.0.2.0/24", "-i", "uplink"],
         "conditionsV6": ["!", "-d", "2001:db8:dead::/64", "-m", "comment", "--comment", "a \"quoted\" word"],
@@ -105,43 +74,31 @@ fn with_variant(lab: &Lab, mappings: &Value, changes: &Value) -> Vec<String> {
     rules(lab)
 }
 
+/// With the reference's hash of "net1" and "container-1".
+const ONE_MAPPING: &str = r#":CNI-DN-41218092aa6e0481daa5b -
+:CNI-HOSTPORT-DNAT -
+:CNI-HOSTPORT-MASQ -
+:CNI-HOSTPORT-SETMARK -
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -m comment --comment "CNI portfwd requiring masquerade" -j CNI-HOSTPORT-MASQ
+-A CNI-DN-41218092aa6e0481daa5b -s SUBNET -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+-A CNI-DN-41218092aa6e0481daa5b -s 127.0.0.1/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+-A CNI-DN-41218092aa6e0481daa5b -p tcp -m tcp --dport 8080 -j DNAT --to-destination CONTAINER:80
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"container-1\"" -m multiport --dports 8080 -j CNI-DN-41218092aa6e0481daa5b
+-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE
+-A CNI-HOSTPORT-SETMARK -m comment --comment "CNI portfwd masquerade mark" -j MARK --set-xmark 0x2000/0x2000"#;
+
 #[test]
 fn one_mapping_makes_these_rules() {
-    let expected = |dn: &str, subnet: &str, to: &str, localhost: bool| {
-        let mut lines = vec![
-            format!(":{dn} -"),
-            ":CNI-HOSTPORT-DNAT -".to_owned(),
-            ":CNI-HOSTPORT-MASQ -".to_owned(),
-            ":CNI-HOSTPORT-SETMARK -".to_owned(),
-            "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT".to_owned(),
-            "-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT".to_owned(),
-            r#"-A POSTROUTING -m comment --comment "CNI portfwd requiring masquerade" -j CNI-HOSTPORT-MASQ"#.to_owned(),
-            format!("-A {dn} -s {subnet} -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"),
-        ];
-        if localhost {
-            lines.push(format!(
-                "-A {dn} -s 127.0.0.1/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"
-            ));
-        }
-        lines.extend([
-            format!("-A {dn} -p tcp -m tcp --dport 8080 -j DNAT --to-destination {to}:80"),
-            format!(
-                r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"container-1\"" -m multiport --dports 8080 -j {dn}"#
-            ),
-            "-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE".to_owned(),
-            r#"-A CNI-HOSTPORT-SETMARK -m comment --comment "CNI portfwd masquerade mark" -j MARK --set-xmark 0x2000/0x2000"#.to_owned(),
-        ]);
-        lines
-    };
-    // The reference's hash of "net1" and "container-1".
-    let dn = "CNI-DN-41218092aa6e0481daa5b";
+    let v4 = ONE_MAPPING.replace("SUBNET", "10.10.0.0/24").replace("CONTAINER", "10.10.0.2");
+    let v6 = ONE_MAPPING.replace("SUBNET", "2001:db8:10::/64");
+    let v6 = v6.replace("CONTAINER", "[2001:db8:10::2]");
+    let v6 = v6.lines().filter(|line| !line.contains("127.0.0.1"));
+    let expected: Vec<&str> = v4.lines().chain(v6).collect();
     for_each_peer("portmap", |lab| {
         publish(lab, Some("iptables"), json!([web()]));
-        let both = [
-            expected(dn, "10.10.0.0/24", "10.10.0.2", true),
-            expected(dn, "2001:db8:10::/64", "[2001:db8:10::2]", false),
-        ];
-        assert_eq!(rules(lab), both.concat());
+        assert_eq!(rules(lab), expected);
     });
 }
 
@@ -150,65 +107,59 @@ fn all_variants_make_the_rules_of_the_reference() {
     let Some(reference) = reference_with("portmap") else {
         return not_compared("specification 1.1.0");
     };
-    let ours_is_there = farm().join("portmap").exists();
-    for (what, mappings, changes) in variants() {
-        let expected = with_variant(&Lab::new(reference.clone()), &mappings, &changes);
-        assert!(expected.len() > 10, "{what}: {expected:#?}");
-        if ours_is_there {
-            assert_eq!(
-                with_variant(&Lab::new(Peer::Ours).without_dad(), &mappings, &changes),
-                expected,
-                "{what}"
-            );
+    for_ours("portmap", |_| {
+        for (what, mappings, changes) in variants() {
+            let [expected, ours] = [&reference, &Peer::Ours].map(|peer| {
+                with_variant(&Lab::new(peer.clone()).without_dad(), &mappings, &changes)
+            });
+            assert!(expected.len() > 10, "{what}: {expected:#?}");
+            assert_eq!(ours, expected, "{what}");
         }
-    }
-    if !ours_is_there {
-        skip("our plugin portmap");
-    }
-}
-
-/// The reference truncates a comment to 253 bytes and three dots, of which iptables keeps two.
-#[test]
-fn a_long_id_is_cut_in_the_comment() {
-    for_each_peer("portmap", |lab| {
-        let container = lab.container();
-        let id = "i".repeat(250);
-        let main = lab.attach(&container, &network()).id(&id);
-        let result = main.add();
-        let chained = json!({"prevResult": result, "ipam": null});
-        let attachment =
-            main.clone().conf(with(&portmap(Some("iptables"), json!([web()])), chained));
-        attachment.add();
-        let begin = r#"dnat name: "net1" id: ""#;
-        let cut = format!("{begin}{}", "i".repeat(253 - begin.len())).replace('"', "\\\"");
-        let comment = format!("--comment \"{cut}..\" -m multiport");
-        let rules = rules(lab);
-        assert_eq!(rules.iter().filter(|rule| rule.contains(&comment)).count(), 2, "{rules:#?}");
-        attachment.check(&result).ok();
-        attachment.del();
     });
 }
 
-/// The same sources are masqueraded whichever rule sets the mark.
+/// A comment holds 255 bytes. The reference truncates it to 253 bytes and three dots, of which iptables keeps two. GC of
+/// ours finds the container all the same.
+#[test]
+fn a_long_id_is_cut_in_the_comment() {
+    for_each_peer("portmap", |lab| {
+        let id = "i".repeat(250);
+        let main = with(&network(), json!({"cniVersion": "1.1.0"}));
+        let chain = lab.chain(&main, &portmap(Some("iptables"), json!([web()])));
+        let long = (*chain).clone().id(&id);
+        long.add();
+        let begin = r#"dnat name: "net1" id: ""#;
+        let cut = format!("{begin}{}", "i".repeat(253 - begin.len())).replace('"', "\\\"");
+        let comment = format!("--comment \"{cut}..\" -m multiport");
+        let found = || rules(lab).iter().filter(|rule| rule.contains(&comment)).count();
+        assert_eq!(found(), 2, "{:#?}", rules(lab));
+        long.check(&chain.result).ok();
+        if lab.peer == Peer::Ours {
+            assert_eq!(long.gc(&[(&id, "eth0")]).ok(), Value::Null);
+            assert_eq!(found(), 2);
+            assert_eq!(long.gc(&[]).ok(), Value::Null);
+            assert!(!rules(lab).iter().any(|rule| rule.contains("--dport 8080")));
+        }
+        long.del();
+    });
+}
+
+/// The same sources are masqueraded whichever rule sets the mark. What only iptables has means iptables.
 #[test]
 fn marks_of_every_kind_hide_the_same_sources() {
+    let [bit, chain] =
+        [json!({"markMasqBit": 5}), json!({"externalSetMarkChain": "KUBE-MARK-MASQ"})];
     for_each_peer("portmap", |lab| {
         lab.host.sh(MARK_OF_OTHERS);
-        for changes in
-            [json!({"markMasqBit": 5}), json!({"externalSetMarkChain": "KUBE-MARK-MASQ"})]
+        for (changes, backend) in
+            [(&bit, None), (&bit, Some("iptables")), (&chain, None), (&chain, Some("iptables"))]
         {
-            for backend in [None, Some("iptables")] {
-                let chain = lab
-                    .chain(&network(), &with(&portmap(backend, json!([web()])), changes.clone()));
-                chain.add();
-                assert_eq!(sources(lab, &chain), SNAT, "{changes}");
-                let used = rules(lab).iter().any(|rule| rule.contains("CNI-DN-"));
-                assert!(
-                    used,
-                    "what only iptables has is a word for iptables: {changes}, {backend:?}"
-                );
-                chain.del();
-            }
+            let chained = with(&portmap(backend, json!([web()])), changes.clone());
+            let chain = lab.chain_added(&network(), &chained);
+            assert_eq!(sources(lab, &chain), SNAT, "{changes}");
+            let is_used = rules(lab).iter().any(|rule| rule.contains("CNI-DN-"));
+            assert!(is_used, "{changes}, {backend:?}");
+            chain.del();
         }
     });
 }

@@ -4,15 +4,8 @@
 use std::net::TcpListener;
 
 use cni_multi::net::sock_diag::{Local, SocketDiag};
-use nix::libc;
-use serde_json::{Value, json};
 
-use super::for_ours_with_each_backend;
-use crate::support::attachment::{for_ours, skip, with};
-use crate::support::netns::{Lab, UPLINK};
-use crate::support::networks::portmap::{network, portmap, web};
-use crate::support::tracer::{Then, trace};
-use crate::support::traffic::TcpServer;
+use super::*;
 
 /// Whether the kernel finds sockets; skips the case if it does not.
 fn has_sock_diag() -> bool {

@@ -1,21 +1,8 @@
 //! portmap and `route_localnet`: no container reads the host's 127.0.0.1, whatever happens to
 //! attachments and rules, and no other link is affected.
 
-use nix::errno::Errno;
-use serde_json::{Value, json};
-
-use super::abandoned::is_batch;
-use super::{for_ours_with_each_backend, point_to_point};
-use crate::support::attachment::{for_ours, with};
-use crate::support::call::Call;
-use crate::support::chain::Chain;
-use crate::support::netns::{Container, Lab, Namespace};
-use crate::support::networks::portmap::{
-    assert_localnet_is_guarded, network, portmap, publish, web,
-};
-use crate::support::synced::{attach, attach_another};
-use crate::support::tracer::{Then, trace};
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
+use crate::plugins::meta::portmap::abandoned::is_batch;
 
 /// A port of the host with a listener that no port of a container leads to.
 const SECRET: &str = "127.0.0.1:6443";
@@ -52,8 +39,7 @@ fn spied(lab: &Lab) -> (Container, TcpServer) {
 fn one_more<'l>(lab: &'l Lab, backend: Option<&str>, port: u16) -> Chain<'l> {
     let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
     let v11 = json!({"cniVersion": "1.1.0"});
-    let chain = lab.chain(&with(&network(), v11), &portmap(backend, mapping));
-    chain.add();
+    let chain = lab.chain_added(&with(&network(), v11), &portmap(backend, mapping));
     chain
 }
 
@@ -77,37 +63,31 @@ fn issue_38_127_0_0_1_stays_closed_after_the_last_port() {
     });
 }
 
+/// However the last port goes. DEL with prevResult looks at its links, and without it at all links.
 #[test]
-fn issue_38_gc_of_the_last_port_closes_127_0_0_1() {
-    for_ours_with_each_backend(|lab, backend| {
-        for fault in ["true", "nft flush ruleset"] {
-            let (spy, _secret) = spied(lab);
-            let lost = one_more(lab, backend, 8080);
-            assert_ne!(value(lab, "br0"), "0");
-            lost.main.del();
-            lost.container.vanish();
-            lab.host.sh(fault);
-            lost.bare().gc(&[]).ok();
-            assert_eq!(value(lab, "br0"), "0", "{backend:?}, {fault}");
-            assert_eq!(connect(&spy, SECRET), None, "{backend:?}, {fault}");
-            lost.bare().gc(&[]).ok();
-        }
-    });
-}
-
-/// DEL with prevResult looks at its links, and without it at all links.
-#[test]
-fn issue_38_del_after_a_flush_closes_127_0_0_1() {
+fn issue_38_the_end_of_the_last_port_closes_127_0_0_1() {
+    let flush = "nft flush ruleset";
+    let ends = [("GC", "true"), ("GC", flush), ("DEL", flush), ("DEL without prevResult", flush)];
     for_ours_with_each_backend(|lab, backend| {
         let (spy, _secret) = spied(lab);
-        for knows_result in [true, false] {
-            let chain = one_more(lab, backend, 8080);
-            lab.host.sh("nft flush ruleset");
-            let del = chain.call("DEL", Some(&chain.result).filter(|_| knows_result)).run();
-            assert_eq!(del.status, 0, "{del:?}");
-            assert_eq!(value(lab, "br0"), "0", "{backend:?}, prevResult: {knows_result}");
-            assert_eq!(connect(&spy, SECRET), None, "{backend:?}");
-            chain.del_all();
+        for (end, fault) in ends {
+            let lost = one_more(lab, backend, 8080);
+            assert_ne!(value(lab, "br0"), "0");
+            if end == "GC" {
+                lost.main.del();
+                lost.container.vanish();
+            }
+            lab.host.sh(fault);
+            let end_it = || match end {
+                "GC" => lost.bare().gc(&[]).ok(),
+                "DEL" => lost.call("DEL", Some(&lost.result)).run().ok(),
+                _ => lost.clone().conf(json!({"prevResult": null})).call("DEL", None).run().ok(),
+            };
+            end_it();
+            assert_eq!(value(lab, "br0"), "0", "{end} after {fault} with {backend:?}");
+            assert_eq!(connect(&spy, SECRET), None, "{end} after {fault} with {backend:?}");
+            end_it();
+            lost.main.del();
         }
     });
 }
@@ -165,95 +145,35 @@ fn issue_38_127_0_0_0_8_of_other_links_passes() {
         assert!(connect(&lab.outside, SECRET).is_some());
         let chain = one_more(lab, backend, 8080);
         assert!(connect(&lab.outside, SECRET).is_some(), "{backend:?}");
-        chain.check(&chain.result).ok();
-        chain.del_all();
+        chain.check_and_del_all(&chain.result);
         assert_eq!(value(lab, "uplink"), "1");
     });
 }
 
-/// An administrator's value is neither changed nor guarded.
+/// An administrator's value is neither changed nor guarded: set before the port is published, while it is, or for all
+/// links.
 #[test]
 fn the_value_of_an_administrator_stays() {
     for_ours_with_each_backend(|lab, backend| {
         let (spy, _secret) = spied(lab);
-        set(lab, "br0", 1);
-        let chain = one_more(lab, backend, 8080);
+        let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
         let _server = TcpServer::start(&chain.container, 80);
-        assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{backend:?}");
-        assert!(connect(&spy, SECRET).is_some(), "{backend:?}");
-        chain.check(&chain.result).ok();
-        chain.del();
-        assert_eq!(value(lab, "br0"), "1", "{backend:?}");
-        // set while a port is published
-        set(lab, "br0", 0);
-        chain.add();
-        set(lab, "br0", 1);
-        chain.check(&chain.result).ok();
-        chain.del();
-        assert_eq!(value(lab, "br0"), "1", "{backend:?}");
-        // for all links
-        set(lab, "br0", 0);
-        set(lab, "all", 1);
-        chain.add();
-        assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{backend:?}");
-        chain.check(&chain.result).ok();
-        chain.del();
-        assert_eq!([value(lab, "br0"), value(lab, "all")], ["0", "1"], "{backend:?}");
-    });
-}
-
-/// Kills a call after each of its changes in turn, until it ends by itself.
-fn kill_at_each(lab: &Lab, prepare: impl Fn() -> Call, go_on: impl Fn()) -> usize {
-    for point in 1.. {
-        let call = prepare();
-        let mut changes = 0;
-        let traced = trace(&call, |stop| {
-            let sets = stop.call == libc::SYS_write && stop.descriptor(0).contains("/sys/net/");
-            let has_changed = stop.result.is_some_and(|result| result >= 0);
-            changes += usize::from(has_changed && (sets || stop.changes()));
-            if stop.result.is_some() && changes == point { Then::Kill } else { Then::Go }
-        });
-        assert_localnet_is_guarded(&lab.host);
-        go_on();
-        assert_localnet_is_guarded(&lab.host);
-        if !traced.killed {
-            return point;
+        for (before, while_published) in [("br0", None), ("lo", Some("br0")), ("all", None)] {
+            let set_there = while_published.unwrap_or(before);
+            set(lab, before, 1);
+            chain.add();
+            while_published.iter().for_each(|link| set(lab, link, 1));
+            assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{backend:?}");
+            if before == "br0" {
+                assert!(connect(&spy, SECRET).is_some(), "{backend:?}");
+            }
+            chain.check(&chain.result).ok();
+            chain.del();
+            let expected = if set_there == "all" { ["0", "1"] } else { ["1", "0"] };
+            assert_eq!([value(lab, "br0"), value(lab, "all")], expected, "{backend:?}, {before}");
+            set(lab, "br0", 0);
         }
-    }
-    unreachable!()
-}
-
-#[test]
-fn the_setting_is_guarded_wherever_an_operation_is_killed() {
-    for main in [network(), point_to_point()] {
-        for_ours_with_each_backend(|lab, backend| {
-            let v11 = json!({"cniVersion": "1.1.0"});
-            let chain = lab.chain(&with(&main, v11), &portmap(backend, json!([web()])));
-            let link = chain.result["interfaces"][0]["name"].as_str().unwrap().to_owned();
-            let is_as_before = || assert_eq!(value(lab, &link), "0", "{backend:?}");
-            let clean = || {
-                chain.del();
-                is_as_before();
-            };
-            let add = || chain.call("ADD", None);
-            assert!(kill_at_each(lab, add, clean) > 2);
-            let added = |command: &'static str| {
-                let chain = &chain;
-                move || {
-                    chain.add();
-                    match command {
-                        "GC" => {
-                            let valid = json!({"cni.dev/valid-attachments": []});
-                            (**chain).clone().conf(valid).call("GC", None)
-                        }
-                        _ => chain.call(command, Some(&chain.result)),
-                    }
-                }
-            };
-            assert!(kill_at_each(lab, added("DEL"), clean) > 2);
-            assert!(kill_at_each(lab, added("GC"), clean) > 2);
-        });
-    }
+    });
 }
 
 /// Two at once on one bridge, again and again: the setting follows the ports.

@@ -3,13 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::for_ours;
-use crate::support::netns::{Namespace, UPLINK};
-use crate::support::networks::portmap::{at, is_open, network};
-use crate::support::synced::{attach, attach_another};
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 /// A network whose containers publish ports with this backend.
 fn plugins(backend: Option<&str>) -> [Value; 2] {
@@ -58,61 +52,43 @@ impl Drop for Connection {
     }
 }
 
-/// No packet came while there was no translation.
+/// What comes back from a connection that is busy, before the repair and after it. The kernel translates the packets of
+/// known connections while any chain of the type `nat` and any rule with `ct` are left. With only one of them the host
+/// itself answers, with a reset. `iptables -F` leaves the table with the guard of 127.0.0.0/8. On an idle connection no
+/// packet comes while there is no translation.
 #[test]
-fn an_idle_connection_survives_a_flush() {
-    for_ours("portmap", |lab| {
-        let synced = attach(lab, &plugins(None), "-p 8080:80");
-        let mut connection = Connection::open(&lab.outside, &synced.container);
-        assert_eq!(connection.echo("before"), "before");
-        lab.host.sh("nft flush ruleset");
-        assert_eq!(synced.net("sync pods").status, 0);
-        assert_eq!(connection.echo("after"), "after");
-    });
-}
-
-/// A flush, and the words that come back from a connection that is busy: before the repair, and
-/// after it.
-#[track_caller]
-fn assert_echoes(backend: &str, flush: &str, [during, after]: [&str; 2]) {
-    for_ours("portmap", |lab| {
-        let synced = attach(lab, &plugins(Some(backend)), "-p 8080:80");
-        let mut connection = Connection::open(&lab.outside, &synced.container);
-        assert_eq!(connection.echo("before"), "before");
-        lab.host.sh(flush);
-        assert_eq!(connection.echo("during"), during, "{flush}");
-        assert!(connect(&lab.outside, &at(UPLINK[0], 8080)).is_none(), "a new connection");
-        assert_eq!(synced.net("sync pods").status, 0);
-        assert_eq!(connection.echo("after"), after, "{flush}");
-        drop(connection);
-        let mut another = Connection::open(&lab.outside, &synced.container);
-        assert_eq!(another.echo("again"), "again", "{flush}");
-    });
-}
-
-/// The kernel translates the packets of known connections while any chain of the type `nat` and
-/// any rule with `ct` are left. With only one of them the host itself answers, with a reset.
-#[test]
-fn a_busy_connection_survives_where_nat_and_ct_are_left() {
+fn a_connection_survives_where_nat_and_ct_are_left_or_it_is_idle() {
     let nat = "type nat hook prerouting priority dstnat;";
     let filter = "type filter hook forward priority filter;";
     let ct = "ct state established accept;";
-    for (chain, echoes) in [
-        (format!("{nat} {ct}"), ["during", "after"]),
-        (nat.to_owned(), ["", ""]),
-        (format!("{filter} {ct}"), ["", ""]),
-    ] {
+    let but = |chain: String| {
         let rest = format!("table inet keep {{ chain keep {{ {chain} }}; }}");
-        let flush = format!("printf 'flush ruleset\\n{rest}\\n' | nft -f -");
-        assert_echoes("nftables", &flush, echoes);
+        format!("printf 'flush ruleset\\n{rest}\\n' | nft -f -")
+    };
+    let by_iptables = "for p in iptables ip6tables; do $p -F; $p -t nat -F; done".to_owned();
+    for (backend, flush, during, after) in [
+        ("nftables", but(format!("{nat} {ct}")), Some("during"), "after"),
+        ("nftables", but(nat.to_owned()), Some(""), ""),
+        ("nftables", but(format!("{filter} {ct}")), Some(""), ""),
+        ("nftables", "nft flush ruleset".to_owned(), None, "after"),
+        ("iptables", by_iptables, Some("during"), "after"),
+    ] {
+        for_ours("portmap", |lab| {
+            let synced = attach(lab, &plugins(Some(backend)), "-p 8080:80");
+            let mut connection = Connection::open(&lab.outside, &synced.container);
+            assert_eq!(connection.echo("before"), "before");
+            lab.host.sh(&flush);
+            if let Some(during) = during {
+                assert_eq!(connection.echo("during"), during, "{flush}");
+                assert!(connect(&lab.outside, &at(UPLINK[0], 8080)).is_none(), "a new connection");
+            }
+            assert_eq!(synced.net("sync pods").status, 0);
+            assert_eq!(connection.echo("after"), after, "{flush}");
+            drop(connection);
+            let mut another = Connection::open(&lab.outside, &synced.container);
+            assert_eq!(another.echo("again"), "again", "{flush}");
+        });
     }
-}
-
-/// `iptables -F` leaves the table with the guard of 127.0.0.0/8.
-#[test]
-fn a_busy_connection_survives_a_flush_by_iptables() {
-    let flush = "for p in iptables ip6tables; do $p -F; $p -t nat -F; done";
-    assert_echoes("iptables", flush, ["during", "after"]);
 }
 
 /// After the flush another container got the port.

@@ -1,13 +1,6 @@
 //! portmap returns the result that it was given.
 
-use serde_json::{Value, json};
-
-use super::for_each_backend;
-use crate::support::attachment::with;
-use crate::support::call::Peer;
-use crate::support::networks::portmap::{is_open, network, portmap, web};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::TcpServer;
+use super::*;
 
 /// portmap must keep every field that another plugin of the chain wrote.
 #[test]

@@ -1,18 +1,7 @@
 //! portmap where addresses of services are the host's own: kube-proxy in IPVS mode, and kube-router
 //! (CVE-2019-9946). Here a server of the host stands for IPVS.
 
-use serde_json::{Value, json};
-
-use super::for_ours_with_each_backend;
-use crate::support::attachment::for_ours;
-use crate::support::chain::Chain;
-use crate::support::netns::{Lab, Namespace, UPLINK};
-use crate::support::networks::portmap::{
-    at, network, other_network, portmap, publish, warm_up, web,
-};
-use crate::support::snapshot::Watch;
-use crate::support::synced::attach;
-use crate::support::traffic::{TcpServer, connect};
+use super::*;
 
 const SERVICE: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
 
@@ -80,8 +69,7 @@ fn cve_2019_9946_the_address_of_an_ipvs_service_is_left_alone() {
             let before = Watch::start(&lab, &[]);
             let chain = publish(&lab, backend, json!([web()]));
             assert_each_has_its_own(&lab, &chain, &format!("{link} with {backend:?}"));
-            chain.check(&chain.result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&chain.result);
             before.assert_unchanged(&format!("{link} with {backend:?}"));
         }
     });
@@ -96,8 +84,7 @@ fn beside_kubelet_later_services_are_left_alone() {
         start_services(lab, "kube-ipvs0");
         route_services(lab);
         assert_each_has_its_own(lab, &chain, &format!("{backend:?}"));
-        chain.check(&chain.result).ok();
-        chain.del_all();
+        chain.check_and_del_all(&chain.result);
     });
 }
 
@@ -123,53 +110,45 @@ fn sync_spares_services_that_came_after_the_port() {
     });
 }
 
-/// Beside services, an address that the host gets later leads to the port on the link that it is on.
+/// An address that the host gets later leads to the port: beside services on the link that it is on, and on a host
+/// without services, also beside kube-proxy in a mode that gives it none, wherever the packets come from.
 #[test]
-fn a_later_address_beside_services_leads_to_the_port() {
-    for_ours("portmap", |lab| {
-        start_services(lab, "kube-ipvs0");
-        let chain = publish(lab, None, json!([web()]));
-        lab.host.sh(
-            "ip addr add 192.0.2.7/32 dev uplink; ip addr add 2001:db8:7::7/128 dev uplink nodad",
-        );
-        lab.outside.sh("ip route add 192.0.2.7 via 198.51.100.1; ip route add 2001:db8:7::7 via 2001:db8:ffff::1");
-        let _server = TcpServer::start(&chain.container, 80);
-        for to in ["192.0.2.7", "2001:db8:7::7"] {
-            assert!(connect(&lab.outside, &at(to, 8080)).is_some(), "{to}");
-        }
-        chain.check(&chain.result).ok();
-    });
-}
-
-/// A host without services publishes ports at each address that it gets, also beside kube-proxy in a
-/// mode that gives it none.
-#[test]
-fn without_services_each_new_address_leads_to_the_port() {
+fn a_later_address_leads_to_the_port() {
     let kubelet = "iptables-nft -t mangle -N KUBE-IPTABLES-HINT";
     let by_chain = format!("{kubelet}; iptables-nft -t nat -N KUBE-SERVICES");
     let by_table = format!("{kubelet}; nft add table ip kube-proxy");
-    for made in ["true", &by_chain, &by_table] {
-        for_ours("portmap", |lab| {
+    for_ours_with_each_backend(|lab, backend| {
+        for (made, has_services) in
+            [("true", true), ("true", false), (&by_chain, false), (&by_table, false)]
+        {
+            let lab = Lab::new(lab.peer.clone());
             lab.host.sh(made);
-            let chain = publish(lab, None, json!([web()]));
+            if has_services {
+                start_services(&lab, "kube-ipvs0");
+            }
+            let chain = publish(&lab, backend, json!([web()]));
             let other = lab.container();
             lab.attach(&other, &other_network()).add();
-            lab.host.sh("ip link add new type veth peer name peer; ip link set new up; ip addr add 192.0.2.7/24 dev new");
+            lab.host.sh("ip addr add 192.0.2.7/32 dev uplink; ip addr add 2001:db8:7::7/128 dev uplink nodad
+                ip link add new type veth peer name far; ip link set new up; ip addr add 192.0.2.9/24 dev new");
+            lab.outside.sh("ip route add 192.0.2.7 via 198.51.100.1; ip route add 2001:db8:7::7 via 2001:db8:ffff::1");
             let _server = TcpServer::start(&chain.container, 80);
-            for from in [&lab.host, &*other] {
-                assert!(connect(from, "192.0.2.7:8080").is_some(), "{made}");
+            for to in ["192.0.2.7", "2001:db8:7::7"] {
+                assert!(connect(&lab.outside, &at(to, 8080)).is_some(), "{to}, {made}");
             }
-        });
-    }
+            for from in [&lab.host, &*other].into_iter().filter(|_| !has_services) {
+                assert!(connect(from, "192.0.2.9:8080").is_some(), "{made}");
+            }
+            chain.check(&chain.result).ok();
+        }
+    });
 }
 
 #[test]
 fn status_names_the_link_of_services() {
     for_ours("portmap", |lab| {
-        let chain = publish(lab, None, json!([web()]));
         let status = || {
-            let outcome =
-                (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status();
+            let outcome = in_network(lab, &portmap(None, json!([web()]))).status();
             outcome.ok();
             outcome.stderr
         };

@@ -1,16 +1,15 @@
 //! UDP flows have no end: conntrack remembers the last translation and sends the next packet there,
 //! so ADD and DEL must delete stale entries.
 
-use serde_json::{Value, json};
-
-use super::abandoned::alone;
-use super::for_each_backend;
-use crate::support::netns::{Lab, OUTSIDE, UPLINK};
-use crate::support::networks::portmap::{at, network, portmap, publish, warm_up};
-use crate::support::traffic::{UdpServer, ask_by_udp};
+use super::*;
+use crate::plugins::meta::portmap::abandoned::alone;
 
 fn dns() -> Value {
     json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}])
+}
+
+fn two() -> Value {
+    json!([dns()[0], with(&dns()[0], json!({"hostPort": 5355}))])
 }
 
 /// Makes the kernel keep a translation for every flow, as on a host that masquerades anything.
@@ -69,18 +68,13 @@ pub fn flows_after_del(lab: &Lab) -> usize {
     flows(lab, 5353)
 }
 
-/// The host sends to the same port of another machine.
-fn ask_elsewhere(lab: &Lab) {
+/// How many flows to the same port of another machine remain after ADD.
+pub fn flows_to_others_after_add(lab: &Lab) -> usize {
     remember_flows(lab);
     for to in OUTSIDE {
         assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None, "nobody serves there");
     }
     assert_eq!(flows(lab, 5353), 2);
-}
-
-/// How many flows to the same port of another machine remain after ADD.
-pub fn flows_to_others_after_add(lab: &Lab) -> usize {
-    ask_elsewhere(lab);
     publish(lab, Some("nftables"), dns());
     flows(lab, 5353)
 }
@@ -89,7 +83,7 @@ pub fn flows_to_others_after_add(lab: &Lab) -> usize {
 /// reference leaves it until the next ADD.
 #[test]
 fn a_client_gets_no_answer_after_del() {
-    super::for_ours_with_each_backend(|lab, backend| {
+    for_ours_with_each_backend(|lab, backend| {
         remember_flows(lab);
         warm_up(lab, &network(), &portmap(backend, dns()));
         for bare in [false, true] {
@@ -108,27 +102,13 @@ fn a_client_gets_no_answer_after_del() {
     });
 }
 
-/// A container's flow to a name server elsewhere has the same port but does not belong to the
-/// mapping. The reference deletes it too.
-#[test]
-fn flows_to_other_machines_are_kept() {
-    super::for_ours_with_each_backend(|lab, backend| {
-        ask_elsewhere(lab);
-        let chain = publish(lab, backend, dns());
-        assert_eq!(flows(lab, 5353), 2, "{backend:?}: ADD");
-        chain.del();
-        assert_eq!(flows(lab, 5353), 2, "{backend:?}: DEL");
-    });
-}
-
 /// One conntrack dump serves all ports of a container. A client that sent before ADD is served after it, and flows to
 /// other ports are kept.
 #[test]
 fn flows_to_each_of_several_ports_are_forgotten() {
-    super::for_ours_with_each_backend(|lab, backend| {
+    for_ours_with_each_backend(|lab, backend| {
         remember_flows(lab);
-        let mapping = |port: u16| json!({"hostPort": port, "containerPort": 53, "protocol": "udp"});
-        let chain = lab.chain(&network(), &portmap(backend, json!([mapping(5353), mapping(5355)])));
+        let chain = lab.chain(&network(), &portmap(backend, two()));
         let _server = UdpServer::start(&chain.container, 53);
         let remembered = || [5353, 5354, 5355].map(|port| flows(lab, port));
         for port in [5353, 5354, 5355] {
@@ -146,61 +126,50 @@ fn flows_to_each_of_several_ports_are_forgotten() {
 /// ADD closes all ports of the container that is gone, and opens one of them.
 #[test]
 fn flows_of_a_container_that_is_gone_are_forgotten() {
-    super::for_ours_with_each_backend(|lab, backend| {
+    for_ours_with_each_backend(|lab, backend| {
         remember_flows(lab);
-        let mapping = |port: u16| json!({"hostPort": port, "containerPort": 53, "protocol": "udp"});
-        let both = portmap(backend, json!([mapping(5353), mapping(5355)]));
-        let gone = lab.chain(&alone(8), &both);
-        gone.add();
+        let gone = lab.chain_added(&alone(8), &portmap(backend, two()));
         let server = UdpServer::start(&gone.container, 53);
         assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), served()]);
         drop(server);
         gone.main.del();
         assert_ne!(flows(lab, 5355), 0);
-        let next = lab.chain(&alone(8), &portmap(backend, dns()));
-        next.add();
+        let next = lab.chain_added(&alone(8), &portmap(backend, dns()));
         assert_eq!([flows(lab, 5353), flows(lab, 5355)], [0, 0], "{backend:?}");
         let _server = UdpServer::start(&next.container, 53);
         assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), NOBODY], "{backend:?}");
     });
 }
 
-/// From Linux 6.11 on, the kernel deletes flows to single addresses by a filter. portmap lists the
-/// flows to a prefix that an administrator has made the host's own.
+/// Only flows to the host's own addresses, or to those of hostIP, belong to a mapping; a container's flow to a name
+/// server elsewhere has the same port. From Linux 6.11 on, the kernel deletes flows to single addresses by a filter;
+/// portmap lists the flows to a prefix that an administrator has made the host's own.
 #[test]
-fn flows_to_every_own_address_are_forgotten() {
-    super::for_ours_with_each_backend(|lab, backend| {
+fn flows_to_each_address_of_a_mapping_are_forgotten() {
+    let own = ["127.0.0.1", "127.0.0.53", UPLINK[0], UPLINK[1]];
+    let (prefixed, at_uplink) = ([&own[..], &["10.66.1.1"]].concat(), [own[0], own[2]]);
+    let cases: [(&[&str], Value, usize); 4] = [
+        (&own, Value::Null, 0),
+        (&OUTSIDE, Value::Null, 2),
+        (&at_uplink, json!(UPLINK[0]), 1),
+        (&prefixed, Value::Null, 0),
+    ];
+    for_ours_with_each_backend(|lab, backend| {
         remember_flows(lab);
-        let mut own = vec!["127.0.0.1", "127.0.0.53", UPLINK[0], UPLINK[1]];
-        for prefix in [None, Some("10.66.0.0/16")] {
-            if let Some(prefix) = prefix {
-                lab.host.sh(&format!("ip route add local {prefix} dev lo"));
-                own.push("10.66.1.1");
+        for (asked, host_ip, left) in &cases {
+            if asked.contains(&"10.66.1.1") {
+                lab.host.sh("ip route add local 10.66.0.0/16 dev lo");
             }
-            for to in &own {
-                assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None);
+            for to in *asked {
+                assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None, "nobody serves there");
             }
-            assert_eq!(flows(lab, 5353), own.len());
-            let chain = publish(lab, backend, dns());
-            assert_eq!(flows(lab, 5353), 0, "{backend:?}, {prefix:?}");
+            assert_eq!(flows(lab, 5353), asked.len());
+            let chain = publish(lab, backend, json!([with(&dns()[0], json!({"hostIP": host_ip}))]));
+            assert_eq!(flows(lab, 5353), *left, "{backend:?}: ADD after {asked:?}");
             chain.del();
+            assert_eq!(flows(lab, 5353), *left, "{backend:?}: DEL after {asked:?}");
             chain.main.del();
+            lab.host.sh("conntrack -F 2>/dev/null");
         }
-    });
-}
-
-/// A mapping with an address of the host leaves the flows to its other ones.
-#[test]
-fn flows_to_other_addresses_than_host_ip_are_kept() {
-    super::for_ours_with_each_backend(|lab, backend| {
-        remember_flows(lab);
-        for to in ["127.0.0.1", UPLINK[0]] {
-            assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None);
-        }
-        let mapping = json!({
-            "hostIP": UPLINK[0], "hostPort": 5353, "containerPort": 53, "protocol": "udp",
-        });
-        publish(lab, backend, json!([mapping]));
-        assert_eq!(flows(lab, 5353), 1, "{backend:?}");
     });
 }

@@ -2,17 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_ours, not_compared, reference_with};
-use crate::support::call::{Call, Peer};
-use crate::support::chain::Chain;
-use crate::support::netns::Lab;
-use crate::support::networks::portmap::{
-    assert_localnet_is_guarded, is_open, network, portmap, publish, web,
-};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::TcpServer;
+use super::*;
 
 /// Debian's package: an older reference beside the one that `CNI_REFERENCE` names.
 const PACKAGED: &str = "/usr/lib/cni";
@@ -118,32 +108,26 @@ fn containers_from_before_and_after_the_upgrade_coexist() {
     });
 }
 
-/// Both peers use the same iptables rules, so our CHECK accepts the reference's.
+/// Both peers use the same iptables rules, so each CHECK accepts the other's.
 #[test]
-fn ours_checks_what_the_reference_added_through_iptables() {
+fn each_checks_what_the_other_added_through_iptables() {
     for_each_reference(|lab, reference, backend| {
-        if backend != Some("nftables") {
-            let (chain, _) = published_by(lab, reference, backend);
-            (*chain).clone().conf(json!({"backend": "iptables"})).check(&chain.result).ok();
+        if backend == Some("nftables") {
+            return;
         }
-    });
-}
-
-#[test]
-fn the_reference_checks_and_deletes_our_iptables_rules() {
-    for_each_reference(|lab, reference, backend| {
-        if backend != Some("nftables") {
-            let (chain, before) = published_by(lab, &Peer::Ours, Some("iptables"));
-            let by_reference = (*chain).clone().by(reference);
-            if *reference == reference_with("portmap").unwrap_or(Peer::Ours) {
-                by_reference.check(&chain.result).ok();
-            }
-            by_reference.del();
-            // It does not know our guard, and leaves `route_localnet` on behind it.
-            assert_localnet_is_guarded(&lab.host);
-            chain.bare().conf(json!({"cniVersion": "1.1.0"})).gc(&[]).ok();
-            before.assert_unchanged("our ADD");
+        let (chain, _) = published_by(lab, reference, backend);
+        (*chain).clone().conf(json!({"backend": "iptables"})).check(&chain.result).ok();
+        chain.del_all();
+        let (chain, before) = published_by(lab, &Peer::Ours, Some("iptables"));
+        let by_reference = (*chain).clone().by(reference);
+        if *reference == reference_with("portmap").unwrap_or(Peer::Ours) {
+            by_reference.check(&chain.result).ok();
         }
+        by_reference.del();
+        // It does not know our guard, and leaves `route_localnet` on behind it.
+        assert_localnet_is_guarded(&lab.host);
+        chain.bare().conf(json!({"cniVersion": "1.1.0"})).gc(&[]).ok();
+        before.assert_unchanged("our ADD");
     });
 }
 

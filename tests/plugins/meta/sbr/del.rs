@@ -1,11 +1,6 @@
 //! sbr DEL, GC, and the rules that other versions made.
 
-use serde_json::json;
-
-use super::routes;
-use crate::support::attachment::{Attachment, for_ours, for_reference};
-use crate::support::call::{Peer, farm};
-use crate::support::networks::sbr::{first, rules, two_uplinks};
+use super::*;
 
 const KEPT: &str = "/run/cni/sbr";
 
@@ -33,50 +28,41 @@ fn del_removes_its_rules_and_routes_and_no_other() {
         bare(&sbr).del();
         let left = rules(&container);
         assert_eq!(left.len(), others.len() + 1, "{left:?}");
-        assert!(left.contains(&super::pair("10.20.0.2", "300")), "{left:?}");
+        assert!(left.contains(&pair("10.20.0.2", "300")), "{left:?}");
         assert_eq!(table("101"), [""; 0]);
         assert_eq!(table("77"), ["10.66.0.0/16"]);
         assert_eq!(routes(&container, 4, "101", "eth0"), ["10.67.0.0/16"]);
     });
 }
 
+/// No record names the owner of a rule of the reference to a table that others share, so DEL leaves it. A rule to a
+/// table that the configuration names is removed.
 #[test]
 fn what_one_peer_attaches_the_other_detaches() {
+    let shared = "ip route add 10.66.0.0/16 dev eth0 table";
     for_reference("sbr", |lab| {
         let reference = lab.peer.clone();
-        assert!(farm().join("sbr").exists());
-        for (by, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            for table in [json!({}), json!({"table": 5000})] {
-                let (container, sbr) = two_uplinks(lab, table);
-                sbr.clone().by(by).add();
-                assert_eq!(rules(&container).len(), 2);
-                sbr.clone().by(to).del();
-                assert_eq!(rules(&container), [], "attached by {by:?}");
-                if *to == Peer::Ours {
-                    assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
-                    sbr.clone().by(to).del();
-                }
-                lab.attach(&container, &first()).del();
-                sbr.main.del();
-            }
-        }
-    });
-}
-
-/// No record names the owner of such a rule, so DEL leaves it. A rule to a table that the
-/// configuration names is removed.
-#[test]
-fn rules_of_the_reference_to_a_shared_table_stay() {
-    for_reference("sbr", |lab| {
-        let reference = lab.peer.clone();
-        for (keys, table, left) in [(json!({}), "100", 1), (json!({"table": 5000}), "5000", 0)] {
+        for (by, to, keys, table, in_between, left) in [
+            (&reference, &Peer::Ours, json!({}), "100", String::new(), 0),
+            (&reference, &Peer::Ours, json!({"table": 5000}), "5000", String::new(), 0),
+            (&Peer::Ours, &reference, json!({}), "100", String::new(), 0),
+            (&Peer::Ours, &reference, json!({"table": 5000}), "5000", String::new(), 0),
+            (&reference, &Peer::Ours, json!({}), "100", format!("{shared} 100"), 1),
+            (&reference, &Peer::Ours, json!({"table": 5000}), "5000", format!("{shared} 5000"), 0),
+        ] {
             let (container, sbr) = two_uplinks(lab, keys);
-            sbr.clone().by(&reference).add();
-            container.sh(&format!("ip route add 10.66.0.0/16 dev eth0 table {table}"));
-            sbr.clone().by(&Peer::Ours).del();
-            let expected = vec![super::pair("10.20.0.2", table); left];
-            assert_eq!(rules(&container), expected, "table {table}");
-            assert_eq!(routes(&container, 4, table, "eth0"), ["10.66.0.0/16"]);
+            sbr.clone().by(by).add();
+            assert_eq!(rules(&container).len(), 2);
+            container.sh(&in_between);
+            sbr.clone().by(to).del();
+            let what = format!("attached by {by:?}, table {table}, {in_between:?}");
+            assert_eq!(rules(&container), vec![pair("10.20.0.2", table); left], "{what}");
+            if !in_between.is_empty() {
+                assert_eq!(routes(&container, 4, table, "eth0"), ["10.66.0.0/16"], "{what}");
+            } else if *to == Peer::Ours {
+                assert_eq!(routes(&container, 4, "100", "net1"), [""; 0], "{what}");
+                sbr.clone().by(to).del();
+            }
             lab.attach(&container, &first()).del();
             sbr.main.del();
         }
@@ -104,34 +90,6 @@ fn del_removes_the_rules_of_every_add() {
     });
 }
 
-/// A late DEL: CNI_NETNS already leads to the next container.
-#[test]
-fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
-    for was_attached in [true, false] {
-        for_ours("sbr", |lab| {
-            let (container, sbr) = two_uplinks(lab, json!({}));
-            let earlier = sbr.clone().id("earlier");
-            if was_attached {
-                earlier.add();
-                container.sh(
-                    "ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2 lookup 101
-                     ip route flush table 100; ip -6 route flush table 101
-                     ip route add 10.20.0.0/24 dev net1; ip -6 route add 2001:db8:20::/64 dev net1",
-                );
-            }
-            let result = sbr.add();
-            let own = [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")];
-            assert_eq!(rules(&container), own);
-            earlier.del();
-            sbr.check(&result).ok();
-            earlier.del();
-            sbr.check(&result).ok();
-            sbr.del();
-            assert_eq!(rules(&container), []);
-        });
-    }
-}
-
 /// The reference's DEL of an attachment of ours.
 const THEIR_DEL: &str = "ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2";
 /// The reference's ADD of the attachment, with another address.
@@ -151,7 +109,7 @@ fn del_finds_what_the_reference_made_after_a_rollback() {
         ));
         container.sh("ip rule add from 10.20.0.7 lookup 300 protocol static"); // not the reference's
         bare(&sbr).del();
-        assert_eq!(rules(&container), [super::pair("10.20.0.7", "300")]);
+        assert_eq!(rules(&container), [pair("10.20.0.7", "300")]);
         assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
     });
 }

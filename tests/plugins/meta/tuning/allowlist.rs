@@ -1,11 +1,6 @@
 //! The host's allowlist of sysctls, for ADD and CHECK.
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_each_peer, for_ours};
-use crate::support::netns::Lab;
-use crate::support::networks::tuning::{chain, sysctl};
-use crate::support::snapshot::Watch;
+use super::*;
 
 /// Writes the allowlist of the lab's host, which has an `/etc` of its own from then on.
 pub fn write(lab: &Lab, list: &str) {
@@ -29,8 +24,7 @@ fn what_a_pattern_matches_may_be_set() {
             for changes in [set(name), json!({"sysctl": {}, "args": {"cni": set(name)}})] {
                 let chain = chain(lab, changes);
                 let result = chain.add();
-                chain.check(&result).ok();
-                chain.del_all();
+                chain.check_and_del_all(&result);
             }
         }
         // An ADD without sysctls does not consult the list.

@@ -1,12 +1,7 @@
 //! CHECK compares the kernel's values with the requested ones, and with nothing else.
 
-use serde_json::json;
-
-use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::broken;
-use crate::support::broken::assert_check_finds;
-use crate::support::call::Peer;
-use crate::support::networks::tuning::{chain, every_attribute, sysctl};
+use super::*;
+use crate::support::synced::attach;
 
 #[test]
 fn check_finds_what_has_changed() {
@@ -33,7 +28,8 @@ link gone | ip link del eth0 | eth0
     });
 }
 
-/// This holds for values given in `args` alone, too.
+/// This holds for values given in `args` alone, too. A packet capture makes an interface promiscuous; CHECK ignores
+/// values that were not requested.
 #[test]
 fn check_goes_by_the_same_values_as_add() {
     for_each_peer("tuning", |lab| {
@@ -42,76 +38,61 @@ fn check_goes_by_the_same_values_as_add() {
         chain.check(&result).ok();
         chain.clone().conf(json!({"args": null})).check(&result).err();
         chain.clone().conf(json!({"args": null, "mtu": null})).check(&result).ok();
-    });
-}
-
-#[test]
-fn check_needs_a_previous_result_and_a_namespace() {
-    for_each_peer("tuning", |lab| {
-        let chain = chain(lab, every_attribute());
-        let result = chain.add();
-        let error = chain.clone().conf(json!({"prevResult": null})).call("CHECK", None).run().err();
-        assert!(error.text().contains("Required prevResult missing"), "{error:?}");
-        chain.container.vanish();
-        let error = chain.check(&result).err();
         if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 4, "{error:?}");
+            chain.container.sh(
+                "ip link set eth0 promisc on allmulticast on txqueuelen 5 address 02:00:00:00:00:01",
+            );
+            chain.check(&result).ok();
+            chain.container.vanish();
+            chain.check(&result).fails(4, "");
         }
     });
 }
 
-/// A packet capture makes an interface promiscuous too; CHECK ignores values that were not
-/// requested.
-#[test]
-fn check_does_not_mind_what_was_not_asked_for() {
-    for_ours("tuning", |lab| {
-        let chain = chain(lab, json!({"mtu": 1400}));
-        let result = chain.add();
-        chain.container.sh(
-            "ip link set eth0 promisc on allmulticast on txqueuelen 5 address 02:00:00:00:00:01",
-        );
-        chain.check(&result).ok();
-    });
-}
-
-/// The kernel separates list values with tabs; hardware addresses are compared as addresses, not
-/// text.
+/// The kernel separates list values with tabs, and parses numbers as C does, in hexadecimal and octal; hardware
+/// addresses are compared as addresses, not text. By the same comparison a repeated ADD recognises its own values and
+/// keeps the original ones.
 #[test]
 fn check_compares_meanings() {
     for_ours("tuning", |lab| {
-        let conf = json!({"mac": "02-00-00-00-00-AB", "sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}});
-        let chain = chain(lab, conf);
-        let result = chain.add();
-        chain.check(&result).ok();
-        chain.container.sh("echo 20000 30001 > /proc/sys/net/ipv4/ip_local_port_range");
-        let error = chain.check(&result).err();
-        assert!(error.text().contains("is 20000 30000, current value is"), "{error:?}");
-        chain.del_all();
-    });
-    // The kernel parses numbers as C does, in hexadecimal and octal, and so does CHECK.
-    for_ours("tuning", |lab| {
         for value in ["0x10", "020", "16"] {
-            let chain = chain(lab, json!({"sysctl": {"net.core.somaxconn": value}}));
+            let chain = chain(
+                lab,
+                json!({"mac": "02-00-00-00-00-AB", "sysctl":
+                {"net.core.somaxconn": value, "net.ipv4.ip_local_port_range": "20000 30000"}}),
+            );
+            let read = || {
+                ["core/somaxconn", "ipv4/ip_local_port_range"]
+                    .map(|name| sysctl(&chain.container, name))
+            };
+            let untouched = read();
             let result = chain.add();
-            assert_eq!(sysctl(&chain.container, "core/somaxconn"), "16", "{value}");
+            assert_eq!(read()[0], "16", "{value}");
             chain.check(&result).ok();
-            chain.container.sh("echo 10 > /proc/sys/net/core/somaxconn");
-            assert_eq!(chain.check(&result).err().code, 103, "{value}");
-            chain.del_all();
+            chain.add();
+            chain.container.sh("echo 20000 30001 > /proc/sys/net/ipv4/ip_local_port_range");
+            chain.check(&result).fails(103, "is 20000 30000, current value is");
+            chain.container.sh("echo 20000 30000 > /proc/sys/net/ipv4/ip_local_port_range
+                echo 10 > /proc/sys/net/core/somaxconn");
+            chain.check(&result).fails(103, "");
+            chain.container.sh("echo 16 > /proc/sys/net/core/somaxconn");
+            chain.del();
+            assert_eq!(read(), untouched, "{value}");
+            chain.main.del();
         }
     });
-    // By the same comparison a repeated ADD recognises its own values and keeps the original ones.
+}
+
+#[test]
+fn attributes_of_the_interface_stay() {
     for_ours("tuning", |lab| {
-        let set = json!({"sysctl": {"net.core.somaxconn": "0x10", "net.ipv4.ip_local_port_range": "20000 30000"}});
-        let chain = chain(lab, set);
-        let read = || {
-            ["core/somaxconn", "ipv4/ip_local_port_range"]
-                .map(|name| sysctl(&chain.container, name))
-        };
-        let untouched = read();
-        chain.add();
-        chain.add();
-        chain.del();
-        assert_eq!(read(), untouched);
+        let synced =
+            attach(lab, &[bridge::conf(), tuning(json!({"mtu": 1400, "promisc": true}))], "");
+        synced.container.sh("ip link set eth0 mtu 1300 promisc off");
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+        let link = synced.container.link("eth0").unwrap();
+        assert_eq!((&link["mtu"], &link["promiscuity"]), (&json!(1300), &json!(0)));
+        assert!(synced.check().status != 0, "CHECK reports what the repair leaves");
     });
 }

@@ -1,14 +1,7 @@
 //! tuning ADD that fails: the error names the cause, and host and container are unchanged.
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::call::Peer;
-use crate::support::failed_add::{assert_fails_at, rows};
-use crate::support::networks::bridge;
+use super::*;
 use crate::support::networks::stacked::{MACVLAN, VLAN};
-use crate::support::networks::tuning::{chain, every_attribute, sysctl, tuning};
-use crate::support::snapshot::Watch;
 
 /// Every attribute and two sysctls, which ADD sets before the refused value in `changes`.
 fn after(changes: Value) -> Value {
@@ -57,19 +50,13 @@ a directory that is a file | {"dataDir": "/run/file/x"} | 5: /run/file/x
 #[test]
 fn a_list_that_is_refused_is_given_back_whole() {
     for_ours("tuning", |lab| {
-        let chain = chain(
-            lab,
-            json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}),
-        );
+        let list = json!({"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"});
+        let chain = chain(lab, json!({"sysctl": list}));
         let read =
             || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
         let untouched = read();
-        let error = chain.try_add().err();
-        assert!(
-            error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"),
-            "{error:?}"
-        );
-        assert_eq!((error.code, read()), (7, untouched));
+        chain.try_add().fails(7, "sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem");
+        assert_eq!(read(), untouched);
     });
 }
 
@@ -80,15 +67,11 @@ fn ipv6_is_disabled_when_all_else_is_done() {
         for name in ["IFNAME", "all"] {
             let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
             // serde_json sorts keys, so the failing sysctl comes second.
-            let chain = chain(
-                lab,
-                json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}),
-            );
+            let sysctls = json!({disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"});
+            let chain = chain(lab, json!({"sysctl": sysctls}));
             chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
-            let before = Watch::start(lab, &[&chain.container]);
-            let error = chain.try_add().err();
-            assert!(error.text().contains("tcp_congestion_control"), "{error:?}");
-            before.assert_unchanged(name);
+            let case = Case::new(name, json!({}), 7, "tcp_congestion_control");
+            assert_fails_at(lab, &chain.container, &chain, &case);
             chain.clone().conf(json!({"sysctl": {"net/ipv4/tcp_congestion_control": null}})).add();
             assert_eq!(sysctl(&chain.container, "ipv6/conf/eth0/disable_ipv6"), "1");
             chain.main.del();
@@ -99,23 +82,17 @@ fn ipv6_is_disabled_when_all_else_is_done() {
 /// A missing interface and wrong CNI_ARGS fail ADD without a change.
 #[test]
 fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
-    for_each_peer("tuning", |lab| {
+    for_ours("tuning", |lab| {
         let chain = chain(lab, every_attribute());
         let before = Watch::start(lab, &[&chain.container]);
-        let error = chain.clone().ifname("eth7").try_add().err();
-        let expected = (7, "Cannot find container link \"eth7\"");
-        assert!(lab.peer != Peer::Ours || (error.code, &*error.msg) == expected, "{error:?}");
+        let missing = "Cannot find container link \"eth7\"";
+        chain.clone().ifname("eth7").try_add().fails(7, missing);
         for (args, code) in
             [("MAC=x", 7), ("MAC=01:00:5e:00:00:01", 7), ("UNKNOWN=1", 4), ("MAC", 4)]
         {
-            let outcome = chain.clone().conf(json!({"mac": null})).args(args).try_add();
-            if lab.peer == Peer::Ours {
-                assert_eq!(outcome.err().code, code, "{args}: {outcome:?}");
-            }
+            chain.clone().conf(json!({"mac": null})).args(args).try_add().fails(code, "");
         }
-        if lab.peer == Peer::Ours {
-            before.assert_unchanged("refused ADDs");
-        }
+        before.assert_unchanged("refused ADDs");
     });
 }
 
@@ -155,17 +132,14 @@ fn an_add_is_undone_when_its_result_has_no_form() {
 /// The kernel reports no such limit: it refuses the MTU, and its error names nothing.
 #[test]
 fn an_mtu_above_that_of_the_master_names_the_master() {
+    let above = "mtu: 9000 is above the MTU of \"uplink\", the master of \"eth0\", expected";
     for (kind, least) in [(MACVLAN, 68), (VLAN, 0)] {
         kind.for_ours(|lab| {
             let chain = lab.chain(&kind.conf(), &tuning(json!({"mtu": 9000, "promisc": true})));
             let before = Watch::start(lab, &[&chain.container]);
-            let error = chain.try_add().err();
+            let error = chain.try_add().fails(7, "raise that of \"uplink\" first");
             before.assert_unchanged("the failed ADD");
-            let msg = format!(
-                "mtu: 9000 is above the MTU of \"uplink\", the master of \"eth0\", expected {least} to 1500"
-            );
-            assert_eq!((error.code, error.msg.as_str()), (7, msg.as_str()), "{}", kind.plugin);
-            assert!(error.details.contains("raise that of \"uplink\" first"), "{error:?}");
+            assert_eq!(error.msg, format!("{above} {least} to 1500"), "{}", kind.plugin);
         });
     }
 }

@@ -1,12 +1,6 @@
 //! How sysctls are named, and that no name reaches beyond the container's network.
 
-use serde_json::json;
-
-use crate::support::attachment::{for_each_peer, for_ours};
-use crate::support::call::Peer;
-use crate::support::networks::bridge;
-use crate::support::networks::tuning::{chain, sysctl, tuning};
-use crate::support::snapshot::Watch;
+use super::*;
 
 #[test]
 fn sysctls_may_be_spelled_with_dots_or_slashes() {
@@ -22,8 +16,7 @@ fn sysctls_may_be_spelled_with_dots_or_slashes() {
             let result = chain.add();
             assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "1", "{name}");
             assert_eq!(result, chain.result, "{name}");
-            chain.check(&result).ok();
-            chain.del_all();
+            chain.check_and_del_all(&result);
         }
     });
 }
@@ -36,20 +29,12 @@ fn links_may_have_dots_in_their_names() {
         for ifname in ["eth0.5", "a..b"] {
             for name in ["net.ipv4.conf.IFNAME.arp_filter", "net/ipv4/conf/IFNAME/arp_filter"] {
                 let container = lab.container();
-                let main = lab.attach(&container, &bridge::conf()).ifname(ifname);
-                let conf = tuning(
-                    json!({"name": "net1", "cniVersion": "1.0.0", "sysctl": {name: "1"}, "prevResult": main.add()}),
-                );
-                let attachment = lab.attach(&container, &conf).ifname(ifname);
-                let result = attachment.add();
-                assert_eq!(
-                    sysctl(&container, &format!("ipv4/conf/{ifname}/arp_filter")),
-                    "1",
-                    "{name}"
-                );
-                attachment.check(&result).ok();
-                attachment.del();
-                main.del();
+                let set = tuning(json!({"sysctl": {name: "1"}}));
+                let chained = lab.chain_in(&container, ifname, &bridge::conf(), &set);
+                let result = chained.add();
+                let path = format!("ipv4/conf/{ifname}/arp_filter");
+                assert_eq!(sysctl(&container, &path), "1", "{name}");
+                chained.check_and_del_all(&result);
             }
         }
     });
@@ -63,11 +48,11 @@ fn links_may_have_dots_in_their_names() {
             chain.container.sh("ip link add eth0.5 type veth peer name x");
             let before = Watch::start(lab, &[&chain.container]);
             let result = chain.add();
-            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0.5/arp_filter"), "1", "{name}");
-            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "0", "{name}");
+            let read =
+                |link: &str| sysctl(&chain.container, &format!("ipv4/conf/{link}/arp_filter"));
+            assert_eq!([read("eth0.5"), read("eth0")], ["1", "0"], "{name}");
             chain.check(&result).ok();
             chain.del();
-            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0.5/arp_filter"), "0", "{name}");
             before.assert_unchanged(name);
         }
     });
@@ -127,29 +112,23 @@ fn nothing_outside_the_container_s_network_can_be_written() {
 }
 
 /// `all` and `default` are not links, although CNI_IFNAME may have these values. A caller that may
-/// choose CNI_IFNAME must not gain the settings of all links.
+/// choose CNI_IFNAME must not gain the settings of all links, also not by a suffix.
 #[test]
 fn ifname_stands_for_a_link_only() {
     for_ours("tuning", |lab| {
-        for ifname in ["all", "default"] {
-            let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
-            chain.clone().ifname(ifname).try_add().fails(
-                7,
-                &format!("sysctl.net.ipv4.conf.IFNAME.arp_filter: IFNAME is \"{ifname}\""),
-            );
-            assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
+        for (key, ifname, path) in
+            [("IFNAME", "all", "all"), ("IFNAME", "default", "default"), ("IFNAMEl", "al", "all")]
+        {
+            let key = format!("net.ipv4.conf.{key}.arp_filter");
+            let chain = chain(lab, json!({"sysctl": {&key: "1"}}));
+            let names = format!("sysctl.{key}: IFNAME is \"{ifname}\"");
+            chain.clone().ifname(ifname).try_add().fails(7, &names);
+            assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{path}/arp_filter")), "0");
         }
-        // The same name assembled from `IFNAME` and a suffix.
-        let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
-        chain_of_al.clone().ifname("al").try_add().fails(7, "IFNAME is \"al\"");
-        assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
+        // A configuration that names all links means them.
         let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
         chain.add();
-        assert_eq!(
-            sysctl(&chain.container, "ipv4/conf/all/arp_filter"),
-            "1",
-            "whoever writes it means it"
-        );
+        assert_eq!(sysctl(&chain.container, "ipv4/conf/all/arp_filter"), "1");
     });
 }
 
@@ -165,7 +144,7 @@ fn del_gives_sysctls_back() {
         ("net.ipv6.conf.all.forwarding", "ipv6/conf/all/forwarding", "1"),
     ];
     for_ours("tuning", |lab| {
-        let all: serde_json::Map<String, serde_json::Value> =
+        let all: Value =
             sysctls.iter().map(|(name, _, value)| ((*name).to_owned(), json!(value))).collect();
         let chain = chain(lab, json!({"sysctl": all}));
         let read = || sysctls.map(|(_, path, _)| sysctl(&chain.container, path).replace('\t', " "));
@@ -174,17 +153,12 @@ fn del_gives_sysctls_back() {
         let result = chain.add();
         assert_eq!(read(), sysctls.map(|(_, _, value)| value));
         chain.check(&result).ok();
-        chain
-            .container
-            .sh("cat /proc/sys/net/ipv4/tcp_fin_timeout > /run/was; echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
+        let not_ours = "/proc/sys/net/ipv4/tcp_fin_timeout";
+        chain.container.sh(&format!("cat {not_ours} > /run/was; echo 5 > {not_ours}"));
         chain.del();
         assert_eq!(read(), untouched);
-        assert_eq!(
-            sysctl(&chain.container, "ipv4/tcp_fin_timeout"),
-            "5",
-            "nobody asked for that one"
-        );
-        chain.container.sh("cat /run/was > /proc/sys/net/ipv4/tcp_fin_timeout; rm /run/was");
+        assert_eq!(chain.container.sh(&format!("cat {not_ours}")).trim(), "5");
+        chain.container.sh(&format!("cat /run/was > {not_ours}; rm /run/was"));
         before.assert_unchanged("ADD");
     });
 }
@@ -194,10 +168,9 @@ fn del_gives_sysctls_back() {
 fn sysctls_that_cannot_be_read_can_be_set() {
     for_each_peer("tuning", |lab| {
         let secret = "2001:db8:0:0:0:0:0:1";
-        let chain = chain(
-            lab,
-            json!({"sysctl": {"net.ipv4.route.flush": "1", "net.ipv6.conf.IFNAME.stable_secret": secret}}),
-        );
+        let sysctls =
+            json!({"net.ipv4.route.flush": "1", "net.ipv6.conf.IFNAME.stable_secret": secret});
+        let chain = chain(lab, json!({"sysctl": sysctls}));
         let result = chain.add();
         if lab.peer == Peer::Ours {
             let without = json!({"sysctl": {"net.ipv6.conf.IFNAME.stable_secret": null}});

@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::support::attachment::{for_ours, with};
+use super::*;
 use crate::support::beside::{run_beside, stops};
-use crate::support::networks::vrf::{attach, container, master, network};
 
 /// How long to wait for the ADD, which may itself wait for the stopped DEL.
 const LIMIT: Duration = Duration::from_millis(500);

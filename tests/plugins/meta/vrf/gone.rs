@@ -1,10 +1,7 @@
 //! vrf DEL and GC when the interface, VRF or namespace is missing, or has another owner.
 
-use serde_json::json;
-
-use crate::support::attachment::{Attachment, for_each_peer, for_ours};
-use crate::support::networks::vrf::{container, for_ours_in_blue, in_blue, master};
-use crate::support::snapshot::Watch;
+use super::*;
+use crate::support::synced;
 
 /// vrf as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(vrf: &Attachment<'a>) -> Attachment<'a> {
@@ -32,56 +29,28 @@ fn del_takes_not_there_as_done() {
     });
 }
 
+/// Also after a refused ADD, of an interface that was in the VRF before: a runtime calls DEL then.
 #[test]
 fn a_vrf_of_others_stays() {
     // The reference removes the VRF; see tests/differences.
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        container.sh("ip link add blue up type vrf table 20");
-        let before = Watch::start(lab, &[&container]);
-        let member = in_blue(lab, &container);
-        bare(&member).del(); // never added
-        assert!(container.link("blue").is_some());
-        member.add();
-        assert_eq!(master(&container, "net1"), "blue");
-        member.del();
-        member.del();
-        member.main.del();
-        lab.host.sh("ip link del br1");
-        before.assert_unchanged("ADD");
-    });
-}
-
-/// A runtime calls DEL after a refused ADD. The interface was in the VRF before.
-#[test]
-fn del_after_a_refused_add_leaves_the_vrf_and_its_interface() {
     for_ours_in_blue(|lab, container, member| {
-        container.sh("ip link add blue up type vrf table 20; ip link set net1 master blue");
+        container.sh("ip link add blue up type vrf table 20");
+        bare(member).del(); // never added
+        assert!(container.link("blue").is_some());
         let before = Watch::start(lab, &[container]);
-        for again in [1, 2] {
-            assert_eq!(member.try_add().err().code, 102, "{again}");
+        member.add();
+        assert_eq!(master(container, "net1"), "blue");
+        member.del();
+        member.del();
+        before.assert_unchanged("ADD");
+
+        container.sh("ip link set net1 master blue");
+        let before = Watch::start(lab, &[container]);
+        for _ in 0..2 {
+            member.try_add().fails(102, "");
         }
         member.del();
         before.assert_unchanged("the refused ADD");
-    });
-}
-
-/// A late DEL: CNI_NETNS already leads to the next container.
-#[test]
-fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
-    for_ours_in_blue(|_, container, member| {
-        let earlier = (*member).clone().id("earlier");
-        earlier.add();
-        container.sh("ip link set net1 nomaster; ip link del blue");
-        container.sh("ip addr add 2001:db8:20::2/64 dev net1 nodad || true; ip route replace 10.77.0.0/16 dev net1
-             ip -6 route replace 2001:db8:77::/48 dev net1; ip route replace 10.78.0.0/16 dev net1");
-        member.add();
-        for _ in 0..2 {
-            earlier.del();
-            assert_eq!(master(container, "net1"), "blue");
-        }
-        member.del();
-        assert!(container.link("blue").is_none());
     });
 }
 
@@ -117,5 +86,22 @@ fn del_leaves_the_vrf_that_the_reference_made_after_a_rollback() {
             assert!(container.link("blue").is_none(), "{link}");
             assert_eq!(master(container, "net1"), json!(null), "{link}");
         }
+    });
+}
+
+/// The master of the container's own choice stays.
+#[test]
+fn another_master_stays() {
+    for_ours("vrf", |lab| {
+        if container(lab).is_none() {
+            return;
+        }
+        let vrf = json!({"type": "vrf", "vrfname": "blue"});
+        let synced = synced::attach(lab, &[network(1, 2), vrf], "");
+        synced.container.sh("ip link add red type vrf table 66; ip link set eth0 master red");
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("already a master"), "{outcome:?}");
+        assert_eq!(master(&synced.container, "eth0"), "red");
     });
 }
