@@ -1,6 +1,6 @@
 //! An ADD that fails: its error says what to do, and the kernel is left as before.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::attachment::{Attachment, for_each_peer};
 use super::call::{ErrorObject, Peer};
@@ -98,6 +98,12 @@ pub fn fail_at(
 pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
     let container = lab.container();
     assert_fails_at(lab, &container, &lab.attach(&container, conf), case);
+}
+
+/// As `assert_fails`, for a network without a table.
+#[track_caller]
+pub fn assert_refused(lab: &Lab, conf: &Value, code: u64, names: &'static str) {
+    assert_fails(lab, conf, &Case::new("the refused ADD", Value::Object(Map::new()), code, names));
 }
 
 /// As `assert_fails`, for an attachment, which may belong to a chained plugin.

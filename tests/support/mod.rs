@@ -22,6 +22,7 @@ pub mod networks;
 #[cfg(feature = "cluster")]
 pub mod node;
 pub mod peers;
+pub mod placed;
 pub mod probe;
 pub mod programs;
 pub mod scratch;

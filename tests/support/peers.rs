@@ -41,4 +41,19 @@ macro_rules! tests {
     )+};
 }
 
-pub(crate) use {peers, tests};
+/// A test of each function, which is run as the closure says: `each_case! { |case| for_ours("ovs", case); one another }`.
+macro_rules! each_case {
+    (|$case:ident| $run:expr; $($name:ident)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn test() {
+                let $case = super::$name;
+                $run;
+            }
+        }
+    )+};
+}
+
+pub(crate) use {each_case, peers, tests};

@@ -291,7 +291,7 @@ fn lasting(value: &Value) -> Value {
 /// The pretend host together with some containers' namespaces.
 pub struct Watch<'a> {
     lab: &'a Lab,
-    containers: Vec<&'a Namespace>,
+    containers: Vec<Namespace>,
     before: Vec<Snapshot>,
     /// The last snapshot of each namespace.
     known: Mutex<Vec<Option<Known>>>,
@@ -328,9 +328,10 @@ impl Known {
 
 impl<'a> Watch<'a> {
     /// Takes the first snapshot, once the kernel has settled.
-    pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Watch<'a> {
+    pub fn start(lab: &'a Lab, containers: &[&Namespace]) -> Watch<'a> {
         let known = (0..=containers.len()).map(|_| None).collect();
-        let (containers, known) = (containers.to_vec(), Mutex::new(known));
+        let containers = containers.iter().map(|it| (*it).clone()).collect();
+        let known = Mutex::new(known);
         let mut watch = Watch { lab, containers, before: vec![], known };
         watch.before = watch.settled();
         watch

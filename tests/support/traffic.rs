@@ -40,6 +40,21 @@ pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
     }
 }
 
+/// The containers of a network without addresses exchange frames.
+#[track_caller]
+pub fn assert_carry_frames(a: &Namespace, b: &Namespace) {
+    a.sh("ip addr add 10.30.0.1/24 dev eth0");
+    b.sh("ip addr add 10.30.0.2/24 dev eth0");
+    assert_pings(a, "10.30.0.2");
+}
+
+/// The largest packet of an MTU passes in one piece, and a larger one does not.
+#[track_caller]
+pub fn assert_mtu_passes(from: &Namespace, to: &str, mtu: u64) {
+    assert_pings_with(from, to, &format!("-M do -s {}", mtu - 28));
+    assert!(!ping_once(from, to, &format!("-M do -s {}", mtu - 27)), "a larger packet passes");
+}
+
 /// Whether one ping is answered within a second. A "no" proves something only next to a "yes".
 pub fn is_answered(from: &Namespace, to: &str, options: &str) -> bool {
     ping_once(from, to, options)
