@@ -169,7 +169,7 @@ fn the_configuration_stays_until_the_delegate_has_succeeded() {
         let conf = with(&newest(), json!({"delegate": {"type": "tubes"}}));
         let flannel = lab.attach(&container, &conf);
         let call = |command: &str| {
-            let path = format!("{}:/run/theirs", lab.cni_path(&Peer::Ours));
+            let path = format!("{}:/run/theirs", Peer::Ours.dir().display());
             flannel.call(command, None).env("CNI_PATH", path).run()
         };
         call("ADD").ok();

@@ -114,12 +114,15 @@ fn what_ipam_asks_for_is_on_the_wire() {
 /// Malformed answers arrive before the valid one.
 #[test]
 fn nonsense_is_ignored() {
-    on_each_lan(json!({"before": NONSENSE}), |lab, server, daemon| {
-        let result = lab.attach(&lab.container(), &conf()).add();
-        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
-        assert_eq!(server.heard_of(REQUEST).len(), 1);
-        assert!(!daemon.has_ended());
-    });
+    on_each_lan(
+        json!({"before": NONSENSE.split('|').collect::<Vec<_>>()}),
+        |lab, server, daemon| {
+            let result = lab.attach(&lab.container(), &conf()).add();
+            assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+            assert_eq!(server.heard_of(REQUEST).len(), 1);
+            assert!(!daemon.has_ended());
+        },
+    );
 }
 
 // --- results ---
