@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
-use crate::support::networks::bridge;
 use crate::support::networks::firewall::firewall;
 use crate::support::networks::portmap::{portmap, web};
+use crate::support::networks::{bandwidth, bridge};
 use crate::support::snapshot::Watch;
 use crate::support::table::cells;
 
@@ -44,23 +44,15 @@ fn the_obstacle_is_named_and_nothing_is_left() {
 #[test]
 fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
     for_ours("bridge", |lab| {
-        if lab
-            .host
-            .try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe")
-            .status
-            .success()
-        {
+        let has = "ip link add probe type bridge vlan_filtering 1 && ip link del probe";
+        if lab.host.try_sh(has).status.success() {
             return;
         }
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let error =
-            lab.attach(&container, &with(&bridge::conf(), json!({"vlan": 100}))).try_add().err();
-        assert_eq!(error.code, 100, "{error:?}");
-        assert!(
-            error.text().contains("VLAN") && error.text().contains("not supported"),
-            "{error:?}"
-        );
+        let conf = with(&bridge::conf(), json!({"vlan": 100}));
+        let error = lab.attach(&container, &conf).try_add().fails(100, "VLAN");
+        assert!(error.text().contains("not supported"), "{error:?}");
         before.assert_unchanged("an ADD that needs VLAN filtering");
     });
 }
@@ -106,16 +98,10 @@ fn without_records() -> Vec<(Value, Option<Value>)> {
     let masqueraded = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
     let all = with(&with(&plain, masqueraded.clone()), json!({"macspoofchk": true}));
     let ptp = with(&plain, json!({"type": "ptp", "bridge": null}));
-    vec![
-        (all, None),
-        (with(&ptp, masqueraded), None),
-        (plain.clone(), Some(portmap(Some("nftables"), json!([web()])))),
-        (plain.clone(), Some(firewall(None))),
-        (
-            plain.clone(),
-            Some(json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000})),
-        ),
-    ]
+    let limited = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000});
+    let chained = [portmap(Some("nftables"), json!([web()])), firewall(None), limited];
+    let chained = chained.map(|conf| (plain.clone(), Some(conf)));
+    [(all, None), (with(&ptp, masqueraded), None)].into_iter().chain(chained).collect()
 }
 
 #[test]
@@ -132,9 +118,8 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
                 let result = attachment.add();
                 attachment.check(&result).ok();
                 if let Some(chained) = &chained {
-                    let of_network =
-                        json!({"name": "net1", "cniVersion": "1.1.0", "prevResult": result});
-                    let chained = lab.attach(&container, &with(chained, of_network));
+                    let keys = json!({"name": "net1", "cniVersion": "1.1.0", "prevResult": result});
+                    let chained = lab.attach(&container, &with(chained, keys));
                     chained.add();
                     chained.check(&result).ok();
                     chained.del();
@@ -161,7 +146,6 @@ fn every_plugin() -> Vec<Value> {
         with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys)
     };
     let leased = json!({"type": "host-local", "subnet": "10.10.0.0/24"});
-    let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 8_000_000});
     let mut all = vec![
         conf("dhcp", json!({"ipam": {"type": "dhcp"}})),
         conf("macvlan", json!({"master": "up0", "ipam": {"type": "dhcp"}})),
@@ -170,13 +154,12 @@ fn every_plugin() -> Vec<Value> {
         conf("vrf", json!({"vrfname": "blue"})),
         conf("sbr", json!({"table": 500})),
         conf("tuning", json!({"sysctl": {"net.core.somaxconn": "500"}})),
-        conf("bandwidth", limits),
+        conf("bandwidth", bandwidth::both()),
     ];
     all.extend(["sbr", "ipvlan", "dummy", "tap", "loopback"].map(|kind| conf(kind, json!({}))));
-    all.extend(
-        ["host-local", "static"]
-            .map(|kind| conf(kind, json!({"ipam": with(&leased, json!({"type": kind}))}))),
-    );
+    for kind in ["host-local", "static"] {
+        all.push(conf(kind, json!({"ipam": with(&leased, json!({"type": kind}))})));
+    }
     for backend in ["nftables", "iptables"] {
         all.push(conf("firewall", json!({"backend": backend})));
         all.push(with(&conf("portmap", json!({})), portmap(Some(backend), json!([web()]))));

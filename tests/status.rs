@@ -206,10 +206,10 @@ echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details"
     {
         let subject = SUBJECTS.iter().find(|subject| subject.plugin == plugin).unwrap();
         for_ours(plugin, |lab| {
-            let Some(_kept) = (subject.prepare)(lab) else { return };
+            let Some(_kept) = subject.prepare(lab) else { return };
             lab.host
                 .sh(&format!("mkdir /run/bin; cat >/run/bin/saying <<'END'\n{SAYING}END\nchmod +x /run/bin/saying"));
-            let conf = with(&(subject.chain)(1, 1)[0], json!({"ipam": {"type": "saying"}}));
+            let conf = with(&subject.chain(1, 1)[0], json!({"ipam": {"type": "saying"}}));
             let path = lab.path("/run/bin").display().to_string();
             let error = status(lab, &conf).env("CNI_PATH", path).run().err();
             let is = (error.code, error.msg.as_str(), error.details.as_str());
@@ -236,8 +236,8 @@ fn asking_changes_nothing() {
             events().contains("delete table inet first")
         });
         let before = Watch::start(lab, &[]);
-        for subject in &SUBJECTS {
-            for conf in (subject.chain)(1, 1) {
+        for subject in SUBJECTS.iter() {
+            for conf in subject.chain(1, 1) {
                 status(lab, &with(&conf, json!({"runtimeConfig": null}))).run(); // any outcome is fine
             }
         }

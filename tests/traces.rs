@@ -411,7 +411,7 @@ impl Replay {
         let args: String = args
             .map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..])
             .collect();
-        call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer))
+        call.env("CNI_ARGS", &args)
     }
 
     /// Makes the call; returns its result, or null without one.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::life::{Life, Runtime};
 use crate::support::attachment::for_ours;
-use crate::support::call::{Call, Outcome, Peer};
+use crate::support::call::{Call, Outcome};
 use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
 use crate::support::netns::{Container, Lab};
@@ -33,6 +33,15 @@ pub fn with_network(case: impl Fn(&Lab)) {
     });
 }
 
+/// The same with a server and a daemon.
+pub fn with_a_daemon(case: impl Fn(&Lab)) {
+    with_network(|lab| {
+        let _server = Server::for_many(lab);
+        let _daemon = Daemon::start(lab);
+        case(lab);
+    });
+}
+
 /// The phase of the daemon in which the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
@@ -43,52 +52,23 @@ pub enum During {
 }
 
 impl During {
-    pub fn words(self) -> &'static str {
-        match self {
-            During::Start => "start",
-            During::Acquisition => "acquisition",
-            During::Renewal => "renewal",
-            During::Release => "release",
-        }
+    pub fn words(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
 /// Defines a test for each phase.
 macro_rules! test_each_phase {
     ($sweep:path) => {
-        #[test]
-        fn a_daemon_that_starts_loses_no_lease() {
-            $sweep($crate::faults::dhcp::During::Start);
-        }
-
-        #[test]
-        fn a_daemon_that_acquires_leaves_nothing() {
-            $sweep($crate::faults::dhcp::During::Acquisition);
-        }
-
-        #[test]
-        fn a_daemon_that_renews_loses_no_lease() {
-            $sweep($crate::faults::dhcp::During::Renewal);
-        }
-
-        #[test]
-        fn a_daemon_that_releases_leaves_nothing() {
-            $sweep($crate::faults::dhcp::During::Release);
+        $crate::support::peers::tests! {
+            a_daemon_that_starts_loses_no_lease = $sweep($crate::faults::dhcp::During::Start);
+            a_daemon_that_acquires_leaves_nothing = $sweep($crate::faults::dhcp::During::Acquisition);
+            a_daemon_that_renews_loses_no_lease = $sweep($crate::faults::dhcp::During::Renewal);
+            a_daemon_that_releases_leaves_nothing = $sweep($crate::faults::dhcp::During::Release);
         }
     };
 }
 pub(super) use test_each_phase;
-
-/// How the attachment ends: by DEL or by GC, with a new daemon or without any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    DelByAnother,
-    GcByAnother,
-    DelAlone,
-    GcAlone,
-}
-
-pub const ENDS: [End; 4] = [End::DelByAnother, End::GcByAnother, End::DelAlone, End::GcAlone];
 
 /// The outcome of a life beside a traced daemon.
 pub struct Lived {
@@ -175,11 +155,13 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Ends the attachment with or without a new daemon, and asserts that everything is as before.
-    pub fn recover(&self, what: &str, way: End) {
-        let daemon =
-            matches!(way, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(self.lab));
-        if matches!(way, End::GcByAnother | End::GcAlone) {
+    /// Ends the attachment by DEL or by GC, with a new daemon or without any, in turn, and asserts that everything is
+    /// as before.
+    pub fn recover(&self, what: &str, turn: usize) {
+        let (has_daemon, by_gc) = (turn % 4 < 2, turn % 2 == 1);
+        let what = &format!("{what}, then with a daemon: {has_daemon}, by GC: {by_gc}");
+        let daemon = has_daemon.then(|| Daemon::start(self.lab));
+        if by_gc {
             self.life.gc();
             self.assert_one_record(what);
         }
@@ -191,9 +173,9 @@ impl<'a> Site<'a> {
         // Cleans up an unfinished record of the neighbour's lease and recreates the socket.
         drop(Daemon::start(self.lab));
         match &self.probe {
-            Some(probe) => probe.assert_unchanged(&format!("{what}, {way:?}")),
+            Some(probe) => probe.assert_unchanged(what),
             // The neighbour's lease is renewed too, perhaps by the daemon that was just killed.
-            None => self.assert_one_record(&format!("{what}, {way:?}")),
+            None => self.assert_one_record(what),
         }
     }
 
@@ -219,9 +201,7 @@ fn run(
     mut decide: impl FnMut(&Stop) -> Then + Send,
     act: impl FnOnce(&dyn Fn() -> bool),
 ) -> Traced {
-    let mut call =
-        Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
-    call.args = vec!["daemon".to_owned()];
+    let call = Call::cni_multi(&lab.host.enter, ["dhcp", "daemon"]);
     let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
     let socket = lab.path(SOCKET);
     std::thread::scope(|scope| {

@@ -12,20 +12,7 @@ mod cluster_local;
 mod daemon;
 mod dhcp;
 mod fault;
+mod once;
 mod sweep;
-mod sysctls;
-mod undoing;
 
-use crate::support::subject::{in_a_lab, test_each_subject};
-
-test_each_subject!(sweep::plugins_each_alone);
-
-#[test]
-fn errors_of_net_leave_nothing_of_a_chain_of_five() {
-    in_a_lab("bridge, portmap, firewall, tuning, bandwidth", sweep::by_net);
-}
-
-#[test]
-fn errors_of_net_leave_nothing_of_a_chain_on_macvlan() {
-    in_a_lab("macvlan, tuning, sbr", sweep::by_net);
-}
+super::life::test_each_runtime!(sweep::run_each);

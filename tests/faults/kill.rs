@@ -12,28 +12,32 @@ mod cluster_local;
 mod dhcp;
 mod sweep;
 
-use super::life::Runtime;
-use crate::support::netns::Lab;
-use crate::support::subject::{Subject, in_a_lab, test_each_subject};
+use super::Decide;
+use super::table::tell_points;
+use crate::support::tracer::{Then, Traced};
 
-test_each_subject!(plugins_each_alone);
+super::life::test_each_runtime!(sweep::run);
 
-/// One process per plugin, as libcni runs them.
-fn plugins_each_alone(lab: &Lab, subject: &Subject) {
-    sweep::run(lab, subject, Runtime::EachAlone);
-}
-
-/// The whole list in one process, with the result in the cache.
-#[test]
-fn kills_of_net_leave_nothing_of_a_chain_of_five() {
-    in_a_lab("bridge, portmap, firewall, tuning, bandwidth", by_net);
-}
-
-#[test]
-fn kills_of_net_leave_nothing_of_a_chain_on_macvlan() {
-    in_a_lab("macvlan, tuning, sbr", by_net);
-}
-
-fn by_net(lab: &Lab, subject: &Subject) {
-    sweep::run(lab, subject, Runtime::Net);
+/// Kills a daemon after each of these changes in a phase, until it makes fewer. `live` is one life of the daemon, with
+/// all that must hold afterwards.
+fn kill_daemon(
+    what: [&str; 2],
+    changes: impl Iterator<Item = usize>,
+    mut live: impl FnMut(usize, &mut Decide<'_>) -> Traced,
+) {
+    let (mut points, mut calls) = (0, 0);
+    for change in changes {
+        let (mut made, mut killed) = (0, false);
+        let daemon = live(change, &mut |stop| {
+            made += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
+            killed |= made == change;
+            if killed { Then::Kill } else { Then::Go }
+        });
+        (points, calls) = (points + usize::from(killed), daemon.calls);
+        if !killed {
+            break;
+        }
+    }
+    assert!(points > 0, "it was not killed");
+    tell_points("kills", what, [calls, points, 0]);
 }

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::Attachment;
-use crate::support::call::{Call, Outcome, binary, farm};
+use crate::support::call::{Call, Outcome, farm};
 use crate::support::netns::{Container, Lab};
-use crate::support::subject::Subject;
+use crate::support::subject::{Subject, in_a_lab};
 
 /// The caller of the plugins.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,6 +14,30 @@ pub enum Runtime {
     EachAlone,
     /// `cni-multi net`: the whole list in one process, with the result in the cache.
     Net,
+}
+
+/// The operations that are swept.
+pub const OPERATIONS: [&str; 4] = ["ADD", "DEL", "GC", "CHECK"];
+
+/// One test per subject with one process per plugin, and two with the whole list in one process.
+macro_rules! test_each_runtime {
+    ($sweep:path) => {
+        fn each_alone(lab: &$crate::support::netns::Lab, subject: &$crate::support::subject::Subject) {
+            $sweep(lab, subject, $crate::faults::life::Runtime::EachAlone);
+        }
+
+        $crate::support::subject::test_each_subject!(each_alone);
+
+        $crate::support::peers::tests! {
+            a_chain_of_five_by_net = $crate::faults::life::by_net("bridge, portmap, firewall, tuning, bandwidth", $sweep);
+            a_chain_on_macvlan_by_net = $crate::faults::life::by_net("macvlan, tuning, sbr", $sweep);
+        }
+    };
+}
+pub(super) use test_each_runtime;
+
+pub fn by_net(subject: &str, sweep: fn(&Lab, &Subject, Runtime)) {
+    in_a_lab(subject, |lab, subject| sweep(lab, subject, Runtime::Net));
 }
 
 /// A container on a network.
@@ -74,36 +98,27 @@ impl<'a> Life<'a> {
         match (self.runtime, command) {
             (Runtime::Net, command) => self.net(&command.to_lowercase()),
             (_, "GC") => {
-                let valid: Vec<Value> = self
-                    .others
-                    .iter()
+                let others = self.others.iter();
+                let valid: Value = others
                     .map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}))
                     .collect();
                 plugin.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None)
             }
-            (_, command) => plugin.call(command, (!previous.is_null()).then_some(previous)),
+            (_, command) => plugin.call(command, Some(previous)),
         }
     }
 
     fn net(&self, command: &str) -> Call {
-        let mut args = vec!["net".to_owned(), command.to_owned(), "net1".to_owned()];
-        if command == "gc" {
+        let options = if command == "gc" {
             // A killed process leaves objects without a record, and its container still exists.
-            args.extend(["--unrecorded", "--output", "json"].map(str::to_owned));
+            "--unrecorded --output json".to_owned()
         } else {
-            args.extend([
-                self.container.netns.clone(),
-                "--container-id".to_owned(),
-                self.container.id.clone(),
-            ]);
-            args.extend(["--ifname".to_owned(), self.plugins[0].ifname.clone()]);
-        }
-        args.extend(
-            ["--conf-dir", self.conf_dir, "--plugin-path", farm().to_str().unwrap()]
-                .map(str::to_owned),
-        );
-        let env = std::collections::BTreeMap::new();
-        Call { program: binary(), args, env, stdin: vec![], wrapper: self.lab.host.enter.clone() }
+            let Container { id, netns, .. } = self.container;
+            format!("{netns} --container-id {id} --ifname {}", self.plugins[0].ifname)
+        };
+        let dirs = format!("--conf-dir {} --plugin-path {}", self.conf_dir, farm().display());
+        let line = format!("net {command} net1 {options} {dirs}");
+        Call::cni_multi(&self.lab.host.enter, line.split(' '))
     }
 
     /// ADD of the first `steps` plugins in order. Returns the last result.
@@ -121,42 +136,39 @@ impl<'a> Life<'a> {
 
     #[track_caller]
     pub fn check(&self, result: &Value) {
-        (0..self.steps())
-            .for_each(|step| assert_ok(&self.call(step, "CHECK", result).run(), "CHECK"));
+        (0..self.steps()).for_each(|step| assert_ok(&self.call(step, "CHECK", result), "CHECK"));
     }
 
     /// DEL of the whole list, last plugin first.
     #[track_caller]
     pub fn del(&self, result: &Value) {
-        (0..self.steps())
-            .rev()
-            .for_each(|step| assert_ok(&self.call(step, "DEL", result).run(), "DEL"));
+        let steps = (0..self.steps()).rev();
+        steps.for_each(|step| assert_ok(&self.call(step, "DEL", result), "DEL"));
     }
 
     /// DEL of the whole list without CNI_NETNS.
     #[track_caller]
     pub fn del_without_netns(&self) {
         let bare = |step| self.call(step, "DEL", &Value::Null).without("CNI_NETNS");
-        (0..self.steps())
-            .rev()
-            .for_each(|step| assert_ok(&bare(step).run(), "DEL without CNI_NETNS"));
+        let steps = (0..self.steps()).rev();
+        steps.for_each(|step| assert_ok(&bare(step), "DEL without CNI_NETNS"));
     }
 
     #[track_caller]
     pub fn gc(&self) {
-        (0..self.steps())
-            .for_each(|step| assert_ok(&self.call(step, "GC", &Value::Null).run(), "GC"));
+        let none = &Value::Null;
+        (0..self.steps()).for_each(|step| assert_ok(&self.call(step, "GC", none), "GC"));
     }
 }
 
 #[track_caller]
-fn assert_ok(outcome: &Outcome, what: &str) {
+fn assert_ok(call: &Call, what: &str) {
+    let outcome = call.run();
     assert_eq!(outcome.status, 0, "{what} failed: {outcome:?}");
 }
 
 /// Writes the network as an operator's file.
 pub fn configure(lab: &Lab, subject: &Subject, conf_dir: &str) {
     let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": subject.plugins});
-    std::fs::create_dir(lab.path(conf_dir)).unwrap();
-    std::fs::write(lab.path(conf_dir).join("net1.conflist"), list.to_string()).unwrap();
+    lab.write(&format!("{conf_dir}/net1.conflist"), list);
 }

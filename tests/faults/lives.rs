@@ -9,7 +9,7 @@
 //! `CNI_SEED` repeats the choices; `CNI_LIVES` sets the number of attachments in the long form.
 
 mod calls;
-mod chance;
+pub mod chance;
 pub mod networks;
 mod planted;
 mod witness;
@@ -27,10 +27,10 @@ use self::networks::{Able, Driver, Network, of_modules, usual};
 use self::witness::{assert_leases_are_those_of_the_living, assert_names_are_those_of_the_living};
 use self::worker::Worker;
 use self::world::{LO, Life, World};
-use crate::support::attachment::skip;
 use crate::support::call::Peer;
 use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, Kind};
+use crate::support::kernel::has_link;
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::stacked::{IPVLAN, VLAN};
 use crate::support::networks::{bandwidth, bond, dummy, tap, vrf};
@@ -73,17 +73,15 @@ impl Story {
         let start = Instant::now();
         let world = World::new(lab, networks, prepare);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.tell(&world)));
+        let Story { seed, workers, .. } = self;
+        let (networks, seconds) = (world.networks.len(), start.elapsed().as_secs_f64());
+        let counts = world.tally.lines();
         let report = format!(
-            "seed {}: {} workers, {} networks, {:.0} s\n{}",
-            self.seed,
-            self.workers,
-            world.networks.len(),
-            start.elapsed().as_secs_f64(),
-            world.tally.lines()
+            "seed {seed}: {workers} workers, {networks} networks, {seconds:.0} s\n{counts}"
         );
         if let Err(reason) = outcome {
             eprintln!("{}\n{report}", world.history());
-            eprintln!("CNI_SEED={} makes the same choices again", self.seed);
+            eprintln!("CNI_SEED={seed} makes the same choices again");
             resume_unwind(reason);
         }
         say(&format!(
@@ -112,10 +110,8 @@ impl Story {
             }
             assert_leases_are_those_of_the_living(world);
             before.assert_unchanged(&format!("generation {generation}: LEAKED"));
-            say(&format!(
-                "generation {generation}: {} attachments have come and gone",
-                world.tally.of("attachments")
-            ));
+            let count = world.tally.of("attachments");
+            say(&format!("generation {generation}: {count} attachments have come and gone"));
         }
     }
 }
@@ -157,12 +153,12 @@ fn in_a_pause(world: &World<'_>, workers: &[Worker<'_>]) {
         collect_everywhere(world);
     }
     assert_leases_are_those_of_the_living(world);
-    let living =
-        places.iter().filter(|place| !place.lives.is_empty()).map(|place| place.id.clone());
-    assert_names_are_those_of_the_living(world, &living.collect::<BTreeSet<_>>());
+    let inhabited = places.iter().filter(|place| !place.lives.is_empty());
+    let living: BTreeSet<String> = inhabited.map(|place| place.id.clone()).collect();
+    assert_names_are_those_of_the_living(world, &living);
     if world.collects() {
-        let namespaces: Vec<&Namespace> =
-            places.iter().take(3).map(|place| &*place.container).collect();
+        let some = places.iter().take(3);
+        let namespaces: Vec<&Namespace> = some.map(|place| &*place.container).collect();
         let before = Watch::start(world.lab, &namespaces);
         collect_everywhere(world);
         before.assert_unchanged("a GC that has nothing to collect");
@@ -184,10 +180,9 @@ fn collect_everywhere(world: &World<'_>) {
 }
 
 fn write_networks(world: &World<'_>) {
-    world.lab.host.sh(&format!("mkdir -p {CONF_DIR} {CACHE_DIR}"));
+    world.lab.host.sh(&format!("mkdir -p {CACHE_DIR}"));
     for network in &world.networks {
-        let file = world.lab.path(&format!("{CONF_DIR}/{}.conflist", network.name));
-        std::fs::write(file, network.list().to_string()).unwrap();
+        world.lab.write(&format!("{CONF_DIR}/{}.conflist", network.name), network.list());
     }
 }
 
@@ -203,8 +198,8 @@ fn warm_up(world: &World<'_>) {
         let end = world.add(&life, None);
         assert!(matches!(end, End::Whole(_)), "the first ADD of {}: {end:?}", network.name);
         let order = (0..network.plugins.len()).rev().collect();
-        let end =
-            world.del(&life, &calls::Manner { order, has_result: false, has_netns: true }, None);
+        let manner = calls::Manner { order, has_result: false, has_netns: true };
+        let end = world.del(&life, &manner, None);
         assert!(matches!(end, End::Whole(_)), "the first DEL of {}: {end:?}", network.name);
     }
 }
@@ -257,13 +252,8 @@ fn lives_of_links_of_modules_leave_nothing_and_spare_others() {
     if missing.iter().any(|(_, is_there)| !is_there) {
         return; // the missing features have been reported as skipped
     }
-    if !lab
-        .host
-        .try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe")
-        .status
-        .success()
-    {
-        return skip("bridges with VLANs");
+    if !has_link(&lab.host, "bridges with VLANs", "probe type bridge vlan_filtering 1") {
+        return;
     }
     let story = Story { workers: 6, by_net: 2, ..Story::of(20, 2) };
     let networks =

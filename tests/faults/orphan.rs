@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::attachment::{for_ours, with};
 use crate::support::call::Outcome;
 use crate::support::dhcp::wait_until;
+use crate::support::list::List;
 use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 use crate::support::networks::portmap::{portmap, web};
@@ -24,18 +25,15 @@ done"#;
 /// Kills the last plugin's ADD while its program runs, and calls every DEL at once.
 fn kill_and_delete(lab: &Lab, chain: &[Value]) {
     let container = lab.container();
-    let of_network = json!({"name": "net1", "cniVersion": "1.1.0"});
-    let plugins: Vec<Attachment<'_>> =
-        chain.iter().map(|conf| lab.attach(&container, &with(conf, of_network.clone()))).collect();
-    let (last, first) = plugins.split_last().unwrap();
-    let result = first
-        .iter()
-        .fold(None, |result, plugin| Some(plugin.call("ADD", result.as_ref()).run().ok()));
-    let mut child = last.call("ADD", result.as_ref()).with_programs("/run/slow").spawn();
+    let mut plugins = List::of(lab, &container, chain);
+    let last = plugins.0.pop().unwrap();
+    let result = plugins.add();
+    let mut child = last.call("ADD", Some(&result)).with_programs("/run/slow").spawn();
     wait_until("the program is at work", 10, || lab.path("/run/began").exists());
     child.kill().unwrap();
     assert_eq!(Outcome::of(child).status, -1);
-    plugins.iter().rev().for_each(Attachment::del);
+    last.del();
+    plugins.del(&Value::Null);
     wait_until("the program has ended", 10, || lab.path("/run/ended").exists());
     lab.host.sh("rm /run/began /run/ended");
 }

@@ -19,10 +19,11 @@ mod losses;
 mod recording;
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 use self::losses::{Depth, State};
 use self::recording::Recording;
+use super::in_turns;
 use super::table::{form, tell};
 use crate::support::call::Outcome;
 use crate::support::extent::{is_long, one_in};
@@ -49,32 +50,25 @@ type Verdict = Result<(), String>;
 /// Tries the states, using `places` in parallel. Tells and returns the row of the table, with the number of states.
 #[track_caller]
 fn sweep<P: Send>(
-    store: &str,
-    operation: &str,
+    [store, operation]: [&str; 2],
     recording: &Recording,
     [killed, without_power]: [Vec<State>; 2],
     places: Vec<P>,
     try_state: impl Fn(&P, &State, bool) -> Verdict + Sync,
 ) -> String {
     let counts = [killed.len(), without_power.len()];
-    let states: Vec<(bool, State)> = chosen(killed)
-        .map(|state| (true, state))
-        .chain(chosen(without_power).map(|state| (false, state)))
-        .collect();
-    let next = AtomicUsize::new(0);
-    let work = |place: P| {
-        let mut failures = vec![];
-        while let Some((has_power, state)) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(failure) = try_state(&place, state, *has_power) {
-                failures.push(format!("{}: {failure}", state.what));
-            }
-        }
-        failures
-    };
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = places.into_iter().map(|place| scope.spawn(|| work(place))).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    let killed = chosen(killed).map(|state| (true, state));
+    let states: Vec<(bool, State)> =
+        killed.chain(chosen(without_power).map(|state| (false, state))).collect();
+    let (at_a_time, free) = (places.len(), Mutex::new(places));
+    let failures = in_turns(states.len(), at_a_time, |number| {
+        let place = free.lock().unwrap().pop().unwrap();
+        let (has_power, state) = &states[number];
+        let tried = try_state(&place, state, *has_power);
+        free.lock().unwrap().push(place);
+        tried.map_err(|failure| format!("{}: {failure}", state.what))
     });
+    let failures: Vec<String> = failures.into_iter().filter_map(Result::err).collect();
     let changes = recording.changes.len();
     let cells: [&dyn Display; 7] =
         [&form(), &store, &operation, &changes, &counts[0], &counts[1], &failures.len()];

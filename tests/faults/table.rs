@@ -6,24 +6,14 @@ use std::io::Write as _;
 
 use crate::support::extent::is_long;
 
-/// A row of the sweeps of kills and errors.
-pub struct Row<'a> {
-    pub network: &'a str,
-    /// The plugin or `net`, and the command.
-    pub operation: &'a str,
-    /// The number of system calls of the operation.
-    pub calls: usize,
-    /// The number of system calls at which a fault was injected.
-    pub points: usize,
-    /// The number of faults after which something was wrong.
-    pub failures: usize,
-}
-
-impl Row<'_> {
-    pub fn tell(&self, table: &str) {
-        let Row { network, operation, calls, points, failures } = self;
-        tell(table, &[network, operation, calls, points, failures]);
-    }
+/// A row of the sweeps of kills and errors: the network; the plugin or `net`, and the command; the number of its system
+/// calls, of those at which a fault was injected, and of faults after which something was wrong.
+pub fn tell_points(
+    table: &str,
+    [network, operation]: [&str; 2],
+    [calls, points, failures]: [usize; 3],
+) {
+    tell(table, &[&network, &operation, &calls, &points, &failures]);
 }
 
 /// Writes the row to stderr and to the table's file in the directory named by `CNI_EVIDENCE`, from

@@ -8,6 +8,7 @@ use crate::support::call::{binary, farm};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::snapshot::Watch;
+use crate::support::synced;
 
 fn list(lab: &Lab, network: u8, block: u8) -> Value {
     let main = json!({
@@ -43,13 +44,8 @@ fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u
 /// test's own.
 fn assert_collects_one_network(block: u8, collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
     for_ours("bridge", |lab| {
-        lab.host.sh("mkdir /run/net.d");
         for network in [1, 2] {
-            std::fs::write(
-                lab.path(&format!("/run/net.d/net{network}.conflist")),
-                list(lab, network, block).to_string(),
-            )
-            .unwrap();
+            lab.configure(&list(lab, network, block));
         }
         let call = |command: &str, network: u8, container: &Container| {
             let port = container.id.trim_start_matches("container-").parse::<u16>().unwrap();
@@ -88,8 +84,7 @@ fn net_gc_collects_a_chain_and_no_other_network() {
     assert_collects_one_network(222, |lab, _| {
         let record = lab.host.sh("ls /var/lib/cni/results/net1-* | head -n 1");
         lab.host.sh(&format!("rm {record}"));
-        let line = format!("net gc net1 --conf-dir /run/net.d --plugin-path {}", farm().display());
-        let told = lab.host.sh(&format!("{} {line}", binary().display()));
+        let told = synced::net(lab, "gc net1").run().stdout;
         assert!(told.ends_with("detached 1; without a record: removed 1, spared 0\n"), "{told}");
     });
 }

@@ -21,17 +21,15 @@ fn failed_ipam_gc_is_reported_and_other_stale_state_goes() {
     for plugin in ["bridge", "ptp", "host-device"] {
         for subject in SUBJECTS.iter().filter(|subject| subject.plugin == plugin) {
             for_ours(plugin, |lab| {
-                let Some(_kept) = (subject.prepare)(lab) else { return };
-                lab.host.sh(&format!(
-                    "mkdir /run/bin; cat >/run/bin/failing <<'END'\n{FAILING}END\nchmod +x /run/bin/failing"
-                ));
+                let Some(_kept) = subject.prepare(lab) else { return };
+                lab.write("/run/bin/failing", FAILING);
+                lab.host.sh("chmod +x /run/bin/failing");
                 let path = lab.path("/run/bin").display().to_string();
                 let conf =
-                    |nth| with(&(subject.chain)(1, nth)[0], json!({"ipam": {"type": "failing"}}));
+                    |nth| with(&subject.chain(1, nth)[0], json!({"ipam": {"type": "failing"}}));
                 let call = |command: &str, nth, container| {
-                    let attachment = lab
-                        .attach(container, &conf(nth))
-                        .conf(json!({"cni.dev/valid-attachments": []}));
+                    let none = json!({"cni.dev/valid-attachments": []});
+                    let attachment = lab.attach(container, &conf(nth)).conf(none);
                     attachment.call(command, None).env("CNI_PATH", &path).run()
                 };
                 let warm = lab.container();
@@ -41,12 +39,7 @@ fn failed_ipam_gc_is_reported_and_other_stale_state_goes() {
                 let stale = lab.container();
                 call("ADD", 1, &stale).ok();
                 assert_ne!(before.changes_now(), "", "something is to be removed");
-                let error = call("GC", 1, &stale).err();
-                assert_eq!(
-                    (error.code, error.msg.as_str()),
-                    (117, "the pool is shut"),
-                    "{error:?}"
-                );
+                call("GC", 1, &stale).fails(117, "the pool is shut");
                 before.assert_unchanged("the ADD that was forgotten");
             });
         }

@@ -27,19 +27,16 @@ fn malformed() -> [(&'static str, Value, &'static str); 2] {
 
 fn assert_removes_nothing(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
-        let Some(_kept) = (subject.prepare)(lab) else { return };
-        let chain = (subject.chain)(1, 1);
+        let Some(_kept) = subject.prepare(lab) else { return };
+        let chain = subject.chain(1, 1);
         let mut living = Member::of(lab, &chain);
         living.add();
         let before = Watch::start(lab, &[&living.container]);
         for (key, entry, problem) in malformed() {
             let list = json!({key: [{"containerID": "other", "ifname": "eth0"}, entry], "runtimeConfig": null});
             for conf in &chain {
-                let error = lab
-                    .attach(&living.container, &with(conf, list.clone()))
-                    .call("GC", None)
-                    .run()
-                    .err();
+                let attachment = lab.attach(&living.container, &with(conf, list.clone()));
+                let error = attachment.call("GC", None).run().err();
                 assert_eq!((error.code, error.msg), (7, format!("{key}[1]{problem}")), "{conf}");
             }
         }
@@ -65,8 +62,8 @@ fn gc_with_a_malformed_list_is_code_7_and_removes_nothing() {
 fn gc_with_200_000_valid_attachments_removes_the_stale_one() {
     let subject = SUBJECTS.iter().find(|subject| subject.plugin == "bridge").unwrap();
     for_ours(subject.plugin, |lab| {
-        let Some(_kept) = (subject.prepare)(lab) else { return };
-        let chain = |nth| (subject.chain)(1, nth);
+        let Some(_kept) = subject.prepare(lab) else { return };
+        let chain = |nth| subject.chain(1, nth);
         let living = Member::of(lab, &chain(1)).added();
         let before = Watch::start(lab, &[&living.container]);
         let _stale = Member::of(lab, &chain(2)).added();

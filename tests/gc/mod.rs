@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use self::subjects::{SUBJECTS, Subject};
 use crate::docs::plugins;
-use crate::support::attachment::{Attachment, for_ours, reference_with};
+use crate::support::attachment::{for_ours, reference_with};
 use crate::support::call::Peer;
+use crate::support::list::List;
 use crate::support::netns::{Container, Lab};
 use crate::support::peers::tests;
 use crate::support::snapshot::Watch;
@@ -23,28 +24,24 @@ use crate::support::snapshot::Watch;
 /// Attachments of one container by the plugins of a chain, as a runtime makes them.
 pub struct Member<'a> {
     pub container: Container,
-    plugins: Vec<Attachment<'a>>,
+    list: List<'a>,
     result: Value,
 }
 
 impl<'a> Member<'a> {
     /// Starts without any attachment.
     pub fn of(lab: &'a Lab, chain: &[Value]) -> Member<'a> {
-        let container = lab.container();
-        let plugins = chain.iter().map(|conf| lab.attach(&container, conf)).collect();
-        Member { container, plugins, result: Value::Null }
+        Member::by(lab, chain, &Peer::Ours)
     }
 
-    fn by(mut self, peer: &Peer) -> Member<'a> {
-        self.plugins = self.plugins.into_iter().map(|plugin| plugin.by(peer)).collect();
-        self
+    fn by(lab: &'a Lab, chain: &[Value], peer: &Peer) -> Member<'a> {
+        let container = lab.container();
+        let list = List(chain.iter().map(|conf| lab.attach(&container, conf).by(peer)).collect());
+        Member { container, list, result: Value::Null }
     }
 
     pub fn add(&mut self) {
-        for plugin in &self.plugins {
-            let previous = (!self.result.is_null()).then_some(&self.result);
-            self.result = plugin.call("ADD", previous).run().ok();
-        }
+        self.result = self.list.add();
     }
 
     fn added(mut self) -> Member<'a> {
@@ -53,15 +50,11 @@ impl<'a> Member<'a> {
     }
 
     pub fn assert_whole(&self) {
-        self.plugins
-            .iter()
-            .for_each(|plugin| assert_eq!(plugin.check(&self.result).ok(), Value::Null));
+        self.list.check(&self.result);
     }
 
     pub fn del(&self) {
-        for plugin in self.plugins.iter().rev() {
-            plugin.call("DEL", Some(&self.result)).run().ok();
-        }
+        self.list.del(&self.result);
     }
 
     pub fn as_valid(&self) -> (&str, &str) {
@@ -74,12 +67,7 @@ pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
     let container = lab.container();
     for conf in chain {
         let plugin = lab.attach(&container, conf).conf(json!({"runtimeConfig": null}));
-        let outcome = plugin.gc(valid);
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
-            (0, "", ""),
-            "{conf}"
-        );
+        plugin.gc(valid).assert_is(0, "", "");
     }
 }
 
@@ -122,21 +110,22 @@ fn plant(lab: &Lab, stale: &Key) {
 /// its valid attachments, again with extra attachments that never existed, and with an empty list.
 fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
-        let Some(_kept) = (subject.prepare)(lab) else { return };
-        let chain = |network, nth| (subject.chain)(network, nth);
+        let Some(_kept) = subject.prepare(lab) else { return };
+        let chain = |network, nth| subject.chain(network, nth);
         let first = chain(1, 0);
         for network in [1, 2] {
             // Creates the state that stays after DEL by contract, so that the snapshots include it.
             Member::of(lab, &chain(network, 0)).added().del();
         }
         plant(lab, &Key::parse("net1", "stale", "eth0").unwrap());
-        let by =
-            reference_with(subject.plugin).filter(|_| subject.reference_too).unwrap_or(Peer::Ours);
-        let by_last = if subject.of_any_network { &Peer::Ours } else { &by };
+        let by = reference_with(subject.plugin)
+            .filter(|_| subject.reference_too())
+            .unwrap_or(Peer::Ours);
+        let by_last = if subject.of_any_network() { &Peer::Ours } else { &by };
         let others = [(1, &Peer::Ours), (2, &by), (3, &Peer::Ours), (4, by_last)];
         let [live, live_too, stale, stale_too] =
-            others.map(|(nth, by)| Member::of(lab, &chain(2, nth)).by(by).added());
-        if subject.vanishes {
+            others.map(|(nth, by)| Member::by(lab, &chain(2, nth), by).added());
+        if subject.vanishes() {
             [stale, stale_too].iter().for_each(|stale| stale.container.vanish());
         }
         let without = Watch::start(lab, &[&live.container, &live_too.container]);
@@ -145,7 +134,7 @@ fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
         let before =
             Watch::start(lab, &[&live.container, &wanted[0].container, &wanted[1].container]);
         let gone = Member::of(lab, &chain(1, 3)).added();
-        if subject.vanishes {
+        if subject.vanishes() {
             gone.container.vanish();
         }
         let unwanted = Member::of(lab, &chain(1, 4)).added();
@@ -169,12 +158,12 @@ fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
 
 /// Without this check GC could pass with nothing to remove.
 fn assert_is_there(subject: &Subject, changes: &str) {
-    for kept in subject.removes {
-        let shows = |line: &str| kept.1.iter().all(|part| line.contains(part));
-        assert!(changes.lines().any(shows), "{}: no {} in\n{changes}", subject.plugin, kept.0);
+    for (kind, parts) in &subject.removes {
+        let shows = |line: &str| parts.iter().all(|part| line.contains(part));
+        assert!(changes.lines().any(shows), "{}: no {kind} in\n{changes}", subject.plugin);
     }
     // What the plugin is chained after leaves something of its own.
-    if subject.removes.is_empty() && (subject.chain)(1, 0).len() == 1 {
+    if subject.removes.is_empty() && subject.chain(1, 0).len() == 1 {
         assert_eq!(changes, "", "{}: something is left", subject.plugin);
     }
 }
@@ -182,8 +171,8 @@ fn assert_is_there(subject: &Subject, changes: &str) {
 /// A runtime lists attachments as valid while their ADD still runs.
 fn assert_spares_who_is_being_attached(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
-        let Some(_kept) = (subject.prepare)(lab) else { return };
-        let chain = |nth| (subject.chain)(1, nth);
+        let Some(_kept) = subject.prepare(lab) else { return };
+        let chain = |nth| subject.chain(1, nth);
         Member::of(lab, &chain(0)).added().del();
         let before = Watch::start(lab, &[]);
         let mut members: Vec<Member<'_>> = (1..6).map(|nth| Member::of(lab, &chain(nth))).collect();

@@ -1,14 +1,14 @@
 //! `net gc` of attachments without a record: living ones are spared and reported, stale ones are
 //! removed, and a dry run reports what the run does.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
+use crate::faults::lives::chance::Chance;
 use crate::support::attachment::{for_ours, reference_with};
-use crate::support::call::{binary, farm};
+use crate::support::call::{Call, Peer};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
+use crate::support::synced;
 
 /// The cache of a runtime that keeps its records outside /var/lib/cni.
 const ELSEWHERE: &str = "/run/elsewhere";
@@ -28,44 +28,35 @@ fn list(network: u8, block: u8) -> Value {
 
 /// Writes the configurations of two networks in the test's own address block.
 pub fn configure(lab: &Lab, block: u8) {
-    lab.host.sh("mkdir -p /run/net.d");
-    for network in [1, 2] {
-        let file = lab.path(&format!("/run/net.d/net{network}.conflist"));
-        fs::write(file, list(network, block).to_string()).unwrap();
-    }
+    [1, 2].iter().for_each(|network| lab.configure(&list(*network, block)));
 }
 
-/// Runs a command of `cni-multi net` and returns its stdout.
-pub fn net(lab: &Lab, line: &str, path: &str) -> String {
-    lab.host.sh(&format!(
-        "{} net {line} --conf-dir /run/net.d --plugin-path {path}",
-        binary().display()
-    ))
+/// Runs a command of `cni-multi net` with our plugins or those of the reference, and returns its stdout.
+fn net(lab: &Lab, line: &str, by: &Peer) -> String {
+    let line = format!("net {line} --conf-dir /run/net.d --plugin-path {}", by.dir().display());
+    let outcome = Call::cni_multi(&lab.host.enter, line.split(' ')).run();
+    assert_eq!(outcome.status, 0, "{line}: {outcome:?}");
+    outcome.stdout
 }
 
 fn ours(lab: &Lab, line: &str) -> String {
-    net(lab, line, &farm().display().to_string())
+    net(lab, line, &Peer::Ours)
 }
 
-pub fn add(lab: &Lab, network: u8, container: &Container, cache: &str, path: &str) {
-    let port = 8000
-        + 100 * u16::from(network)
-        + container.id.trim_start_matches("container-").parse::<u16>().unwrap();
-    let line = format!(
-        "add net{network} {} --container-id {} --cache-dir {cache} -p {port}:80",
-        container.netns, container.id
-    );
-    net(lab, &line, path);
+/// A command on an attachment of a container.
+fn on(verb: &str, network: u8, container: &Container, cache: &str) -> String {
+    let Container { id, netns, .. } = container;
+    format!("{verb} net{network} {netns} --container-id {id} --cache-dir {cache}")
+}
+
+pub fn add(lab: &Lab, network: u8, container: &Container, cache: &str, by: &Peer) {
+    let number: u16 = container.id.trim_start_matches("container-").parse().unwrap();
+    let port = 8000 + 100 * u16::from(network) + number;
+    net(lab, &format!("{} -p {port}:80", on("add", network, container, cache)), by);
 }
 
 fn check(lab: &Lab, network: u8, container: &Container, cache: &str) {
-    ours(
-        lab,
-        &format!(
-            "check net{network} {} --container-id {} --cache-dir {cache}",
-            container.netns, container.id
-        ),
-    );
+    ours(lab, &on("check", network, container, cache));
 }
 
 const OWN: &str = "/var/lib/cni";
@@ -82,7 +73,7 @@ fn vanish(lab: &Lab, container: &Container) {
 }
 
 /// The output of a dry run, with its verbs changed to those of a run.
-fn as_done(dry: &str) -> String {
+pub fn as_done(dry: &str) -> String {
     let verbs =
         [("detach", "detached"), ("remove", "removed"), ("spare", "spared"), ("call", "called")];
     verbs
@@ -94,28 +85,24 @@ fn as_done(dry: &str) -> String {
 fn net_gc_spares_a_container_recorded_elsewhere() {
     for_ours("bridge", |lab| {
         configure(lab, 211);
-        let path = farm().display().to_string();
         let [elsewhere, lost, gone] = [lab.container(), lab.container(), lab.container()];
-        add(lab, 1, &elsewhere, ELSEWHERE, &path);
-        add(lab, 1, &lost, OWN, &path);
+        add(lab, 1, &elsewhere, ELSEWHERE, &Peer::Ours);
+        add(lab, 1, &lost, OWN, &Peer::Ours);
         lab.host.sh(&format!("rm {OWN}/results/*"));
         let before = Watch::start(lab, &[&elsewhere, &lost]);
-        add(lab, 1, &gone, ELSEWHERE, &path);
+        add(lab, 1, &gone, ELSEWHERE, &Peer::Ours);
         lab.host.sh(&format!("rm {ELSEWHERE}/results/*{}*", gone.id));
         vanish(lab, &gone);
         let dry = ours(lab, "gc net1 --dry-run");
         let told = ours(lab, "gc net1");
         assert_eq!(as_done(&dry), told);
         for container in [&elsewhere, &lost] {
-            let line = told
-                .lines()
-                .find(|line| line.starts_with(&format!("spared net1 {} eth0: ", container.id)));
+            let begin = format!("spared net1 {} eth0: ", container.id);
+            let line = told.lines().find(|line| line.starts_with(&begin));
             let line = line.unwrap_or_else(|| panic!("{told}"));
-            assert!(
-                line.contains("link veth")
-                    && line.contains("lease 10.211.1.")
-                    && line.contains("cni_multi_portmap")
-            );
+            for part in ["link veth", "lease 10.211.1.", "cni_multi_portmap"] {
+                assert!(line.contains(part), "{line}");
+            }
             assert!(line.ends_with("; its container lives"), "{line}");
         }
         assert!(told.contains(&format!("removed net1 {} eth0: ", gone.id)), "{told}");
@@ -135,19 +122,12 @@ fn net_gc_removes_nothing_that_it_could_not_look_at() {
     for_ours("bridge", |lab| {
         configure(lab, 214);
         let container = lab.container();
-        add(lab, 1, &container, ELSEWHERE, &farm().display().to_string());
+        add(lab, 1, &container, ELSEWHERE, &Peer::Ours);
         lab.host.sh("cd /var/lib/cni/networks && mv net1 away && ln -s net1 net1");
         let before = Watch::start(lab, &[&container]);
-        let line = format!(
-            "{} net gc net1 --conf-dir /run/net.d --plugin-path {}",
-            binary().display(),
-            farm().display()
-        );
-        let told = lab.host.sh(&format!("{line} 2>&1; [ $? = 1 ]"));
-        assert!(
-            told.contains("failed to GC plugin bridge: open /var/lib/cni/networks/net1: "),
-            "{told}"
-        );
+        let outcome = synced::net(lab, "gc net1").run();
+        let told = "failed to GC plugin bridge: open /var/lib/cni/networks/net1: ";
+        assert!(outcome.status == 1 && outcome.stderr.contains(told), "{outcome:?}");
         before.assert_unchanged("a GC that cannot read the leases");
     });
 }
@@ -156,15 +136,12 @@ fn net_gc_removes_nothing_that_it_could_not_look_at() {
 /// namespace.
 #[test]
 fn net_gc_spares_what_the_reference_attached_without_a_record() {
-    if reference_with("bridge").is_none() {
-        return;
-    }
+    let Some(reference) = reference_with("bridge") else { return };
     for_ours("bridge", |lab| {
         configure(lab, 212);
-        let path = std::env::var("CNI_REFERENCE").unwrap_or_default();
         let [living, gone] = [lab.container(), lab.container()];
-        add(lab, 1, &living, ELSEWHERE, &path);
-        add(lab, 1, &gone, ELSEWHERE, &path);
+        add(lab, 1, &living, ELSEWHERE, &reference);
+        add(lab, 1, &gone, ELSEWHERE, &reference);
         vanish(lab, &gone);
         let told = ours(lab, "gc net1");
         for (what, lease) in [
@@ -173,42 +150,26 @@ fn net_gc_spares_what_the_reference_attached_without_a_record() {
         ] {
             assert!(told.lines().any(|it| it.starts_with(&what) && it.contains(lease)), "{told}");
         }
-        assert_eq!(
-            lab.host.sh("ls /var/lib/cni/networks/net1"),
-            "10.212.1.2\nlast_reserved_ip.0\nlock\n"
-        );
+        let files = lab.host.sh("ls /var/lib/cni/networks/net1");
+        assert_eq!(files, "10.212.1.2\nlast_reserved_ip.0\nlock\n");
     });
-}
-
-/// A pseudorandom generator with the same sequence in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
 }
 
 #[test]
 fn net_gc_dry_run_says_exactly_what_the_run_does() {
     for seed in 0..3 {
-        for_ours("bridge", |lab| random_world(lab, &mut Dice(seed)));
+        for_ours("bridge", |lab| random_world(lab, &mut Chance::new(seed, 0)));
     }
 }
 
-fn random_world(lab: &Lab, dice: &mut Dice) {
+fn random_world(lab: &Lab, chance: &mut Chance) {
     configure(lab, 213);
-    let path = farm().display().to_string();
-    let mut living = vec![];
-    let mut gone = vec![];
+    let (mut living, mut gone) = (vec![], vec![]);
     for _ in 0..8 {
-        let network = 1 + u8::from(dice.below(2) == 1);
-        let (cache, is_lost, is_gone) =
-            ([OWN, ELSEWHERE][dice.below(2) as usize], dice.below(3) == 0, dice.below(2) == 0);
+        let (network, cache) = ([1, 2][chance.below(2)], [OWN, ELSEWHERE][chance.below(2)]);
+        let (is_lost, is_gone) = (chance.one_in(3), chance.one_in(2));
         let container = lab.container();
-        add(lab, network, &container, cache, &path);
+        add(lab, network, &container, cache, &Peer::Ours);
         if is_lost {
             lab.host.sh(&format!("rm {cache}/results/net{network}-{}-eth0", container.id));
         }
@@ -230,9 +191,8 @@ fn random_world(lab: &Lab, dice: &mut Dice) {
             check(lab, *network, container, cache);
         }
     }
-    let left = lab
-        .host
-        .sh("nft list ruleset; grep -rs . /var/lib/cni/networks; ls /run/cni/tuning; ip -d link");
+    let look = "nft list ruleset; grep -rs . /var/lib/cni/networks; ls /run/cni/tuning; ip -d link";
+    let left = lab.host.sh(look);
     for container in gone {
         let is_there = |line: &str| {
             line.contains(&format!("{}\"", container.id)) || line.ends_with(&container.id)

@@ -7,13 +7,14 @@ use super::bounded;
 use crate::plugins::main::bridge::filters_vlans;
 use crate::plugins::meta::firewall::firewalld::Firewalld;
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
-use crate::support::call::{Call, Peer, binary};
+use crate::support::call::{Call, Peer};
 use crate::support::chain::Chain;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab, Namespace, UPLINK};
 use crate::support::networks::firewall::{self, firewall};
-use crate::support::networks::{bridge, portmap, stacked, tuning};
+use crate::support::networks::{bandwidth, bridge, portmap, stacked, tuning};
 use crate::support::patience;
+use crate::support::table::cells;
 use crate::support::traffic::{TcpServer, assert_pings, connect, is_answered};
 
 // --- CVE-2020-10749 ---
@@ -43,31 +44,33 @@ fn advertise(from: &Container) {
 fn believes(at: &Namespace) -> bool {
     // On a veth pair the kernel has processed a packet when `send` returns. An address may still be
     // tentative.
-    at.sh("ip -6 route; ip -6 addr")
-        .lines()
-        .any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
+    let state = at.sh("ip -6 route; ip -6 addr");
+    state.contains("2001:db8:bad:") || state.contains("proto ra")
 }
 
-/// Networks where a container's packets reach a link of the host. None of them has IPv6.
-fn reachable_from_containers() -> Vec<Value> {
-    vec![
-        bridge::conf(),
-        with(&bridge::conf(), json!({"isGateway": false})),
-        with(&bridge::conf(), json!({"ipam": null, "isGateway": null})),
-        with(&bridge::conf(), json!({"type": "ptp"})),
-    ]
+#[track_caller]
+fn assert_unbelieved(lab: &Lab, what: &str) {
+    assert!(!believes(&lab.host), "{what}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
 }
 
+/// Bridges whose host end has no address of the network's.
+fn without_addresses() -> Value {
+    with(&bridge::conf(), json!({"ipam": null, "isGateway": null}))
+}
+
+/// In networks where a container's packets reach a link of the host. None of them has IPv6.
 #[test]
 fn cve_2020_10749_a_container_is_no_router_to_the_host() {
-    for conf in reachable_from_containers() {
+    let changed = |keys| with(&bridge::conf(), keys);
+    let (hidden, ptp) = (changed(json!({"isGateway": false})), changed(json!({"type": "ptp"})));
+    for conf in [bridge::conf(), hidden, without_addresses(), ptp] {
         for_each_peer(conf["type"].as_str().unwrap(), |lab| {
             let container = lab.container();
             let result = lab.attach(&container, &conf).add();
             let forwarding = lab.host.sh("cat /proc/sys/net/ipv6/conf/all/forwarding");
             assert_eq!(forwarding.trim(), "0", "a router would believe nobody");
             advertise(&container);
-            assert!(!believes(&lab.host), "{conf}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+            assert_unbelieved(lab, &conf.to_string());
             // The attack without our protection: a link that listens accepts the advertisement.
             let link = interface(&result, 0);
             lab.host.sh(&format!(
@@ -87,7 +90,7 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
 /// router (1).
 #[test]
 fn cve_2020_10749_a_bridge_of_others_stops_listening() {
-    for conf in [bridge::conf(), with(&bridge::conf(), json!({"ipam": null, "isGateway": null}))] {
+    for conf in [bridge::conf(), without_addresses()] {
         for setting in [1, 2] {
             for_each_peer("bridge", |lab| {
                 lab.host.sh(&format!(
@@ -96,20 +99,12 @@ fn cve_2020_10749_a_bridge_of_others_stops_listening() {
                 let container = lab.container();
                 lab.attach(&container, &conf).add();
                 advertise(&container);
-                assert!(
-                    !believes(&lab.host),
-                    "{setting}: {}",
-                    lab.host.sh("ip -6 route; ip -6 addr")
-                );
+                assert_unbelieved(lab, &format!("{setting}"));
                 // Every ADD sets it again: it may have changed since the last one.
                 lab.host.sh(&format!("echo {setting} >/proc/sys/net/ipv6/conf/br0/accept_ra"));
                 lab.attach(&lab.container(), &conf).add();
                 advertise(&container);
-                assert!(
-                    !believes(&lab.host),
-                    "{setting}, second ADD: {}",
-                    lab.host.sh("ip -6 route; ip -6 addr")
-                );
+                assert_unbelieved(lab, &format!("{setting}, second ADD"));
             });
         }
     }
@@ -130,7 +125,7 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
             lab.attach(&container, &tagged).add();
             advertise(&container);
             std::thread::sleep(patience(1) / 5); // it crosses two pairs and a bridge
-            assert!(!believes(&lab.host), "{prepare}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+            assert_unbelieved(lab, prepare);
             lab.host.sh("echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra");
             advertise(&container);
             wait_until(&format!("{prepare}: the advertisement arrives"), 5, || believes(&lab.host));
@@ -148,8 +143,7 @@ fn cve_2020_10749_refused_setting_is_a_warning() {
             "ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra &&
              mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys",
         );
-        let conf = with(&bridge::conf(), json!({"ipam": null, "isGateway": null}));
-        let outcome = lab.attach(&container, &conf).try_add();
+        let outcome = lab.attach(&container, &without_addresses()).try_add();
         outcome.ok();
         let warns =
             outcome.stderr.contains("\"br0\" may accept router advertisements from containers");
@@ -166,16 +160,14 @@ const OTHERS_GATEWAY: &str = "ip link del br0.100 && bridge vlan add dev br0 vid
 #[test]
 fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
     for_ours("bandwidth", |lab| {
-        let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000,
-            "egressRate": 8_000_000, "egressBurst": 8_000_000});
-        let chain = lab.chain(&bridge::conf(), &limits);
+        let chain = lab.chain(&bridge::conf(), &bandwidth::both());
         chain.add();
         lab.host.sh(
             "for link in $(ip -o link show type ifb | cut -d: -f2) $(ip -o link show master br0 | cut -d: -f2 | cut -d@ -f1); do
                  echo 0 >/proc/sys/net/ipv6/conf/$link/disable_ipv6; echo 2 >/proc/sys/net/ipv6/conf/$link/accept_ra; done",
         );
         advertise(&chain.container);
-        assert!(!believes(&lab.host), "{}", lab.host.sh("ip -6 route; ip -6 addr"));
+        assert_unbelieved(lab, "ports and ifbs");
         lab.host.sh("echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra");
         advertise(&chain.container);
         assert!(believes(&lab.host), "the advertisement does not arrive");
@@ -194,12 +186,7 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
             let container = lab.container();
             lab.attach(&container, &kind.conf()).add();
             advertise(&container);
-            assert!(
-                !believes(&lab.host),
-                "{}: {}",
-                kind.plugin,
-                lab.host.sh("ip -6 route; ip -6 addr")
-            );
+            assert_unbelieved(lab, kind.plugin);
             assert!(believes(&lab.outside), "{}: the advertisement does not arrive", kind.plugin);
         });
     }
@@ -209,23 +196,20 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
 /// plugins allow this, as the reference does. Port isolation, `acceptRA` or tuning prevents it.
 #[test]
 fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
-    let cases: [(&str, Value, Option<Value>); 5] = [
-        ("nothing", json!({}), None),
-        ("isolated ports", json!({"portIsolation": true}), None),
-        ("acceptRA", json!({"acceptRA": false}), None),
-        (
-            "acceptRA without addresses",
-            json!({"acceptRA": false, "ipam": null, "isGateway": null}),
-            None,
-        ),
-        ("tuning", json!({}), Some(json!({"sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "0"}}))),
-    ];
-    for (what, changes, sysctl) in cases {
+    const CASES: &str = r#"
+nothing | {} | {}
+isolated ports | {"portIsolation": true} | {}
+acceptRA | {"acceptRA": false} | {}
+acceptRA without addresses | {"acceptRA": false, "ipam": null, "isGateway": null} | {}
+tuning | {} | {"sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "0"}}
+"#;
+    for [what, changes, tuned] in cells(CASES) {
         for_ours("bridge", |lab| {
-            let conf = with(&bridge::conf(), changes.clone());
+            let [changes, tuned] = [changes, tuned].map(|keys| serde_json::from_str(keys).unwrap());
+            let conf = with(&bridge::conf(), changes);
             let evil = lab.container();
             lab.attach(&evil, &conf).add();
-            let neighbour = lab.chain(&conf, &tuning::tuning(sysctl.clone().unwrap_or(json!({}))));
+            let neighbour = lab.chain(&conf, &tuning::tuning(tuned));
             neighbour.add();
             advertise(&evil);
             assert_eq!(believes(&neighbour.container), what == "nothing", "with {what}");
@@ -238,22 +222,14 @@ fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
 /// A program outside the plugin directory, and a subdirectory from which `..` leads to it.
 fn evil_program(lab: &Lab) {
     lab.host.sh(
-        "mkdir -p /run/plugins/sub /run/bin /run/net.d && printf '#!/bin/sh\\necho >/run/called\\n' >/run/bin/evil && chmod +x /run/bin/evil \
+        "mkdir -p /run/plugins/sub /run/bin && printf '#!/bin/sh\\necho >/run/called\\n' >/run/bin/evil && chmod +x /run/bin/evil \
          && cp /run/bin/evil /run/plugins/sub/evil",
     );
 }
 
-const TRAVERSALS: [&str; 9] = [
-    "../bin/evil",
-    "../../run/bin/evil",
-    "/run/bin/evil",
-    "./../bin/evil",
-    "sub/evil",
-    "sub/../../bin/evil",
-    "../bin/evil\0",
-    "..",
-    ".",
-];
+/// Types, separated by spaces.
+const TRAVERSALS: &str = "../bin/evil ../../run/bin/evil /run/bin/evil ./../bin/evil sub/evil sub/../../bin/evil \
+    ../bin/evil\0 .. . ../../../../../../run/bin/evil";
 
 fn was_called(lab: &Lab) -> bool {
     lab.host.try_sh("rm /run/called").status.success()
@@ -269,17 +245,15 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
                 "the program works"
             );
             let container = lab.container();
-            for kind in TRAVERSALS {
+            for kind in TRAVERSALS.split(' ') {
                 let conf = json!({
                     "cniVersion": "1.1.0", "name": "net1", "type": plugin, "master": "uplink", "vlanId": 7, "device": "uplink",
                     "ipam": {"type": kind}, "cni.dev/valid-attachments": [],
                 });
                 let attachment = lab.attach(&container, &conf);
                 for command in ["STATUS", "ADD", "CHECK", "DEL", "GC"] {
-                    let call = attachment
-                        .call(command, Some(&json!({"cniVersion": "1.1.0"})))
-                        .env("CNI_PATH", "/run/plugins");
-                    let outcome = call.run();
+                    let call = attachment.call(command, Some(&json!({"cniVersion": "1.1.0"})));
+                    let outcome = call.env("CNI_PATH", "/run/plugins").run();
                     assert!(!was_called(lab), "{plugin} {command} {kind}: {outcome:?}");
                 }
             }
@@ -293,13 +267,12 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
 fn cve_2021_20206_no_network_escapes_the_plugin_directories() {
     for_ours("bridge", |lab| {
         evil_program(lab);
-        for kind in TRAVERSALS.into_iter().chain(["../../../../../../run/bin/evil"]) {
+        for kind in TRAVERSALS.split(' ') {
             for plugins in [
                 json!([{"type": kind}]),
                 json!([{"type": "static", "ipam": {"type": "static"}}, {"type": kind}]),
             ] {
-                let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
-                std::fs::write(lab.path("/run/net.d/10-net1.conflist"), list.to_string()).unwrap();
+                lab.configure(&json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins}));
                 for line in [
                     "net add net1 /run/x",
                     "net check net1 /run/x",
@@ -308,15 +281,12 @@ fn cve_2021_20206_no_network_escapes_the_plugin_directories() {
                     "net status net1",
                     "cnitool add net1 /run/x",
                     "cnitool del net1 /run/x",
-                    "validate /run/net.d/10-net1.conflist",
+                    "validate /run/net.d/net1.conflist",
                 ] {
-                    let call = Call::new(&Peer::Ours, "bridge", "", "")
-                        .without("CNI_COMMAND")
-                        .wrapped(&lab.host.enter);
-                    let call =
-                        call.env("NETCONFPATH", "/run/net.d").env("CNI_PATH", "/run/plugins");
-                    let args = line.split(' ').map(str::to_owned).collect();
-                    let outcome = bounded(Call { program: binary(), args, ..call }).run();
+                    let call = Call::cni_multi(&lab.host.enter, line.split(' '))
+                        .env("NETCONFPATH", "/run/net.d")
+                        .env("CNI_PATH", "/run/plugins");
+                    let outcome = bounded(call).run();
                     assert!(!was_called(lab), "{line} {kind}: {outcome:?}");
                 }
             }
@@ -332,10 +302,8 @@ const FLUSH: &str = "nft list tables | grep -v cni | while read table; do nft de
 fn isolated_pair<'a>(lab: &'a Lab, backend: Option<&str>) -> [Chain<'a>; 2] {
     let isolating = with(&firewall(backend), json!({"ingressPolicy": "isolated"}));
     let ranges = json!([[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]]);
-    let other = with(
-        &firewall::network(),
-        json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}),
-    );
+    let keys = json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}});
+    let other = with(&firewall::network(), keys);
     let pair = [lab.chain(&firewall::network(), &isolating), lab.chain(&other, &isolating)];
     pair.iter().for_each(|chain| drop(chain.add()));
     pair
@@ -401,11 +369,8 @@ fn cve_2025_54388_host_port_stays_local_after_firewalld_reload() {
     for_ours("portmap", |lab| {
         let Some(_firewalld) = Firewalld::start(lab) else { return };
         lab.host.sh("firewall-cmd --zone=trusted --change-interface=uplink; firewall-cmd --permanent --zone=trusted --change-interface=uplink");
-        let local = portmap::publish(
-            lab,
-            None,
-            json!([with(&portmap::web(), json!({"hostIP": "127.0.0.1"}))]),
-        );
+        let mapping = with(&portmap::web(), json!({"hostIP": "127.0.0.1"}));
+        let local = portmap::publish(lab, None, json!([mapping]));
         lab.outside.sh(
             "ip route add 127.0.0.1 via 198.51.100.1 table 7; ip rule add pref 1 to 127.0.0.1 table 7; ip rule del pref 0; \
              ip rule add pref 2 lookup local; echo 1 > /proc/sys/net/ipv4/conf/uplink/route_localnet",

@@ -8,6 +8,7 @@ use crate::support::attachment::{for_ours, with};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::{fastpath, ovs};
+use crate::support::peers::tests;
 use crate::support::snapshot::Watch;
 use crate::support::synced::{Synced, attach, net};
 
@@ -47,10 +48,7 @@ impl Victim {
     fn of_ours(lab: &Lab) -> Victim {
         let ipam = json!({"type": "host-local", "subnet": "10.48.0.0/24"});
         let bridge = json!({"type": "bridge", "bridge": "others0", "ipam": ipam});
-        let network = json!({"cniVersion": "1.1.0", "name": "others", "plugins": [bridge]});
-        lab.host.sh(&format!(
-            "mkdir -p /run/net.d; cat >/run/net.d/others.conflist <<'END'\n{network}\nEND"
-        ));
+        lab.configure(&json!({"cniVersion": "1.1.0", "name": "others", "plugins": [bridge]}));
         let container = lab.container();
         let result = net(lab, &format!("add others {}", container.netns)).run().ok();
         Victim { link: result["interfaces"][1]["name"].as_str().unwrap().to_owned(), container }
@@ -67,10 +65,10 @@ fn forge(synced: &Synced<'_>, victim: &Victim, how: &str) {
     let Synced { lab, container, .. } = synced;
     let third = lab.container();
     let link = lab.host.link(&victim.link).unwrap();
-    let (mac, addresses) =
-        (&container.link("eth0").unwrap()["address"], container.addresses("eth0"));
+    let mac = &container.link("eth0").unwrap()["address"];
+    let addresses = container.addresses("eth0").into_iter();
     let give: String =
-        addresses.iter().map(|address| format!("ip addr add {address} dev eth0;")).collect();
+        addresses.map(|address| format!("ip addr add {address} dev eth0;")).collect();
     container.sh(&format!(
         "set -e; victim={} far={} mac={mac} third={}; ip link del eth0; {how}; ip link set eth0 up; {give}",
         link["ifindex"], link["link_index"], third.netns
@@ -131,36 +129,19 @@ fn ptp() -> Value {
     network(json!({"type": "ptp"}))
 }
 
-#[test]
-fn bridge_repairs_no_link_that_a_container_names() {
-    for_ours("bridge", |lab| try_out(lab, &bridge()));
-}
-
-#[test]
-fn ptp_repairs_no_link_that_a_container_names() {
-    for_ours("ptp", |lab| try_out(lab, &ptp()));
-}
-
-#[test]
-fn fast_path_goes_through_no_link_that_a_container_names() {
-    for_ours("ptp", |lab| {
-        if fastpath::prepare(lab) {
-            try_out(lab, &fastpath::fast(&ptp()));
+fn try_out_where(prepare: fn(&Lab) -> bool, main: &Value) {
+    for_ours(main["type"].as_str().unwrap(), |lab| {
+        if prepare(lab) {
+            try_out(lab, &with(main, json!({"cniVersion": null, "name": null})));
         }
     });
 }
 
-#[test]
-fn ovs_repairs_no_link_that_a_container_names() {
-    for_ours("ovs", |lab| {
-        if ovs::node(lab) {
-            let mut main = ovs::conf();
-            for key in ["cniVersion", "name"] {
-                main.as_object_mut().unwrap().remove(key);
-            }
-            try_out(lab, &main);
-        }
-    });
+tests! {
+    bridge_repairs_no_link_that_a_container_names = try_out_where(|_| true, &bridge());
+    ptp_repairs_no_link_that_a_container_names = try_out_where(|_| true, &ptp());
+    fast_path_goes_through_no_link_that_a_container_names = try_out_where(fastpath::prepare, &fastpath::fast(&ptp()));
+    ovs_repairs_no_link_that_a_container_names = try_out_where(ovs::node, &ovs::conf());
 }
 
 /// The reference sets no alias. Its pair is the one that the record names.
@@ -176,8 +157,8 @@ fn without_alias<'a>(lab: &'a Lab, main: Value) -> (Synced<'a>, String) {
 fn pair_without_alias_is_repaired_unless_it_is_forged() {
     for (plugin, change) in [("bridge", "connect"), ("ptp", "set")] {
         for_ours(plugin, |lab| {
-            let (synced, end) =
-                without_alias(lab, if plugin == "bridge" { bridge() } else { ptp() });
+            let main = if plugin == "bridge" { bridge() } else { ptp() };
+            let (synced, end) = without_alias(lab, main);
             synced.check().ok();
             synced.assert_repaired(&format!("ip link set {end} down"), &[change]);
             let victim = Victim::of_docker(lab);

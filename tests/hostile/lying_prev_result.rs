@@ -9,13 +9,12 @@ use crate::faults::dhcp;
 use crate::support::attachment::{Attachment, for_ours, interface, with};
 use crate::support::call::Outcome;
 use crate::support::chain::Chain;
-use crate::support::dhcp::Daemon;
-use crate::support::dhcp::servers::Server;
 use crate::support::extent::sample;
 use crate::support::netns::{Lab, UPLINK};
 use crate::support::networks::firewall::{self, DROPPING, assert_admitted, firewall};
 use crate::support::networks::stacked::hasty_container;
 use crate::support::networks::{bandwidth, portmap, tuning, vrf};
+use crate::support::peers::tests;
 use crate::support::probe::Probe;
 use crate::support::snapshot::{Watch, lines};
 use crate::support::subject::{Subject, in_a_lab};
@@ -54,18 +53,15 @@ fn lies(truth: &Value, other: &Chain<'_>) -> Vec<Lie> {
     let bridge = |what, result| Lie { what, result, believed_by: &["firewall"] };
     let index = |index: Value| {
         let mut result = truth.clone();
-        result["ips"]
-            .as_array_mut()
-            .unwrap()
-            .iter_mut()
-            .for_each(|ip| ip["interface"] = index.clone());
+        let ips = result["ips"].as_array_mut().unwrap();
+        ips.iter_mut().for_each(|ip| ip["interface"] = index.clone());
         result
     };
     let with_length = |ips: &[&str]| -> Vec<String> {
         ips.iter().map(|ip| format!("{ip}/{}", if ip.contains(':') { 128 } else { 32 })).collect()
     };
-    let others: Vec<String> = other.ips();
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let own = other.ips();
+    let others: Vec<&str> = own.iter().map(String::as_str).collect();
     let many =
         |n: u32| (0..n).map(|i| format!("10.77.{}.{}/32", i / 256, i % 256)).collect::<Vec<_>>();
     let mut twice = truth.clone();
@@ -87,10 +83,7 @@ fn lies(truth: &Value, other: &Chain<'_>) -> Vec<Lie> {
         lie("that of process 1", each(truth, "sandbox", &json!("/proc/1/ns/net"))),
         lie("no namespace", each(truth, "sandbox", &json!(""))),
         lie("no path", each(truth, "sandbox", &json!("/run/netns/../../etc/passwd"))),
-        lie(
-            "the other's hardware address",
-            each(truth, "mac", &other.result["interfaces"][2]["mac"]),
-        ),
+        lie("the other's MAC", each(truth, "mac", &other.result["interfaces"][2]["mac"])),
         lie("no hardware address", each(truth, "mac", &json!("no; mac"))),
         of_others("the other's addresses", ips(truth, &with_length(&others))),
         of_others("the host's addresses", ips(truth, &with_length(&UPLINK))),
@@ -223,16 +216,6 @@ fn with_rules(backend: &str) -> Vec<Value> {
     ]
 }
 
-#[test]
-fn a_result_that_lies_gets_no_rule_of_others() {
-    try_out(1, |_, _| with_rules("nftables"));
-}
-
-#[test]
-fn a_result_that_lies_gets_no_rule_of_others_from_iptables() {
-    try_out(4, |_, _| with_rules("iptables"));
-}
-
 /// Another container's accept rules and the jump that leads to them must survive the DEL.
 #[test]
 fn a_del_that_lies_keeps_the_way_of_others_through_policy_drop() {
@@ -253,25 +236,27 @@ fn a_del_that_lies_keeps_the_way_of_others_through_policy_drop() {
     }
 }
 
-#[test]
-fn a_result_that_lies_tunes_and_routes_nothing_of_others() {
-    try_out(1, |_, _| {
-        let sysctl = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
-        vec![tuning::tuning(with(&tuning::every_attribute(), sysctl)), json!({"type": "sbr"})]
+fn with_attributes() -> Vec<Value> {
+    let sysctl = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
+    vec![tuning::tuning(with(&tuning::every_attribute(), sysctl)), json!({"type": "sbr"})]
+}
+
+tests! {
+    a_result_that_lies_gets_no_rule_of_others = try_out(1, |_, _| with_rules("nftables"));
+    a_result_that_lies_gets_no_rule_of_others_from_iptables = try_out(4, |_, _| with_rules("iptables"));
+    a_result_that_lies_tunes_and_routes_nothing_of_others = try_out(1, |_, _| with_attributes());
+    a_result_that_lies_limits_nothing_of_others = try_out(1, |lab, _| match bandwidth::can_limit(lab) {
+        true => vec![bandwidth::both()],
+        false => vec![],
     });
-}
-
-#[test]
-fn a_result_that_lies_limits_nothing_of_others() {
-    try_out(1, |lab, _| if bandwidth::can_limit(lab) { vec![bandwidth::both()] } else { vec![] });
-}
-
-#[test]
-fn a_result_that_lies_puts_nothing_of_others_into_a_vrf() {
-    try_out(4, |_, chain| match vrf::has_vrf(&chain.container) {
+    a_result_that_lies_puts_nothing_of_others_into_a_vrf = try_out(4, |_, chain| match vrf::has_vrf(&chain.container) {
         true => vec![json!({"type": "vrf", "vrfname": "red"})],
         false => vec![],
     });
+    a_lying_result_takes_nothing_of_others_with_main_plugins = try_out_each(&["bridge", "ptp", "macvlan", "host-device", "tap", "loopback"]);
+    a_lying_result_takes_nothing_of_others_with_module_links = try_out_each(&["ipvlan", "vlan", "dummy"]);
+    a_result_that_lies_takes_nothing_of_others_with_dhcp =
+        dhcp::with_a_daemon(|lab| try_out_main(lab, &dhcp::subject(), 0));
 }
 
 /// A main plugin gets a result only in CHECK and DEL. DEL removes what the plugin made, and nothing
@@ -311,25 +296,6 @@ fn try_out_each(subjects: &[&str]) {
     for (turn, name) in subjects.iter().enumerate() {
         in_a_lab(name, |lab, subject| try_out_main(lab, subject, turn));
     }
-}
-
-#[test]
-fn a_lying_result_takes_nothing_of_others_with_main_plugins() {
-    try_out_each(&["bridge", "ptp", "macvlan", "host-device", "tap", "loopback"]);
-}
-
-#[test]
-fn a_lying_result_takes_nothing_of_others_with_module_links() {
-    try_out_each(&["ipvlan", "vlan", "dummy"]);
-}
-
-#[test]
-fn a_result_that_lies_takes_nothing_of_others_with_dhcp() {
-    dhcp::with_network(|lab| {
-        let _server = Server::for_many(lab);
-        let _daemon = Daemon::start(lab);
-        try_out_main(lab, &dhcp::subject(), 0);
-    });
 }
 
 /// Whether an error names its subject: the result, or the requested interface of the container.

@@ -23,17 +23,20 @@ const MEMORY: u64 = 1 << 30;
 /// The call with limits of time and memory: exit status 124 means a hang; a call beyond the memory
 /// limit ends without an answer.
 fn bounded(call: Call) -> Call {
-    let Call { mut wrapper, .. } = call.clone();
-    let words = [
-        "timeout",
-        "-k",
-        "1",
-        &patience(20).as_secs().to_string(),
-        "prlimit",
-        &format!("--as={MEMORY}"),
-    ];
-    wrapper.extend(words.map(str::to_owned));
-    Call { wrapper, ..call }
+    let seconds = patience(20).as_secs();
+    let words = format!("timeout -k 1 {seconds} prlimit --as={MEMORY}");
+    under(call, &words.split(' ').collect::<Vec<_>>())
+}
+
+/// The call under another program.
+fn under(mut call: Call, words: &[&str]) -> Call {
+    call.wrapper.extend(words.iter().map(|word| (*word).to_owned()));
+    call
+}
+
+/// The call with this working directory.
+fn in_directory(call: Call, directory: &str) -> Call {
+    under(call, &["sh", "-c", &format!("cd {directory} && exec \"$@\""), "sh"])
 }
 
 /// Whether the call succeeded, or printed its reason in one error object.

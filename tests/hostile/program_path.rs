@@ -3,24 +3,22 @@
 
 use serde_json::json;
 
+use super::in_directory;
 use crate::support::attachment::for_ours;
-use crate::support::call::{Call, Peer, binary, farm};
+use crate::support::call::{Call, Peer, farm};
 use crate::support::netns::Lab;
 
 /// Puts programs with the names of plugins into the caller's working directory.
 fn prepare(lab: &Lab) {
     lab.host.sh(
-        "mkdir -p /run/cwd /run/net.d; cd /run/cwd; printf '#!/bin/sh\\necho >/run/called\\n' >evil; chmod +x evil; cp evil host-local; cp evil static",
+        "mkdir -p /run/cwd; cd /run/cwd; printf '#!/bin/sh\\necho >/run/called\\n' >evil; chmod +x evil; cp evil host-local; cp evil static",
     );
-    let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": [{"type": "evil"}]});
-    std::fs::write(lab.path("/run/net.d/10-net1.conflist"), list.to_string()).unwrap();
+    lab.configure(&json!({"cniVersion": "1.1.0", "name": "net1", "plugins": [{"type": "evil"}]}));
 }
 
 /// Makes the call in that directory, and returns whether a program there ran.
-fn from_there(lab: &Lab, mut call: Call) -> bool {
-    call.wrapper = lab.host.enter.clone();
-    call.wrapper.extend(["sh", "-c", "cd /run/cwd && exec \"$@\"", "sh"].map(str::to_owned));
-    call.run();
+fn from_there(lab: &Lab, call: Call) -> bool {
+    in_directory(call.wrapped(&lab.host.enter), "/run/cwd").run();
     lab.host.try_sh("rm /run/called").status.success()
 }
 
@@ -41,15 +39,11 @@ fn an_empty_element_of_the_path_is_not_the_working_directory() {
                 assert!(!from_there(lab, bridge(ipam, path)), "{ipam} by {path:?}");
             }
             for line in
-                ["net status net1", "net add net1 /run/x", "validate /run/net.d/10-net1.conflist"]
+                ["net status net1", "net add net1 /run/x", "validate /run/net.d/net1.conflist"]
             {
-                let args = line.split(' ').map(str::to_owned).collect();
-                let call =
-                    Call { program: binary(), args, ..bridge("", path) }.without("CNI_COMMAND");
-                assert!(
-                    !from_there(lab, call.env("NETCONFPATH", "/run/net.d")),
-                    "{line} by {path:?}"
-                );
+                let call = Call::cni_multi(&[], line.split(' ')).env("CNI_PATH", path);
+                let is_run = from_there(lab, call.env("NETCONFPATH", "/run/net.d"));
+                assert!(!is_run, "{line} by {path:?}");
             }
         }
     });

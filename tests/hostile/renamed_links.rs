@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::extent::{is_emulated, is_long};
 use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::host_device::is_up;
 use crate::support::networks::stacked::{MACVLAN, VLAN, hasty_container};
 use crate::support::networks::{bridge, ptp, sbr, tuning, vrf};
+use crate::support::peers::tests;
 use crate::support::subject::{Subject, in_a_lab};
 use crate::support::table::cells;
 
@@ -28,10 +30,8 @@ impl<'a> Pair<'a> {
         let container = hasty_container(lab);
         let goes = subject.attach(lab, &container).remove(0);
         let range = json!([[{"subnet": "10.61.0.0/24"}]]);
-        let mut conf = with(
-            &goes.conf,
-            json!({"name": "net2", "ipam": {"ranges": range, "subnet": null, "routes": []}}),
-        );
+        let ipam = json!({"ranges": range, "subnet": null, "routes": []});
+        let mut conf = with(&goes.conf, json!({"name": "net2", "ipam": ipam}));
         if conf["type"] == VLAN.plugin {
             conf["vlanId"] = json!(200);
         }
@@ -46,11 +46,12 @@ impl<'a> Pair<'a> {
         Pair { container, goes, stays, indexes }
     }
 
-    /// Runs a trick in the container. Shell variables hold both aliases and the passing name that
+    /// Runs a trick in the container. Shell variables hold both aliases, empty after DEL, and the passing name that
     /// `eth0` had during ADD.
     fn play(&self, trick: &str) {
         let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
-        let [of_goes, of_stays] = self.indexes.map(|index| alias(&self.container, index));
+        let [of_goes, of_stays] = self.indexes.map(|index| text(&self.container, index, "ifalias"));
+        let [of_goes, of_stays] = [of_goes, of_stays].map(Option::unwrap_or_default);
         let passing = format!("cni{}", &hex(&key.attachment_hash())[..11]);
         self.container.sh(&format!(
             "set -e; goes='{of_goes}'; stays='{of_stays}'; passing={passing}; {trick}"
@@ -59,10 +60,8 @@ impl<'a> Pair<'a> {
 
     #[track_caller]
     fn assert_spared(&self, what: &str) {
-        assert!(
-            name(&self.container, self.indexes[1]).is_some(),
-            "{what}: the other attachment's link is gone"
-        );
+        let left = name(&self.container, self.indexes[1]);
+        assert!(left.is_some(), "{what}: the other attachment's link is gone");
     }
 }
 
@@ -74,14 +73,14 @@ fn index(namespace: &Namespace, name: &str) -> u64 {
     namespace.link(name).unwrap_or_else(|| panic!("no link {name}"))["ifindex"].as_u64().unwrap()
 }
 
-fn name(namespace: &Namespace, index: u64) -> Option<String> {
+/// A text among the attributes of the link with this index.
+fn text(namespace: &Namespace, index: u64, key: &str) -> Option<String> {
     let link = links(namespace).into_iter().find(|link| link["ifindex"] == index)?;
-    Some(link["ifname"].as_str().unwrap().to_owned())
+    Some(link[key].as_str().unwrap_or_default().to_owned())
 }
 
-fn alias(namespace: &Namespace, index: u64) -> String {
-    let link = links(namespace).into_iter().find(|link| link["ifindex"] == index).unwrap();
-    link["ifalias"].as_str().unwrap_or_default().to_owned()
+fn name(namespace: &Namespace, index: u64) -> Option<String> {
+    text(namespace, index, "ifname")
 }
 
 const DOWN: &str = "ip link set eth0 down; ip link set net1 down";
@@ -103,37 +102,27 @@ the other has its passing name | ip link set net1 name $passing; ip link set $pa
 the other has its alias alone | ip link del eth0; ip link set net1 alias "$goes"
 "#;
 
-fn tricks() -> Vec<(&'static str, String, bool)> {
-    let trick = |[what, script, own]: [&'static str; 3]| {
-        (what, format!("{DOWN}; {script}"), own == "stays")
-    };
-    cells(TRICKS).into_iter().map(trick).collect()
-}
-
 /// In the virtual machine, which is slow, the plugins share the tricks, since they share their
 /// code. The long form, and a run elsewhere, tries all with each.
-fn tricks_for(subject: &Subject) -> Vec<(&'static str, String, bool)> {
-    let is_its_turn =
-        |turn: usize| !is_emulated() || is_long() || turn % 3 == subject.name.len() % 3;
-    (0..).zip(tricks()).filter(|(turn, _)| is_its_turn(*turn)).map(|(_, trick)| trick).collect()
+fn tricks_for(subject: &Subject) -> impl Iterator<Item = [&'static str; 3]> {
+    let (is_shared, turn) = (is_emulated() && !is_long(), subject.name.len() % 3);
+    let is_its_turn = move |number: usize| !is_shared || number % 3 == turn;
+    (0..).zip(cells(TRICKS)).filter(move |(number, _)| is_its_turn(*number)).map(|(_, trick)| trick)
 }
 
 fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
-    for (what, trick, own_is_left) in tricks_for(subject) {
+    for [what, trick, own] in tricks_for(subject) {
         let pair = Pair::add(lab, subject);
-        pair.play(&trick);
-        assert_eq!(name(&pair.container, pair.indexes[0]).is_some(), own_is_left, "{what}");
+        let names = || pair.indexes.map(|index| name(&pair.container, index));
+        pair.play(&format!("{DOWN}; {trick}"));
+        assert_eq!(names()[0].is_some(), own == "stays", "{what}");
         pair.goes.del();
         pair.assert_spared(what);
-        assert_eq!(name(&pair.container, pair.indexes[0]), None, "{what}: its own link is left");
+        assert_eq!(names()[0], None, "{what}: its own link is left");
         pair.goes.del();
         pair.assert_spared(&format!("{what}, DEL again"));
         pair.stays.del();
-        assert_eq!(
-            name(&pair.container, pair.indexes[1]),
-            None,
-            "{what}: the other's DEL leaves its link"
-        );
+        assert_eq!(names()[1], None, "{what}: the other's DEL leaves its link");
         pair.container.vanish();
     }
 }
@@ -142,7 +131,7 @@ fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
 fn add_removes_no_link_of_another(lab: &Lab, subject: &Subject) {
     let pair = Pair::add(lab, subject);
     pair.goes.del();
-    pair.play_after_del(
+    pair.play(
         "ip link set net1 down; ip link set net1 name $passing; ip link set $passing alias ''",
     );
     let _ = pair.goes.try_add(); // fails if the name is taken
@@ -151,41 +140,19 @@ fn add_removes_no_link_of_another(lab: &Lab, subject: &Subject) {
     pair.assert_spared("the passing name, DEL");
 }
 
-impl Pair<'_> {
-    fn play_after_del(&self, trick: &str) {
-        let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
-        let passing = format!("cni{}", &hex(&key.attachment_hash())[..11]);
-        self.container.sh(&format!("set -e; passing={passing}; {trick}"));
-    }
-}
-
-macro_rules! test_plugins {
-    ($($name:ident $subject:literal)*) => {
-        $(
-            mod $name {
-                use super::*;
-
-                #[test]
-                fn del_removes_its_own_link_and_no_other() {
-                    in_a_lab($subject, del_removes_its_own_link_alone);
-                }
-
-                #[test]
-                fn repeated_add_removes_no_link_of_another() {
-                    in_a_lab($subject, add_removes_no_link_of_another);
-                }
-            }
-        )*
-    };
-}
-
-test_plugins! {
-    macvlan_links "macvlan"
-    ipvlan_links "ipvlan"
-    vlan_links "vlan"
-    dummy_links "dummy"
-    tap_links "tap"
-    bond_links "bond"
+tests! {
+    del_of_macvlan_removes_its_own_link = in_a_lab("macvlan", del_removes_its_own_link_alone);
+    del_of_ipvlan_removes_its_own_link = in_a_lab("ipvlan", del_removes_its_own_link_alone);
+    del_of_vlan_removes_its_own_link = in_a_lab("vlan", del_removes_its_own_link_alone);
+    del_of_dummy_removes_its_own_link = in_a_lab("dummy", del_removes_its_own_link_alone);
+    del_of_tap_removes_its_own_link = in_a_lab("tap", del_removes_its_own_link_alone);
+    del_of_bond_removes_its_own_link = in_a_lab("bond", del_removes_its_own_link_alone);
+    repeated_add_of_macvlan_removes_no_link_of_another = in_a_lab("macvlan", add_removes_no_link_of_another);
+    repeated_add_of_ipvlan_removes_no_link_of_another = in_a_lab("ipvlan", add_removes_no_link_of_another);
+    repeated_add_of_vlan_removes_no_link_of_another = in_a_lab("vlan", add_removes_no_link_of_another);
+    repeated_add_of_dummy_removes_no_link_of_another = in_a_lab("dummy", add_removes_no_link_of_another);
+    repeated_add_of_tap_removes_no_link_of_another = in_a_lab("tap", add_removes_no_link_of_another);
+    repeated_add_of_bond_removes_no_link_of_another = in_a_lab("bond", add_removes_no_link_of_another);
 }
 
 // --- Devices of the host ---
@@ -203,16 +170,12 @@ fn lend<'a>(lab: &'a Lab, container: &Container, device: &str) -> Attachment<'a>
 /// The hardware address of the lent device, which shows whether the device still exists.
 const LENT: &str = "02:00:00:00:00:77";
 
-fn is_in(namespace: &Namespace) -> bool {
-    links(namespace).iter().any(|link| link["address"] == LENT)
-}
-
 /// After DEL the process gives the lent device the name and the alias of the attachment's link.
 fn repeated_del_spares_a_lent_device(lab: &Lab, conf: &Value, device: &str) {
     let container = hasty_container(lab);
     let attachment = lab.attach(&container, &with(conf, json!({"name": "net1"})));
     attachment.add();
-    let alias = alias(&container, index(&container, "eth0"));
+    let alias = text(&container, index(&container, "eth0"), "ifalias").unwrap();
     let _lent = lend(lab, &container, device);
     attachment.del();
     for alias in ["", &alias] {
@@ -221,11 +184,8 @@ fn repeated_del_spares_a_lent_device(lab: &Lab, conf: &Value, device: &str) {
              ip link set $name down; ip link set $name name eth0; ip link set eth0 alias '{alias}'"
         ));
         attachment.del();
-        assert!(
-            is_in(&container),
-            "{}: the device of the host is gone (alias {alias:?})",
-            conf["type"]
-        );
+        let is_there = links(&container).iter().any(|link| link["address"] == LENT);
+        assert!(is_there, "{}: the host's device is gone (alias {alias:?})", conf["type"]);
     }
 }
 
@@ -247,6 +207,11 @@ fn repeated_del_of_macvlan_spares_a_device_of_the_host() {
     MACVLAN.for_ours(|lab| repeated_del_spares_a_lent_device(lab, &MACVLAN.conf(), &device));
 }
 
+/// A macvlan `net1` on another network.
+fn another<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
+    lab.attach(container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1")
+}
+
 /// After DEL the link of another attachment takes the name.
 #[test]
 fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
@@ -255,13 +220,9 @@ fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
             let container = hasty_container(lab);
             let attachment = lab.attach(&container, &with(&conf, json!({"name": "net1"})));
             attachment.add();
-            let other = lab
-                .attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"})))
-                .ifname("net1");
-            other.add();
+            another(lab, &container).add();
             attachment.del();
-            container
-                .sh("ip link set net1 down; ip link set net1 name eth0; ip link set eth0 alias ''");
+            container.sh("ip link set net1 down; ip link set net1 name eth0 alias ''");
             attachment.del();
             assert!(container.link("eth0").is_some(), "the other attachment's link is gone");
         });
@@ -275,20 +236,15 @@ fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
 fn del_of_loopback_sets_no_other_link_down() {
     MACVLAN.for_ours(|lab| {
         let container = hasty_container(lab);
-        let other =
-            lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
-        other.add();
+        another(lab, &container).add();
         let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
         let loopback = lab.attach(&container, &conf).ifname("lo");
         loopback.add();
         container.sh("ip link set lo down; ip link set lo name own; ip link set own up
              ip link set net1 down; ip link set net1 name lo; ip link set lo up");
         loopback.del();
-        let is_up = |name: &str| {
-            container.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
-        };
-        assert!(is_up("lo"), "the other attachment's link is down");
-        assert!(!is_up("own"), "the loopback interface is up");
+        assert!(is_up(&container, "lo"), "the other attachment's link is down");
+        assert!(!is_up(&container, "own"), "the loopback interface is up");
     });
 }
 
@@ -338,11 +294,7 @@ fn del_of_sbr_empties_the_tables_of_its_own_link() {
         attachment.clone().conf(json!({"prevResult": null})).del();
         assert!(sbr::rules(&container).is_empty());
         let left = container.sh("ip route show table 100");
-        assert_eq!(
-            left.trim(),
-            "10.66.0.0/16 dev eth0 scope link",
-            "routes of another link are gone, or its own left"
-        );
+        assert_eq!(left.trim(), "10.66.0.0/16 dev eth0 scope link", "of another link, and its own");
     });
 }
 

@@ -2,20 +2,24 @@
 //! bound the next one there, `/proc/PID/ns/net` after a process id is reused. Late calls for the
 //! first container leave the second alone.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::support::attachment::{Attachment, has, with};
 use crate::support::call::Peer;
 use crate::support::extent::{is_emulated, is_long};
+use crate::support::list::List;
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::stacked::hasty_container;
 use crate::support::patience;
+use crate::support::peers::tests;
 use crate::support::snapshot::{Snapshot, last_of, lines};
 use crate::support::subject::{Subject, all, in_a_lab};
 
 /// The plugins of a network, attached to one container.
 struct Member<'a> {
-    plugins: Vec<Attachment<'a>>,
+    list: List<'a>,
     result: Value,
 }
 
@@ -29,30 +33,24 @@ impl<'a> Member<'a> {
         netns: &str,
         by: &Peer,
     ) -> Member<'a> {
-        let plugins =
-            subject.attach(lab, container).into_iter().map(|plugin| plugin.netns(Some(netns)));
-        let mut member = Member { plugins: plugins.collect(), result: Value::Null };
-        for plugin in &member.plugins {
-            let previous = (!member.result.is_null()).then_some(&member.result);
-            member.result = add_when_free(&plugin.clone().by(by), previous);
-        }
-        member
-    }
-
-    /// DEL of each plugin, with the result or without it.
-    fn del(&self, is_told: bool) {
-        for plugin in self.plugins.iter().rev() {
-            plugin.call("DEL", is_told.then_some(&self.result)).run().ok();
-        }
+        let plugins = subject.attach(lab, container).into_iter();
+        let list = List(plugins.map(|plugin| plugin.netns(Some(netns))).collect());
+        let add = |result, plugin: &Attachment<'_>| add_when_free(&plugin.clone().by(by), &result);
+        let result = list.0.iter().fold(Value::Null, add);
+        Member { list, result }
     }
 
     fn check(&self) {
-        self.plugins.iter().for_each(|plugin| drop(plugin.check(&self.result).ok()));
+        self.list.check(&self.result);
+    }
+
+    fn del(&self) {
+        self.list.del(&self.result);
     }
 
     /// GC of each plugin, with this as the only valid attachment.
     fn gc(&self) {
-        for plugin in &self.plugins {
+        for plugin in &self.list.0 {
             plugin.gc(&[(&plugin.container_id, &plugin.ifname)]).ok();
         }
     }
@@ -60,13 +58,13 @@ impl<'a> Member<'a> {
 
 /// Until the kernel has deleted the links of the earlier namespace, one of them may hold what only
 /// one link on the master can have.
-fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
-    let deadline = std::time::Instant::now() + patience(20);
+fn add_when_free(plugin: &Attachment<'_>, previous: &Value) -> Value {
+    let deadline = Instant::now() + patience(20);
     // The virtual machine needs its processors for what is waited for.
-    let pause = std::time::Duration::from_millis(if is_emulated() { 1000 } else { 50 });
+    let pause = Duration::from_millis(if is_emulated() { 1000 } else { 50 });
     loop {
-        let outcome = plugin.call("ADD", previous).run();
-        if outcome.status == 0 || std::time::Instant::now() > deadline {
+        let outcome = plugin.call("ADD", Some(previous)).run();
+        if outcome.status == 0 || Instant::now() > deadline {
             return outcome.ok();
         }
         std::thread::sleep(pause);
@@ -92,11 +90,11 @@ fn wait_for_states(namespace: &Namespace) {
             link["flags"].as_array().is_some_and(|flags| flags.contains(&Value::from("UP")));
         ["macvlan", "ipvlan", "vlan"].contains(&kind) && is_up && link["operstate"] == "UNKNOWN"
     };
-    let deadline = std::time::Instant::now() + patience(3);
+    let deadline = Instant::now() + patience(3);
     while namespace.json("ip -j -d link").as_array().unwrap().iter().any(is_waiting)
-        && std::time::Instant::now() < deadline
+        && Instant::now() < deadline
     {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -105,31 +103,25 @@ struct Inside<'a>(&'a Namespace, Snapshot);
 
 impl<'a> Inside<'a> {
     fn of(namespace: &'a Namespace) -> Inside<'a> {
-        std::thread::sleep(std::time::Duration::from_millis(100)); // the route of a new link's own address appears a little later
+        std::thread::sleep(Duration::from_millis(100)); // the route of a new link's own address appears a little later
         wait_for_states(namespace);
         Inside(namespace, Snapshot::of(namespace))
     }
 
     #[track_caller]
     fn assert_unchanged(&self, since: &str) {
-        let changes = last_of(std::time::Duration::from_millis(50), || {
-            self.1.changes_to(&Snapshot::of(self.0))
-        });
-        assert!(
-            changes.is_empty(),
-            "the second container is not as before {since}:\n{}",
-            lines(&changes)
-        );
+        let changes_now = || self.1.changes_to(&Snapshot::of(self.0));
+        let changes = lines(&last_of(Duration::from_millis(50), changes_now));
+        assert!(changes.is_empty(), "the second container is not as before {since}:\n{changes}");
     }
 }
 
 /// Every call that can arrive late for the first container; `second` has its path now.
 fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Namespace) {
     let before = Inside::of(inside);
-    for (what, is_told) in
-        [("a late DEL", true), ("a second DEL", true), ("a DEL without prevResult", false)]
-    {
-        first.del(is_told);
+    let ways = [("a late DEL", &first.result), ("a second DEL", &first.result)];
+    for (what, told) in ways.into_iter().chain([("a DEL without prevResult", &Value::Null)]) {
+        first.list.del(told);
         before.assert_unchanged(what);
         second.check();
     }
@@ -169,39 +161,42 @@ fn later_container_is_spared(lab: &Lab, subject: &Subject) {
             let bare = Inside::of(&other);
             let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
             assert_late_calls_spare(&first, &second, &other);
-            second.del(true);
+            second.del();
             if subject.plugins.len() == 1 {
                 bare.assert_unchanged("ADD and DEL of the second");
             }
-            second.del(true);
+            second.del();
             lab.host.sh("umount /run/netns/kept 2>/dev/null || true");
         }
     }
 }
 
-/// GC runs while the first container is stale and has had no DEL; DEL follows.
-fn later_container_is_spared_by_gc(lab: &Lab, subject: &Subject) {
+/// Attaches a container, and then another at the path of the first.
+fn two_at_a_path<'a>(lab: &'a Lab, subject: &Subject) -> (Member<'a>, Member<'a>, Container) {
     let (one, other) = (hasty_container(lab), hasty_container(lab));
     let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
     reuse_path(lab, &one, &other, false);
     let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
+    (first, second, other)
+}
+
+/// GC runs while the first container is stale and has had no DEL; DEL follows.
+fn later_container_is_spared_by_gc(lab: &Lab, subject: &Subject) {
+    let (first, second, other) = two_at_a_path(lab, subject);
     let before = Inside::of(&other);
     second.gc();
     before.assert_unchanged("GC");
     second.check();
     assert_late_calls_spare(&first, &second, &other);
-    second.del(true);
+    second.del();
 }
 
 /// The second container's own tools have removed our aliases.
 fn later_container_without_aliases_is_spared(lab: &Lab, subject: &Subject) {
-    let (one, other) = (hasty_container(lab), hasty_container(lab));
-    let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
-    reuse_path(lab, &one, &other, false);
-    let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
+    let (first, second, other) = two_at_a_path(lab, subject);
     other.sh("for link in $(ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/\\1/'); do ip link set $link alias ''; done");
     assert_late_calls_spare(&first, &second, &other);
-    second.del(true);
+    second.del();
 }
 
 macro_rules! test_plugins {
@@ -210,19 +205,10 @@ macro_rules! test_plugins {
             mod $name {
                 use super::*;
 
-                #[test]
-                fn late_del_spares_the_next_container() {
-                    in_a_lab($subject, later_container_is_spared);
-                }
-
-                #[test]
-                fn gc_spares_the_next_container() {
-                    in_a_lab($subject, later_container_is_spared_by_gc);
-                }
-
-                #[test]
-                fn late_del_spares_links_without_alias() {
-                    in_a_lab($subject, later_container_without_aliases_is_spared);
+                tests! {
+                    late_del_spares_the_next_container = in_a_lab($subject, later_container_is_spared);
+                    gc_spares_the_next_container = in_a_lab($subject, later_container_is_spared_by_gc);
+                    late_del_spares_links_without_alias = in_a_lab($subject, later_container_without_aliases_is_spared);
                 }
             }
         )*
@@ -269,7 +255,7 @@ fn del_of_what_the_reference_added_is_as_before() {
         for by in Peer::all() {
             let container = lab.container();
             let member = Member::add(lab, subject, &container, &container.netns, &by);
-            member.plugins[0].clone().by(&Peer::Ours).del();
+            member.list.0[0].clone().by(&Peer::Ours).del();
             assert_eq!(container.link("lo").unwrap()["operstate"], "DOWN", "{by:?}");
         }
     });
@@ -282,15 +268,12 @@ fn late_del_of_another_interface_spares_the_next_container() {
         let (one, other) = (hasty_container(lab), hasty_container(lab));
         let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
         reuse_path(lab, &one, &other, false);
-        let second = lab.attach(
-            &other,
-            &with(&subject.plugins[0], json!({"name": "net2", "cniVersion": "1.1.0"})),
-        );
-        let second = second.netns(Some(&one.netns));
+        let conf = with(&subject.plugins[0], json!({"name": "net2", "cniVersion": "1.1.0"}));
+        let second = lab.attach(&other, &conf).netns(Some(&one.netns));
         let result = second.add();
         let before = Inside::of(&other);
-        first.del(true);
-        first.del(true);
+        first.del();
+        first.del();
         before.assert_unchanged("a late DEL of another network's attachment");
         second.check(&result).ok();
     });

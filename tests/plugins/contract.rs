@@ -8,7 +8,7 @@ use crate::support::netns::{Container, Lab};
 use crate::support::networks::host_device::device;
 use crate::support::networks::stacked::hasty_container;
 use crate::support::snapshot::Watch;
-use crate::support::subject::{Subject, main_plugins, test_each_subject};
+use crate::support::subject::{Subject, all, test_each_subject};
 
 /// The plugins that assign addresses and open no namespace.
 const IPAM: [&str; 4] = ["host-local", "static", "cluster-local", "whereabouts"];
@@ -335,7 +335,7 @@ const FORMS: [&str; 7] = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy",
 fn the_reference_has_the_same_forms_and_needs_no_namespace() {
     for name in FORMS {
         for_reference(name, |lab| {
-            let subject = main_plugins().into_iter().find(|it| it.name == name).unwrap();
+            let subject = all().into_iter().find(|it| it.name == name).unwrap();
             if !(subject.prepare)(lab) {
                 return;
             }

@@ -130,14 +130,11 @@ fn with_only(
     result: Option<&Value>,
     kept: &[&String],
 ) -> Outcome {
-    let kept: String = kept
-        .iter()
-        .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
-        .collect();
-    let mut call = attachment
-        .call(command, result.or(Some(&attachment.conf["prevResult"])).filter(|r| !r.is_null()));
-    call.wrapper
-        .extend(["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned));
+    let added = |name: &&String| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase());
+    let kept: String = kept.iter().map(added).collect();
+    let mut call = attachment.call(command, result);
+    let words = ["setpriv", "--bounding-set", &format!("-all{kept}"), "--"];
+    call.wrapper.extend(words.map(str::to_owned));
     call.run()
 }
 
@@ -220,8 +217,7 @@ fn the_table_has_every_plugin_and_each_row_is_tried() {
     let rows: BTreeSet<&str> = table.iter().map(|(row, _)| row.as_str()).collect();
     assert_eq!(rows, ROWS.iter().copied().chain(["`dhcp`"]).collect());
     let named: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(row)).collect();
-    let plugins = std::fs::read_dir(farm())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let plugins = std::fs::read_dir(farm()).unwrap();
+    let plugins = plugins.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(named, plugins.filter(|name| name != "cnitool").collect());
 }

@@ -1,5 +1,6 @@
 //! The files that are written, and their modes under any umask of the caller.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::json;
@@ -11,11 +12,15 @@ use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::{Peer, binary};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
+#[cfg(feature = "cluster")]
+use crate::support::etcd::Etcd;
 use crate::support::netns::Lab;
 use crate::support::networks::flannel;
 use crate::support::networks::host_device;
 use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::tuning::tuning;
+#[cfg(feature = "cluster")]
+use crate::support::node::{LISTENING, Node};
 
 /// The table of SECURITY.md: the pattern of a path, where `*` is part of a name, the file's kind
 /// and its mode.
@@ -53,19 +58,13 @@ fn is_name(pattern: &str, name: &str) -> bool {
 
 #[test]
 fn patterns_are_a_shell_s() {
-    for (pattern, path) in [
-        ("/a/*", "/a/b"),
-        ("/a/*.*", "/a/1.2"),
-        ("/a/b.*", "/a/b.c"),
-        ("/a/*/c", "/a/b/c"),
-        ("/a", "/a"),
-    ] {
-        assert!(is_like(pattern, path), "{pattern} {path}");
-    }
-    for (pattern, path) in
-        [("/a/*", "/a/.b"), ("/a/*", "/a/b/c"), ("/a/*.*", "/a/b"), ("/a/*", "/a"), ("/a", "/ab")]
-    {
-        assert!(!is_like(pattern, path), "{pattern} {path}");
+    const LIKE: &str = "/a/* /a/b, /a/*.* /a/1.2, /a/b.* /a/b.c, /a/*/c /a/b/c, /a /a";
+    const UNLIKE: &str = "/a/* /a/.b, /a/* /a/b/c, /a/*.* /a/b, /a/* /a, /a /ab";
+    for (pairs, is_so) in [(LIKE, true), (UNLIKE, false)] {
+        for pair in pairs.split(", ") {
+            let (pattern, path) = pair.split_once(' ').unwrap();
+            assert_eq!(is_like(pattern, path), is_so, "{pattern} {path}");
+        }
     }
 }
 
@@ -101,23 +100,18 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
             {"type": "sbr"},
         ]);
         let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
-        lab.host.sh(&format!(
-            "mkdir -p /run/net.d; cat >/run/net.d/net1.conflist <<'END'\n{list}\nEND"
-        ));
+        lab.configure(&list);
         let container = lab.container();
+        let binary = binary();
+        let run_binary =
+            |line: &str| lab.host.sh(&format!("umask {umask}; {} {line}", binary.display()));
         let net = |what: &str| {
-            let (binary, plugins) = (binary(), Peer::Ours.dir());
-            lab.host.sh(&format!(
-                "umask {umask}; NETCONFPATH=/run/net.d {} net {what} net1 {} --plugin-path {}",
-                binary.display(),
-                container.netns,
-                plugins.display()
+            let (netns, plugins) = (&container.netns, Peer::Ours.dir().display());
+            run_binary(&format!(
+                "net {what} net1 {netns} --conf-dir /run/net.d --plugin-path {plugins}"
             ))
         };
-        let count = |word: &str| {
-            lab.host.sh(&format!("umask {umask}; {} metrics --count {word}", binary().display()))
-        };
-        count("start");
+        run_binary("metrics --count start");
         net("add --publish 8080:80");
 
         host_device::device(lab);
@@ -144,13 +138,10 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         };
         // Without a daemon: it writes what is configured.
         assert_eq!(run(&shared, "ADD").err().code, 11);
-        held.hold(&[
-            ("4-0a310002-32", json!({})),
-            ("6-fd000049000000000000000000000000-122", json!({})),
-        ]);
+        let blocks = ["4-0a310002-32", "6-fd000049000000000000000000000000-122"];
+        held.hold(&blocks.map(|block| (block, json!({}))));
         lab.confirm();
         call("ADD");
-        lab.host.sh("rm -r /var/lib/cni/cluster-local/.node /run/cni-multi"); // the daemon's
 
         lab.lan(Kind::Macvlan);
         let _server = Scripted::start(lab, json!({}));
@@ -159,15 +150,13 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         let leased = lab.attach(&lab.container(), &Kind::Macvlan.conf());
         leased.add();
 
-        lab.host
-            .sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
+        run_binary("install --dir /run/opt/cni/bin");
         lab.host.sh(&format!(
             "umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"
         ));
         // A different build in its place, so that install keeps a backup.
         lab.host.sh("echo >>/run/opt/cni/bin/cni-multi");
-        lab.host
-            .sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
+        run_binary("install --dir /run/opt/cni/bin");
 
         let mut made = files(lab);
         made.retain(|path, _| !before.contains_key(path));
@@ -177,19 +166,37 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         assert_eq!(daemon.end_by("TERM"), 0);
         call("DEL");
         net("del");
-        count("stop");
+        run_binary("metrics --count stop");
         let mut left = files(lab);
         left.retain(|path, (kind, _)| !before.contains_key(path) && *kind != 'd');
         look("left", &left);
     });
 }
 
+/// The files of the IPAM daemon; None without etcd.
+#[cfg(feature = "cluster")]
+fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
+    let etcd = Etcd::one_with(&LISTENING)?;
+    let node = Node::named(&etcd, 1, "n1");
+    let before = files(&node.lab);
+    let anew = r#"rm -r /run/cni-multi; umask 0; exec "$@""#;
+    node.start_by(&["sh", "-c", anew, "sh"]);
+    node.wait_until(|node| node.lab.path("/run/cni-multi/ipam-confirmed.json").exists());
+    let mut files = files(&node.lab);
+    files.retain(|path, _| path.starts_with("/run/cni-multi") || !before.contains_key(path));
+    Some(files)
+}
+
+#[cfg(not(feature = "cluster"))]
+fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
+    None
+}
+
 #[test]
 fn every_file_has_the_mode_of_the_table_where_no_umask_helps() {
     let table = table();
-    let mut seen = vec![false; table.len()];
-    let seen = std::cell::RefCell::new(&mut seen);
-    for_files_under("0", |when, files| {
+    let seen = RefCell::new(vec![false; table.len()]);
+    let look = |when: &str, files: &BTreeMap<String, (char, u32)>| {
         for (path, (kind, mode)) in files.iter().filter(|(_, (kind, _))| *kind != 'l') {
             let row =
                 table.iter().position(|(pattern, of, _)| of == kind && is_like(pattern, path));
@@ -199,29 +206,28 @@ fn every_file_has_the_mode_of_the_table_where_no_umask_helps() {
             assert_eq!(*mode, table[row].2, "{when}: {path} has mode {mode:o}");
             seen.borrow_mut()[row] = true;
         }
-    });
-    let unseen: Vec<&String> = table
-        .iter()
-        .zip(&**seen.borrow())
-        .filter(|(_, seen)| !**seen)
-        .map(|(row, _)| &row.0)
-        .collect();
+    };
+    for_files_under("0", look);
+    let by_daemon = of_the_ipam_daemon();
+    by_daemon.iter().for_each(|files| look("by the IPAM daemon", files));
+    let is_its = |path: &str| path.ends_with("/.node/lock") || path.ends_with("/ipam.sock");
+    let rows = table.iter().zip(seen.into_inner()).filter(|(_, seen)| !seen);
+    let mut unseen: Vec<&String> = rows.map(|(row, _)| &row.0).collect();
+    unseen.retain(|path| by_daemon.is_some() || !is_its(path));
     assert!(unseen.is_empty(), "in the table, and never seen: {unseen:?}");
 }
 
 /// A umask that masks every permission bit does not stop root.
 #[test]
 fn a_umask_that_takes_all_away_stops_nothing_and_leaves_no_more() {
-    let left = std::cell::RefCell::new(vec![]);
+    let left = RefCell::new(vec![]);
     for umask in ["022", "0777"] {
         for_files_under(umask, |when, files| {
             if when == "left" {
                 left.borrow_mut().push(files.keys().cloned().collect::<Vec<String>>());
             } else {
-                assert!(
-                    umask != "0777" || files.values().any(|(_, mode)| *mode == 0),
-                    "the umask was there: {files:?}"
-                );
+                let is_closed = files.values().any(|(_, mode)| *mode == 0);
+                assert!(umask != "0777" || is_closed, "the umask was there: {files:?}");
             }
         });
     }

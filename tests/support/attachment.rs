@@ -162,17 +162,16 @@ impl Attachment<'_> {
         self
     }
 
-    /// The call as a runtime would make it; cases about the call itself change it.
+    /// The call as a runtime would make it; cases about the call itself change it. A null is no result.
     pub fn call(&self, command: &str, prev_result: Option<&Value>) -> Call {
         let mut conf = self.conf.clone();
-        if let Some(prev) = prev_result {
+        if let Some(prev) = prev_result.filter(|prev| !prev.is_null()) {
             conf["prevResult"] = prev.clone();
         }
         let mut call =
             Call::new(&self.by, conf["type"].as_str().unwrap(), command, conf.to_string())
                 .env("CNI_CONTAINERID", &self.container_id)
                 .env("CNI_IFNAME", &self.ifname)
-                .env("CNI_PATH", self.lab.cni_path(&self.by))
                 .without("CNI_NETNS")
                 .wrapped(&self.lab.host.enter);
         if let Some(netns) = &self.netns {

@@ -67,7 +67,7 @@ pub fn farm() -> &'static Path {
 }
 
 /// The result of one execution.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub status: i32,
     pub stdout: String,
@@ -168,6 +168,16 @@ impl Call {
             stdin: stdin.as_ref().to_vec(),
             wrapper: vec![],
         }
+    }
+
+    /// `cni-multi WORDS` under this wrapper, without the variables of a runtime.
+    pub fn cni_multi<W: AsRef<str>>(
+        wrapper: &[String],
+        words: impl IntoIterator<Item = W>,
+    ) -> Call {
+        let args = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        let (env, wrapper) = (BTreeMap::new(), wrapper.to_vec());
+        Call { program: binary(), args, env, stdin: vec![], wrapper }
     }
 
     pub fn env(mut self, name: &str, value: impl AsRef<str>) -> Call {

@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::attachment::with;
-use super::call::{Call, Outcome, Peer, binary};
+use super::call::{Call, Outcome, Peer};
 use super::netns::{Lab, Namespace};
-use super::patience;
 use super::scratch::Scratch;
+use super::{patience, signals};
 
 pub mod scripted;
 pub mod servers;
-pub mod servers_v6;
 
 /// The daemon's default socket, and where ours then keeps its leases.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
@@ -66,12 +65,8 @@ impl Kind {
 
     /// Whether this kernel supports the link kind.
     pub fn is_in(self, lab: &Lab) -> bool {
-        self != Kind::Ipvlan
-            || lab
-                .host
-                .try_sh("ip link add link uplink name probe type ipvlan && ip link del probe")
-                .status
-                .success()
+        let probe = "ip link add link uplink name probe type ipvlan && ip link del probe";
+        self != Kind::Ipvlan || lab.host.try_sh(probe).status.success()
     }
 }
 
@@ -86,12 +81,7 @@ impl Lab {
 
     /// `cni-multi dhcp …` on the pretend host.
     pub fn dhcp(&self, args: &[&str]) -> Outcome {
-        let mut call =
-            Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&self.host.enter);
-        call.program = binary();
-        call.args =
-            std::iter::once("dhcp").chain(args.iter().copied()).map(str::to_owned).collect();
-        call.run()
+        Call::cni_multi(&self.host.enter, ["dhcp"].iter().chain(args)).run()
     }
 }
 
@@ -145,11 +135,7 @@ impl Process {
     /// seconds.
     #[track_caller]
     pub fn end_by(&mut self, signal: &str) -> i32 {
-        let sent = Command::new("kill")
-            .args([&format!("-{signal}"), &self.pid().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        signals::send(&self.child, format!("SIG{signal}").parse().unwrap());
         self.wait()
     }
 
@@ -199,7 +185,7 @@ impl<'a> Daemon<'a> {
     /// Starts the daemon under another program, such as `setpriv … --`.
     #[track_caller]
     pub fn wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
-        let daemon = Daemon::launch_wrapped(lab, wrapper);
+        let daemon = Daemon::run(lab, wrapper, &[], Stdio::null());
         daemon.wait_for_socket();
         daemon
     }
@@ -207,35 +193,28 @@ impl<'a> Daemon<'a> {
     /// The exit status and the log of a daemon that refuses to start under another program.
     #[track_caller]
     pub fn refused(lab: &'a Lab, wrapper: &[&str]) -> (i32, String) {
-        let mut daemon = Daemon::launch_wrapped(lab, wrapper);
+        let mut daemon = Daemon::run(lab, wrapper, &[], Stdio::null());
         (daemon.wait(), daemon.log())
-    }
-
-    fn launch_wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
-        let mut line: Vec<String> = wrapper.iter().map(|s| (*s).to_owned()).collect();
-        line.extend(command_line(&lab.peer, &[]));
-        let scratch = Scratch::new();
-        let process = Process::start(&lab.host, &line, Stdio::null(), scratch.join("log"));
-        Daemon { lab, args: vec![], process, scratch }
     }
 
     /// Starts the daemon with a listener on its default socket, as systemd does.
     pub fn activated(lab: &'a Lab, listener: std::os::fd::OwnedFd, flags: &[&str]) -> Daemon<'a> {
-        let mut line = vec!["sh".to_owned(), "-c".to_owned()];
-        line.push(r#"export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&0 </dev/null"#.to_owned());
-        line.push("sh".to_owned());
-        line.extend(command_line(&lab.peer, flags));
-        let scratch = Scratch::new();
-        let process = Process::start(&lab.host, &line, listener.into(), scratch.join("log"));
-        Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
+        let systemd = r#"export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&0 </dev/null"#;
+        Daemon::run(lab, &["sh", "-c", systemd, "sh"], flags, listener.into())
     }
 
     /// Starts the daemon without waiting for it.
     pub fn launch(lab: &'a Lab, flags: &[&str], stdin: Stdio) -> Daemon<'a> {
+        Daemon::run(lab, &[], flags, stdin)
+    }
+
+    fn run(lab: &'a Lab, wrapper: &[&str], flags: &[&str], stdin: Stdio) -> Daemon<'a> {
+        let args: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let wrapper = wrapper.iter().map(|word| (*word).to_owned());
+        let line: Vec<String> = wrapper.chain(command_line(&lab.peer, &args)).collect();
         let scratch = Scratch::new();
-        let process =
-            Process::start(&lab.host, &command_line(&lab.peer, flags), stdin, scratch.join("log"));
-        Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
+        let process = Process::start(&lab.host, &line, stdin, scratch.join("log"));
+        Daemon { lab, args, process, scratch }
     }
 
     /// The socket path that its flags name.
@@ -258,22 +237,14 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Restarts the daemon with the same flags, however it ended.
+    /// Restarts the daemon with the same flags, by `kill -9` if it runs.
     #[track_caller]
     pub fn start_again(&mut self) {
         self.process.kill();
-        let line =
-            command_line(&self.lab.peer, &self.args.iter().map(String::as_str).collect::<Vec<_>>());
+        let line = command_line(&self.lab.peer, &self.args);
         self.process =
             Process::start(&self.lab.host, &line, Stdio::null(), self.scratch.join("log"));
         self.wait_for_socket();
-    }
-
-    /// `kill -9`, then a restart.
-    #[track_caller]
-    pub fn crash_and_start_again(&mut self) {
-        self.process.kill();
-        self.start_again();
     }
 
     /// Its log so far.
@@ -295,12 +266,9 @@ impl<'a> Daemon<'a> {
     }
 }
 
-fn command_line(peer: &Peer, flags: &[&str]) -> Vec<String> {
+fn command_line(peer: &Peer, flags: &[String]) -> Vec<String> {
     let program = peer.dir().join("dhcp").to_str().unwrap().to_owned();
-    [program, "daemon".to_owned()]
-        .into_iter()
-        .chain(flags.iter().map(|s| (*s).to_owned()))
-        .collect()
+    [&[program, "daemon".to_owned()], flags].concat()
 }
 
 impl std::ops::Deref for Daemon<'_> {

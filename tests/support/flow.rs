@@ -2,19 +2,18 @@
 //! what the receiver reads, since TCP holds back the data after a gap.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::again::{Again, end_with_parent, role};
 use super::extent::is_emulated;
 use super::netns::{Lab, Namespace};
+use super::networks::portmap::at;
 use super::patience;
 
-/// When this variable is set, the test below sends or receives: this test program, run again in a
-/// namespace.
-const ROLE: &str = "CNI_LAB_FLOW_ROLE";
-const ROLE_TEST: &str = "support::flow::a_stream_is_measured_second_by_second";
+/// The test below, which sends or receives.
+const TEST: &str = "support::flow::a_stream_is_measured_second_by_second";
 
 /// Bytes that a queue counts and the IP counters do not: the Ethernet header of each packet, and
 /// the TCP header with timestamps that each further packet of a super-packet adds.
@@ -23,9 +22,8 @@ const TCP: u64 = 32;
 
 /// A stream that flows until this is dropped.
 pub struct Flow {
-    receiver: Child,
-    sender: Child,
-    _stdin: [ChildStdin; 2],
+    receiver: Again,
+    _sender: Again,
 }
 
 impl Flow {
@@ -33,40 +31,19 @@ impl Flow {
     /// seconds.
     pub fn start(from: &Namespace, to: &Namespace, address: &str, seconds: usize) -> Flow {
         const PORT: u16 = 5001;
-        let mut receiver = again(to, &format!("receive {PORT} {seconds}"));
-        let mut said = String::new();
-        let stderr = receiver.stderr.as_mut().unwrap();
-        BufReader::with_capacity(1, stderr).read_line(&mut said).unwrap();
-        assert_eq!(said, "listening\n");
-        let to = if address.contains(':') {
-            format!("[{address}]:{PORT}")
-        } else {
-            format!("{address}:{PORT}")
-        };
-        let mut sender = again(from, &format!("send {to}"));
-        let stdin = [receiver.stdin.take().unwrap(), sender.stdin.take().unwrap()];
-        Flow { receiver, sender, _stdin: stdin }
+        let receiver = Again::listening(to, TEST, &format!("receive {PORT} {seconds}"));
+        let sender = Again::start(from, TEST, &format!("send {}", at(address, PORT)));
+        Flow { receiver, _sender: sender }
     }
 
     /// Waits for the end; returns the bits of each second as a queue counts them. The first second
     /// starts with the first byte.
     pub fn finish(mut self) -> Vec<u64> {
         let mut said = String::new();
-        self.receiver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        let counts = said
-            .lines()
-            .find_map(|line| line.strip_prefix("received "))
-            .unwrap_or_else(|| panic!("{said}"));
+        self.receiver.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let counts = said.lines().find_map(|line| line.strip_prefix("received "));
+        let counts = counts.unwrap_or_else(|| panic!("{said}"));
         counts.split(' ').map(|count| count.parse().unwrap()).collect()
-    }
-}
-
-impl Drop for Flow {
-    fn drop(&mut self) {
-        for child in [&mut self.receiver, &mut self.sender] {
-            let _ = child.kill(); // it may have ended by itself
-            let _ = child.wait();
-        }
     }
 }
 
@@ -93,17 +70,9 @@ pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -
     panic!("{tried:?} bits a second, expected {rate}");
 }
 
-fn again(at: &Namespace, role: &str) -> Child {
-    let program = std::env::current_exe().unwrap();
-    let mut command: Command = at.command(program.to_str().unwrap());
-    command.args([ROLE_TEST, "--exact", "--nocapture"]).env(ROLE, role);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
 #[test]
 fn a_stream_is_measured_second_by_second() {
-    let role = std::env::var(ROLE).unwrap_or_default();
-    match *role.split(' ').collect::<Vec<_>>() {
+    match *role().split(' ').collect::<Vec<_>>() {
         ["receive", port, seconds] => receive(port.parse().unwrap(), seconds.parse().unwrap()),
         ["send", to] => send(to.parse().unwrap()),
         _ => {
@@ -115,14 +84,6 @@ fn a_stream_is_measured_second_by_second() {
             assert!(unlimited.iter().all(|bits| *bits > 100_000_000), "{unlimited:?}");
         }
     }
-}
-
-/// Ends when stdin closes, which means that the parent process is gone.
-fn end_with_parent() {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::abort();
-    });
 }
 
 fn receive(port: u16, count: usize) {

@@ -23,10 +23,10 @@ impl Lab {
         std::fs::write(path, file.to_string()).unwrap();
     }
 
-    /// Confirms the blocks of the node.
+    /// Confirms the blocks of the node, with the modes that the daemon gives its files.
     pub fn confirm(&self) {
         self.host.sh(&format!(
-            r#"mkdir -p {DATA}/.node /run/cni-multi
+            r#"umask 077; mkdir -p {DATA}/.node /run/cni-multi
                test -e {DATA}/.node/node.json || echo '{{}}' >{DATA}/.node/node.json
                time=$(stat -c %y {DATA}/.node/node.json)
                nanoseconds=${{time#*.}}

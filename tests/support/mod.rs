@@ -1,5 +1,6 @@
 //! Code that every test tier shares.
 
+pub mod again;
 pub mod attachment;
 pub mod beside;
 pub mod broken;
@@ -17,6 +18,7 @@ pub mod flow;
 pub mod held;
 pub mod kernel;
 pub mod limit;
+pub mod list;
 pub mod netns;
 pub mod networks;
 #[cfg(feature = "cluster")]

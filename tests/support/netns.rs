@@ -7,13 +7,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use super::call::{Peer, farm};
+use super::again::Again;
+use super::call::Peer;
 use super::entrance;
 use super::limit;
 use super::programs::{located, need_programs, need_what_a_shell_missed};
@@ -69,7 +70,7 @@ pub struct Lab {
     pub outside: Namespace,
     /// Whether new containers keep the kernel's DAD.
     dad: bool,
-    holder: Holder,
+    holder: Again,
     made: AtomicU32,
 }
 
@@ -79,12 +80,10 @@ impl Lab {
         need_programs(&["ip", "tc", "bridge", "nft", "iptables", "ip6tables", "ping"]);
         let unshare: &[&str] =
             if is_root() { &["unshare", "-n", "-m"] } else { &["unshare", "-U", "-r", "-n", "-m"] };
-        let holder = Holder::start(
-            unshare.iter().map(|s| (*s).to_owned()).collect(),
-            &format!("{HOST}{HOLD}"),
-        );
-        let host = Namespace { enter: enter(holder.pid(), None) };
-        let outside = Namespace { enter: enter(holder.pid(), Some("/run/netns/outside")) };
+        let unshare = unshare.iter().map(|word| (*word).to_owned()).collect();
+        let holder = hold(unshare, &format!("{HOST}{HOLD}"));
+        let host = Namespace { enter: enter(holder.child.id(), None) };
+        let outside = Namespace { enter: enter(holder.child.id(), Some("/run/netns/outside")) };
         let dad = peer == Peer::Ours;
         Lab { peer, dad, host, outside, holder, made: AtomicU32::new(0) }
     }
@@ -93,18 +92,17 @@ impl Lab {
     pub fn container(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let netns = format!("/run/netns/c{number}");
-        let made = entrance::make_netns(&self.host.enter, &netns, || self.prepare_here());
-        if !made {
+        // In this thread, which is in the new namespace, or by a shell.
+        let prepare = || {
+            if !self.dad {
+                std::fs::write(ACCEPT_DAD, "0").unwrap();
+            }
+        };
+        if !entrance::make_netns(&self.host.enter, &netns, prepare) {
             self.host
                 .sh(&format!(": >{netns} && unshare --net={netns} sh -c '{}'", self.prepare()));
         }
-        Container {
-            id: format!("container-{number}"),
-            namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
-            netns,
-            host: self.host.clone(),
-            holder: Mutex::new(None),
-        }
+        self.container_at(number, netns, None)
     }
 
     /// A container with a namespace named by a process, as Docker and nerdctl do it:
@@ -113,15 +111,15 @@ impl Lab {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = self.host.enter.clone();
         line.extend(["unshare".to_owned(), "-n".to_owned()]);
-        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare()));
-        let netns = format!("/proc/{}/ns/net", holder.pid());
-        Container {
-            id: format!("container-{number}"),
-            namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
-            netns,
-            host: self.host.clone(),
-            holder: Mutex::new(Some(holder)),
-        }
+        let holder = hold(line, &format!("{}{HOLD}", self.prepare()));
+        let netns = format!("/proc/{}/ns/net", holder.child.id());
+        self.container_at(number, netns, Some(holder))
+    }
+
+    fn container_at(&self, number: u32, netns: String, holder: Option<Again>) -> Container {
+        let namespace = Namespace { enter: enter(self.holder.child.id(), Some(&netns)) };
+        let (id, host) = (format!("container-{number}"), self.host.clone());
+        Container { id, namespace, netns, host, holder: Mutex::new(holder) }
     }
 
     /// A lab in which the reference runs ADD too.
@@ -132,13 +130,6 @@ impl Lab {
     /// The script that runs first in a new container.
     fn prepare(&self) -> String {
         if self.dad { ":".to_owned() } else { format!("echo 0 > {ACCEPT_DAD}") }
-    }
-
-    /// The same in this thread, which is in the new namespace.
-    fn prepare_here(&self) {
-        if !self.dad {
-            std::fs::write(ACCEPT_DAD, "0").unwrap();
-        }
     }
 
     /// Hides iptables from the pretend host. The reference's DEL, as Debian builds it, fails for
@@ -158,23 +149,24 @@ impl Lab {
 
     /// The process that keeps the lab's namespaces alive.
     pub fn pid(&self) -> u32 {
-        self.holder.pid()
+        self.holder.child.id()
     }
 
     /// The path by which this process can open a file of the pretend host.
     pub fn path(&self, path: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
+        PathBuf::from(format!("/proc/{}/root{path}", self.holder.child.id()))
     }
 
-    /// CNI_PATH for `peer`. A delegate that our binary does not have yet comes from the reference.
-    pub fn cni_path(&self, peer: &Peer) -> String {
-        let own = peer.dir().to_str().unwrap().to_owned();
-        match Peer::reference() {
-            Some(reference) if *peer == Peer::Ours && !farm().join("host-local").exists() => {
-                format!("{own}:{}", reference.dir().display())
-            }
-            _ => own,
-        }
+    /// Writes a file of the pretend host, and makes the directories above it.
+    pub fn write(&self, path: &str, text: impl ToString) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text.to_string()).unwrap();
+    }
+
+    /// Writes a network as an operator's file below /run/net.d.
+    pub fn configure(&self, list: &Value) {
+        self.write(&format!("/run/net.d/{}.conflist", list["name"].as_str().unwrap()), list);
     }
 }
 
@@ -249,12 +241,9 @@ impl Namespace {
     /// Addresses with their prefixes, without link-local ones.
     pub fn addresses(&self, link: &str) -> Vec<String> {
         let links = self.json(&format!("ip -j addr show dev {link}"));
-        let infos = links[0]["addr_info"].as_array().unwrap().clone();
-        infos
-            .iter()
-            .filter(|a| a["scope"] != "link")
-            .map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"]))
-            .collect()
+        let infos = links[0]["addr_info"].as_array().unwrap().iter();
+        let lasting = infos.filter(|a| a["scope"] != "link");
+        lasting.map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
     }
 }
 
@@ -266,7 +255,7 @@ pub struct Container {
     pub netns: String,
     namespace: Namespace,
     host: Namespace,
-    holder: Mutex<Option<Holder>>,
+    holder: Mutex<Option<Again>>,
 }
 
 impl Container {
@@ -295,41 +284,19 @@ impl std::ops::Deref for Container {
     }
 }
 
-/// A process that keeps namespaces alive; dropping this destroys them.
-struct Holder {
-    child: Child,
-    _stdin: ChildStdin,
-}
-
-impl Holder {
-    fn start(mut line: Vec<String>, script: &str) -> Holder {
-        line.extend(["sh", "-c", script].map(str::to_owned));
-        let mut child = Command::new(&line[0])
-            .args(&line[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
-        let stdin = child.stdin.take().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(
-            said, "ready\n",
-            "the namespaces could not be made; see stderr. As an ordinary user this needs user namespaces"
-        );
-        Holder { child, _stdin: stdin }
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
-    }
+/// Starts a process that keeps namespaces alive; dropping it destroys them.
+fn hold(mut line: Vec<String>, script: &str) -> Again {
+    line.extend(["sh", "-c", script].map(str::to_owned));
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(
+        said, "ready\n",
+        "the namespaces could not be made; see stderr. As an ordinary user this needs user namespaces"
+    );
+    Again::of(child)
 }
 
 /// The command line that enters the namespaces of `pid`; `netns` (a path in its mount namespace)

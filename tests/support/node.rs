@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::attachment::{Attachment, ips, with};
 use super::call::{Outcome, Peer, binary};
 use super::etcd::{Etcd, THREE};
+use super::held::DATA;
 use super::netns::{Container, Lab};
 use super::{patience, signals};
 
@@ -28,8 +29,6 @@ pub const SOCKET: &str = "/run/cni-multi/ipam.sock";
 const LOG: &str = "/run/cni-multi/log";
 /// The way to etcd's members.
 const ROUTE: &str = "ip route add 10.77.0.0/24 via 10.78.0.254";
-/// The parent of the networks' directories.
-const DATA: &str = "/var/lib/cni/cluster-local";
 
 /// A machine.
 pub struct Node {
@@ -244,7 +243,7 @@ impl Node {
     /// ADD of a container with a name to a network that keeps addresses of names.
     pub fn try_add_named(&self, subnet: &str, id: &str, name: &str) -> Outcome {
         let conf = with(&conf(subnet), json!({"ipam": {"sticky": "arg:VM", "patience": 3}}));
-        self.lab.attach(&self.container, &conf).id(id).args(&format!("VM={name}")).try_add()
+        self.attachment(&conf, id).args(&format!("VM={name}")).try_add()
     }
 
     /// The address of a new attachment.
@@ -257,15 +256,14 @@ impl Node {
 
     /// DEL.
     pub fn del(&self, subnet: &str, id: &str) {
-        self.lab.attach(&self.container, &conf(subnet)).id(id).del();
+        self.attachment(&conf(subnet), id).del();
     }
 
     /// CHECK of an attachment, whose result is as it was.
     pub fn check(&self, subnet: &str, id: &str, address: &str) -> Outcome {
-        let length = subnet.split('/').nth(1).unwrap();
-        let result = json!({"cniVersion": "1.1.0",
-            "ips": [{"address": format!("{address}/{length}")}]});
-        self.lab.attach(&self.container, &conf(subnet)).id(id).check(&result)
+        let ip = format!("{address}/{}", subnet.split('/').nth(1).unwrap());
+        let result = json!({"cniVersion": "1.1.0", "ips": [{"address": ip}]});
+        self.attachment(&conf(subnet), id).check(&result)
     }
 
     /// STATUS of a network of these ranges.

@@ -1,9 +1,8 @@
 //! A snapshot cheap enough for a sweep to take at each of thousands of points: the facts of
 //! `snapshot`, read from the kernel without starting a program.
 //!
-//! It uses raw netlink dumps, not our own `net`, which is under test. A thread enters each
-//! namespace once and its sockets stay there, so the namespace lives as long as the probe. Facts
-//! are raw attributes, shown by number. They leave out more than a `Watch` does of what the kernel
+//! It uses raw netlink dumps, not our own `net`, which is under test, in a thread that enters the
+//! namespace. Facts are raw attributes, shown by number. They leave out more than a `Watch` does of what the kernel
 //! updates late: carriers, states of links and of bridge ports. A sweep therefore ends with a
 //! `Watch`. If a thread may not enter a namespace (an ordinary user outside a user namespace of
 //! their own), a `Watch` takes the probe's place.
@@ -11,14 +10,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use self::dump::Socket;
 use self::route::AWAITED;
+use super::attachment::skip;
+use super::kernel::has;
 use super::netns::{Lab, Namespace};
 use super::patience;
-use super::snapshot::{Change, Watch, difference, last_of, lines};
+use super::snapshot::{Change, Snapshot, Watch, difference, last_of, lines};
+use super::table::cells;
 
 mod dump;
 mod nft;
@@ -30,21 +31,8 @@ const AT_REST: Duration = Duration::from_millis(1300);
 
 /// The scopes of sysctls that belong to no single link; those of a link are among its attributes.
 const SYSCTLS: [&str; 2] = ["all", "default"];
-const SYSCTL_KEYS: [&str; 13] = [
-    "arp_notify",
-    "route_localnet",
-    "proxy_arp",
-    "rp_filter",
-    "accept_local",
-    "arp_ignore",
-    "arp_announce",
-    "accept_ra",
-    "accept_dad",
-    "enhanced_dad",
-    "disable_ipv6",
-    "keep_addr_on_down",
-    "ndisc_notify",
-];
+pub const SYSCTL_KEYS: &str = "arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore arp_announce \
+    accept_ra accept_dad enhanced_dad disable_ipv6 keep_addr_on_down ndisc_notify";
 
 /// How much of a namespace's state is facts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,12 +46,7 @@ pub enum Detail {
 /// The facts of a namespace in the kernel's order, among them all that a snapshot shows. None if a thread may not
 /// enter the namespace, and if it has legacy iptables rules, of which netlink has no dump.
 pub fn states(namespace: &Namespace) -> Option<Vec<String>> {
-    let path = namespace.path();
-    let read = move || {
-        enter(&path).ok()?;
-        Sockets::open().ok().map(|sockets| sockets.facts(Detail::States))
-    };
-    let facts = std::thread::scope(|scope| scope.spawn(read).join().unwrap())?;
+    let facts = facts_in(namespace, Detail::States)?;
     (!facts.iter().any(|fact| fact.starts_with("legacy "))).then_some(facts)
 }
 
@@ -74,41 +57,27 @@ pub fn states_of_host(lab: &Lab) -> Option<Vec<String>> {
     Some(facts)
 }
 
-/// A thread in a namespace that reports its facts.
-struct Inside {
-    namespace: Namespace,
-    ask: Sender<()>,
-    answer: Receiver<Vec<String>>,
+/// The facts of a namespace; None if a thread may not enter it.
+fn facts_in(namespace: &Namespace, detail: Detail) -> Option<Vec<String>> {
+    let path = namespace.path();
+    let read = move || {
+        enter(&path).ok()?;
+        let (route, netfilter) = (Socket::open(dump::ROUTE), Socket::open(dump::NETFILTER));
+        Some(facts(&route.ok()?, &netfilter.ok()?, detail))
+    };
+    std::thread::scope(|scope| scope.spawn(read).join().unwrap())
 }
 
-impl Inside {
-    /// None if a thread may not enter the namespace.
-    fn of(namespace: &Namespace) -> Option<Inside> {
-        let ((ask, asked), (tell, answer), (ready, is_ready)) = (channel(), channel(), channel());
-        let path = namespace.path();
-        std::thread::spawn(move || {
-            let _ = ready.send(enter(&path)); // the receiver waits for it
-            let Ok(sockets) = Sockets::open() else { return };
-            while asked.recv().is_ok() && tell.send(sockets.lasting()).is_ok() {}
-        });
-        let inside = Inside { namespace: namespace.clone(), ask, answer };
-        is_ready.recv().unwrap().ok().map(|()| inside)
+/// The facts that last, sorted.
+fn lasting(namespace: &Namespace) -> Option<Vec<String>> {
+    let mut facts = facts_in(namespace, Detail::Lasting)?;
+    facts.sort();
+    // Legacy iptables rules are rare, and netlink has no dump of them.
+    if facts.iter().any(|fact| fact.starts_with("legacy ")) {
+        let saved = namespace.sh("iptables-legacy-save; ip6tables-legacy-save");
+        facts.push(saved.replace(char::is_numeric, ""));
     }
-
-    /// The thread's answer to the last request.
-    fn answer(&self) -> Vec<String> {
-        let mut facts =
-            self.answer.recv().expect("the thread in the namespace says above why it ended");
-        // Legacy iptables rules are rare, and netlink has no dump of them.
-        if facts.iter().any(|fact| fact.starts_with("legacy ")) {
-            facts.push(
-                self.namespace
-                    .sh("iptables-legacy-save; ip6tables-legacy-save")
-                    .replace(char::is_numeric, ""),
-            );
-        }
-        facts
-    }
+    Some(facts)
 }
 
 /// The thread stays in the namespace until it ends.
@@ -118,44 +87,24 @@ fn enter(path: &str) -> Result<(), nix::Error> {
     nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET)
 }
 
-/// Sockets in the namespace of the thread that opened them.
-struct Sockets {
-    route: Socket,
-    netfilter: Socket,
-}
-
-impl Sockets {
-    fn open() -> std::io::Result<Sockets> {
-        Ok(Sockets { route: Socket::open(dump::ROUTE)?, netfilter: Socket::open(dump::NETFILTER)? })
-    }
-
-    fn lasting(&self) -> Vec<String> {
-        let mut facts = self.facts(Detail::Lasting);
-        facts.sort();
-        facts
-    }
-
-    fn facts(&self, detail: Detail) -> Vec<String> {
-        let mut facts = route::facts(&self.route, detail);
-        facts.extend(nft::facts(&self.netfilter, detail));
-        for (scope, key) in
-            SYSCTLS.iter().flat_map(|scope| SYSCTL_KEYS.iter().map(move |key| (scope, key)))
-        {
-            for family in ["ipv4", "ipv6"] {
-                let path = format!("/proc/sys/net/{family}/conf/{scope}/{key}");
-                facts.extend(
-                    fs::read_to_string(&path)
-                        .map(|value| format!("sysctl {family} {scope} {key}: {value}")),
-                );
+fn facts(route: &Socket, netfilter: &Socket, detail: Detail) -> Vec<String> {
+    let mut facts = route::facts(route, detail);
+    facts.extend(nft::facts(netfilter, detail));
+    for scope in SYSCTLS {
+        for key in SYSCTL_KEYS.split_whitespace() {
+            let name = |family| format!("{family}/conf/{scope}/{key}");
+            for name in ["ipv4", "ipv6"].map(name) {
+                let value = fs::read_to_string(format!("/proc/sys/net/{name}"));
+                facts.extend(value.map(|value| format!("sysctl {name}: {value}")));
             }
         }
-        for family in ["ip", "ip6"] {
-            let names = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names"))
-                .unwrap_or_default();
-            facts.extend(names.lines().map(|name| format!("legacy {family} {name}")));
-        }
-        facts
     }
+    for family in ["ip", "ip6"] {
+        let names = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names"))
+            .unwrap_or_default();
+        facts.extend(names.lines().map(|name| format!("legacy {family} {name}")));
+    }
+    facts
 }
 
 /// The pretend host's files, and the rows of its Open vSwitch.
@@ -171,27 +120,21 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        let (base, name) = (entry.file_name(), format!("{name}/{}", entry.file_name().display()));
-        let base = base.to_string_lossy();
+        let base = entry.file_name().to_string_lossy().into_owned();
+        let name = format!("{name}/{base}");
         let Ok(about) = fs::symlink_metadata(&path) else { continue }; // deleted meanwhile
         let is_empty_index = name.contains("/.cni-multi/") && about.is_file() && about.len() == 0;
-        if name == "/run/netns"
-            || name == "/run/openvswitch"
-            || base == "xtables.lock"
-            || base == "lock"
-            || is_empty_index
-        {
-            continue;
-        }
-        if base.starts_with("last_reserved_ip.") || base.starts_with("blocks.") || base == "boot" {
+        let is_kept = ["xtables.lock", "lock", "boot"].contains(&&*base)
+            || ["last_reserved_ip.", "blocks."].iter().any(|begin| base.starts_with(begin));
+        let is_elsewhere = ["/run/netns", "/run/openvswitch"].contains(&&*name);
+        if is_empty_index || is_kept || is_elsewhere {
             continue;
         }
         facts.push(format!("file {name} {:o}", about.permissions().mode()));
         let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
         // The order of lines is not state.
-        facts.extend(
-            String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")),
-        );
+        let content = String::from_utf8_lossy(&content);
+        facts.extend(content.lines().map(|line| format!("file {name}: {line}")));
         if about.is_dir() {
             files(&path, &name, facts);
         }
@@ -201,7 +144,7 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
 /// The pretend host together with some containers' namespaces; used like `Watch`.
 pub struct Probe<'a> {
     lab: &'a Lab,
-    inside: Vec<Inside>,
+    namespaces: Vec<&'a Namespace>,
     before: Vec<Vec<String>>,
     instead: Option<Watch<'a>>,
 }
@@ -210,9 +153,12 @@ impl<'a> Probe<'a> {
     /// Takes the first snapshot, once the kernel has settled.
     pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Probe<'a> {
         let namespaces = std::iter::once(&lab.host).chain(containers.iter().copied());
-        let inside: Option<Vec<Inside>> = namespaces.map(Inside::of).collect();
-        let instead = inside.is_none().then(|| Watch::start(lab, containers));
-        let mut probe = Probe { lab, inside: inside.unwrap_or_default(), before: vec![], instead };
+        let mut probe =
+            Probe { lab, namespaces: namespaces.collect(), before: vec![], instead: None };
+        if lasting(&lab.host).is_none() {
+            probe.namespaces.clear();
+            probe.instead = Some(Watch::start(lab, containers));
+        }
         probe.before = probe.settled();
         probe
     }
@@ -220,7 +166,8 @@ impl<'a> Probe<'a> {
     fn settled(&self) -> Vec<Vec<String>> {
         let deadline = Instant::now() + patience(10);
         let (mut last, mut since) = (self.raw(), Instant::now());
-        while since.elapsed() < AT_REST && Instant::now() < deadline && !self.inside.is_empty() {
+        while since.elapsed() < AT_REST && Instant::now() < deadline && !self.namespaces.is_empty()
+        {
             std::thread::sleep(Duration::from_millis(50));
             let now = self.raw();
             if now != last || now.iter().flatten().any(|fact| fact.starts_with(AWAITED)) {
@@ -236,8 +183,8 @@ impl<'a> Probe<'a> {
 
     /// One list of facts per namespace; that of the pretend host includes its files.
     fn raw(&self) -> Vec<Vec<String>> {
-        self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
-        let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
+        let of = |namespace: &&Namespace| lasting(namespace).expect("a thread entered it before");
+        let mut all: Vec<Vec<String>> = self.namespaces.iter().map(of).collect();
         if let Some(host) = all.first_mut() {
             outside_the_kernel(self.lab, host);
             host.sort();
@@ -271,67 +218,90 @@ fn without_awaited(mut facts: Vec<Vec<String>>) -> Vec<Vec<String>> {
     facts
 }
 
-/// The probe detects everything that an ADD may change; otherwise "nothing is left" would prove
-/// nothing.
+/// The section of the snapshot and the kind of fact that show a change, `-` for none, and the change.
+const CHANGES: &str = r"
+link | link | ip link add one type veth peer name two
+link | link | ip link set one mtu 1400
+link | link | ip link set one alias net1/container-1
+link | link | ip link set one allmulticast on
+link | link | ip link set one promisc on
+link | link | ip link set one txqueuelen 55
+link | link | ip link set one address 02:00:00:00:00:77
+link | link | ip link property add dev one altname another
+address | address | ip addr add 10.0.0.1/24 dev one
+route | route | ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77
+route | route | ip -6 route add 2001:db8:9::/48 dev one
+rule | rule | ip rule add from 10.0.0.1 table 77
+rule | rule | ip -6 rule add from 2001:db8::1 table 77
+port | link | ip link add br9 type bridge; ip link set two master br9
+port | link | bridge link set dev two hairpin on
+link | link | ip link set br9 type bridge ageing_time 5000
+qdisc | qdisc | tc qdisc add dev one root tbf rate 1mbit burst 10kb latency 25ms
+qdisc | qdisc | tc qdisc add dev one ingress
+- | filter | tc filter add dev one parent ffff: protocol all u32 match u32 0 0 flowid 1:1
+nft | nft | nft add table inet leak
+nft | nft | nft 'add set inet leak s { type ipv4_addr; }'
+nft | nft | nft 'add element inet leak s { 10.0.0.1 }'
+nft | nft | nft 'add chain inet leak c; add rule inet leak c limit rate 9/second'
+nft | nft | nft 'insert rule inet leak c counter drop'
+nft | nft | nft 'add rule inet leak c tcp dport 99 counter drop'
+nft | nft | nft 'add rule inet leak c tcp dport 99 counter drop'
+nft | nft | nft 'add chain inet leak d { type filter hook input priority 0; }'
+nft | nft | nft 'chain inet leak d { policy drop; }'
+nft | nft | iptables -t nat -A POSTROUTING -s 10.0.0.1 -m comment --comment leak -j MASQUERADE
+link | link | ip link set two down; until ip link show one |grep -q 'state [DL]'; do sleep 0.01; done
+link | link | ip link set br9 type bridge stp_state 1; ip link set br9 up
+address | address | ip addr change 10.0.0.1/24 dev one valid_lft 100 preferred_lft 50
+legacy | legacy | iptables-legacy -t nat -A POSTROUTING -j MASQUERADE
+sysctl | link | echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet
+sysctl | link | echo 0 > /proc/sys/net/ipv6/conf/one/accept_ra
+sysctl | sysctl | echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet
+- | file | mkdir -p /var/lib/cni/deep
+file | file | echo x > /var/lib/cni/deep/file
+file | file | echo y > /var/lib/cni/deep/file
+file | file | touch /run/cni/state
+ovs | ovs | ovs-vsctl --no-wait add-port ovs0 one
+ovs | ovs | ovs-vsctl --no-wait set port one tag=7
+ovs | ovs | ovs-vsctl --no-wait set interface one ofport_request=7
+";
+
+/// The snapshot detects everything that an ADD may change, and so do the probe and the facts that may take the
+/// snapshot's place; otherwise "nothing is left" would prove nothing.
 #[test]
-fn a_probe_sees_every_kind_of_change() {
-    let changes = [
-        ("link", "ip link add one type veth peer name two"),
-        ("link", "ip link set one mtu 1400"),
-        ("link", "ip link set one alias net1/container-1"),
-        ("link", "ip link set one allmulticast on"),
-        ("link", "ip link set one promisc on"),
-        ("link", "ip link set one txqueuelen 55"),
-        ("link", "ip link set one address 02:00:00:00:00:77"),
-        ("link", "ip link property add dev one altname another"),
-        ("address", "ip addr add 10.0.0.1/24 dev one"),
-        (
-            "route",
-            "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77",
-        ),
-        ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
-        ("rule", "ip rule add from 10.0.0.1 table 77"),
-        ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
-        ("link", "ip link add br9 type bridge; ip link set two master br9"),
-        ("link", "bridge link set dev two hairpin on"),
-        ("link", "ip link set br9 type bridge ageing_time 5000"),
-        ("qdisc", "tc qdisc add dev one root tbf rate 1mbit burst 10kb latency 25ms"),
-        ("qdisc", "tc qdisc add dev one ingress"),
-        ("filter", "tc filter add dev one parent ffff: protocol all u32 match u32 0 0 flowid 1:1"),
-        ("nft", "nft add table inet leak"),
-        ("nft", "nft 'add set inet leak s { type ipv4_addr; }'"),
-        ("nft", "nft 'add element inet leak s { 10.0.0.1 }'"),
-        ("nft", "nft 'add chain inet leak c { type filter hook input priority 0; }'"),
-        ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
-        ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
-        (
-            "nft",
-            "iptables -t nat -A POSTROUTING -s 10.0.0.1 -m comment --comment leak -j MASQUERADE",
-        ),
-        ("legacy", "iptables-legacy -t nat -A POSTROUTING -j MASQUERADE"),
-        ("link", "echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet"),
-        ("link", "echo 0 > /proc/sys/net/ipv6/conf/one/accept_ra"),
-        ("sysctl", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet"),
-        ("file", "mkdir -p /var/lib/cni/deep"),
-        ("file", "echo x > /var/lib/cni/deep/file"),
-        ("file", "echo y > /var/lib/cni/deep/file"),
-        ("file", "touch /run/cni/state"),
-    ];
+fn a_snapshot_and_a_probe_see_every_kind_of_change() {
     let lab = Lab::new(super::call::Peer::Ours);
-    let Some(host) = Inside::of(&lab.host) else {
-        return super::attachment::skip("the right to enter a namespace from a thread");
-    };
-    let mut probe = Probe { lab: &lab, inside: vec![host], before: vec![], instead: None };
-    for (kind, script) in changes {
-        probe.before = probe.now();
+    let has_switch = super::networks::ovs::node(&lab);
+    let namespaces = vec![&lab.host];
+    let mut probe =
+        lasting(&lab.host).map(|_| Probe { lab: &lab, namespaces, before: vec![], instead: None });
+    if probe.is_none() {
+        skip("the right to enter a namespace from a thread");
+    }
+    for [section, kind, script] in cells(CHANGES) {
+        // A user namespace may have legacy rules without permission to list the tables.
         let sees_legacy = "iptables-legacy -t nat -S && cat /proc/net/ip_tables_names";
-        if kind == "legacy" && !lab.host.try_sh(sees_legacy).status.success() {
-            super::attachment::skip("iptables-legacy");
+        if section == "ovs" && !has_switch
+            || section == "legacy" && !has(&lab.host, "iptables-legacy", sees_legacy)
+        {
             continue;
         }
+        let (before, facts) = (Snapshot::of_host(&lab), states_of_host(&lab));
+        probe.iter_mut().for_each(|probe| probe.before = probe.now());
         lab.host.sh(script);
-        let changes = lines(&probe.changes_now());
-        assert!(changes.contains(&format!("+ {kind} ")), "`{script}` is not seen in\n{changes}");
+        let difference = before.difference(&Snapshot::of_host(&lab));
+        if section != "-" {
+            // Of legacy rules there are no facts.
+            assert!(
+                facts.is_none() || facts != states_of_host(&lab),
+                "`{script}` changes no facts"
+            );
+            let shown = difference.contains(&format!("+ {section}: "));
+            assert!(shown, "`{script}` is not seen in\n{difference}");
+        }
+        if let Some(probe) = &probe {
+            let changes = lines(&probe.changes_now());
+            assert!(changes.contains(&format!("+ {kind} ")), "no {kind} by `{script}`:\n{changes}");
+        }
     }
 }
 

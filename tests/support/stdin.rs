@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use super::call::{Call, Outcome};
 use super::patience;
+use super::programs::located;
 
 /// Starts a call with the stdin of the case.
 pub fn spawn(call: &Call, stdin: impl Into<Stdio>) -> Child {
-    Command::new(&call.program)
+    let line = [&call.wrapper[..], &[call.program.to_str().unwrap().to_owned()]].concat();
+    Command::new(located(&line[0]))
+        .args(&line[1..])
         .args(&call.args)
         .env_clear()
         .envs(&call.env)

@@ -5,21 +5,13 @@ use serde_json::{Value, json};
 use super::attachment::{Attachment, for_ours, with};
 use super::extent::{is_emulated, is_long};
 use super::netns::{Container, Lab};
-use super::networks::bandwidth;
-use super::networks::bandwidth::can_limit;
-use super::networks::bond;
-use super::networks::bridge;
 use super::networks::bridge::static_ipam;
-use super::networks::fastpath;
-use super::networks::firewall;
-use super::networks::firewall::DROPPING;
-use super::networks::flannel;
-use super::networks::ovs;
-use super::networks::route_override;
-use super::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
-use super::networks::vrf::has_vrf;
-use super::networks::{dummy, host_device, ptp, tap};
-use super::networks::{portmap, tuning};
+use super::networks::firewall::{DROPPING, firewall};
+use super::networks::portmap::{self, web};
+use super::networks::stacked::{IPVLAN, MACVLAN, VLAN};
+use super::networks::tuning::{every_attribute, tuning};
+use super::networks::{bandwidth, bond, bridge, dummy, fastpath, flannel, host_device, ovs, ptp};
+use super::networks::{route_override, tap, vrf};
 
 /// A network that a sweep adds and deletes under faults.
 pub struct Subject {
@@ -31,10 +23,6 @@ pub struct Subject {
 }
 
 impl Subject {
-    fn new(name: &'static str, prepare: fn(&Lab) -> bool, plugins: Vec<Value>) -> Subject {
-        Subject { name, prepare, plugins }
-    }
-
     /// Whether the plugins start programs, which makes each call ten times slower.
     pub fn starts_programs(&self) -> bool {
         self.name.contains("iptables")
@@ -70,13 +58,8 @@ fn with_device(lab: &Lab) -> bool {
     true
 }
 
-fn can_vrf(lab: &Lab) -> bool {
-    has_vrf(&lab.container())
-}
-
-/// A link on top of the host's uplink, dual-stack.
-fn stacked(kind: &Stacked, prepare: fn(&Lab) -> bool) -> Subject {
-    Subject::new(kind.plugin, prepare, vec![kind.dual_stack()])
+fn is_strict_and_limits(lab: &Lab) -> bool {
+    strict_host(lab) && bandwidth::can_limit(lab)
 }
 
 /// A dual-stack bridge with all of its features on.
@@ -87,147 +70,86 @@ fn whole_bridge(backend: &str) -> Value {
     )
 }
 
-fn limits() -> Value {
-    bandwidth::both()
-}
-
-fn tuned() -> Value {
-    tuning::tuning(with(
-        &tuning::every_attribute(),
-        json!({"sysctl": {"net.core.somaxconn": "517"}}),
-    ))
-}
-
-/// As `tuned`, for a bridge port that accepts only the container's original MAC address.
-fn tuned_but_the_mac() -> Value {
-    with(&tuned(), json!({"mac": null}))
-}
-
 fn ports(backend: &str) -> Value {
     let udp = json!({"hostPort": 5353, "containerPort": 53, "protocol": "udp"});
-    portmap::portmap(Some(backend), json!([portmap::web(), udp]))
+    portmap::portmap(Some(backend), json!([web(), udp]))
 }
 
-/// Every main plugin, alone.
-pub fn main_plugins() -> Vec<Subject> {
-    let dual_stack_dummy =
-        with(&dummy::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16"}]}}));
-    vec![
-        Subject::new("bridge", any_host, vec![whole_bridge("nftables")]),
-        Subject::new("bridge, iptables", any_host, vec![whole_bridge("iptables")]),
-        Subject::new(
-            "ptp",
-            any_host,
-            vec![with(&ptp::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}))],
-        ),
-        Subject::new(
+/// Every subject: the main plugins alone; the IPAM plugins alone, which the others run under a main plugin; the chained
+/// plugins, each after a bridge; and lists as container engines configure them.
+pub fn all() -> Vec<Subject> {
+    let nftables = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
+    let route = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16"}]}});
+    let ranges = bridge::dual_stack()["ipam"].clone();
+    let shared = with(&ranges, json!({"type": "cluster-local", "scope": "machine"}));
+    let translated = json!({"type": "whereabouts", "scope": "machine",
+        "ipRanges": [{"range": "10.10.0.0/24"}, {"range": "fd00:10::/64"}]});
+    let fixed =
+        static_ipam(&json!({"type": "static"}), json!([{"address": "10.10.0.5/24"}]), json!([]));
+    let simple = || with(&bridge::dual_stack(), json!({"isDefaultGateway": true}));
+    let isolated = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
+    let sbr = || json!({"type": "sbr"});
+    let vrf_blue = json!({"type": "vrf", "vrfname": "blue"});
+    let tuned =
+        || tuning(with(&every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})));
+    let of_five = |backend: &str, firewall: Value| {
+        // A bridge port accepts only the container's original MAC address.
+        let tuned = with(&tuned(), json!({"mac": null}));
+        vec![whole_bridge(backend), ports(backend), firewall, tuned, bandwidth::both()]
+    };
+    let rows: Vec<(_, fn(&Lab) -> bool, _)> = vec![
+        ("bridge", any_host, vec![whole_bridge("nftables")]),
+        ("bridge, iptables", any_host, vec![whole_bridge("iptables")]),
+        ("ptp", any_host, vec![with(&ptp::conf(), nftables)]),
+        (
             "bridge, fastPath",
             fastpath::prepare,
             vec![with(&whole_bridge("nftables"), json!({"fastPath": true}))],
         ),
-        Subject::new("ptp, fastPath", fastpath::prepare, vec![fastpath::fast(&ptp::conf())]),
-        stacked(&MACVLAN, any_host),
-        stacked(&IPVLAN, |lab| IPVLAN.is_in(lab)),
-        stacked(&VLAN, |lab| VLAN.is_in(lab)),
-        Subject::new("host-device", with_device, vec![host_device::leased()]),
-        Subject::new("dummy", dummy::makes_dummies, vec![dual_stack_dummy]),
-        Subject::new(
-            "tap",
-            tap::makes_taps,
-            vec![with(&tap::conf(), json!({"ipam": {"routes": []}}))],
+        ("ptp, fastPath", fastpath::prepare, vec![fastpath::fast(&ptp::conf())]),
+        ("macvlan", any_host, vec![MACVLAN.dual_stack()]),
+        ("ipvlan", |lab| IPVLAN.is_in(lab), vec![IPVLAN.dual_stack()]),
+        ("vlan", |lab| VLAN.is_in(lab), vec![VLAN.dual_stack()]),
+        ("host-device", with_device, vec![host_device::leased()]),
+        ("dummy", dummy::makes_dummies, vec![with(&dummy::conf(), route)]),
+        ("tap", tap::makes_taps, vec![with(&tap::conf(), json!({"ipam": {"routes": []}}))]),
+        ("loopback", any_host, vec![json!({"type": "loopback"})]),
+        ("flannel", flannel::node, vec![flannel::conf()]),
+        ("bond", bond::with_ports, vec![bond::leased()]),
+        ("ovs", ovs::node, vec![ovs::every_key()]),
+        ("host-local", any_host, vec![json!({"type": "host-local", "ipam": ranges})]),
+        ("static", any_host, vec![fixed]),
+        ("cluster-local", any_host, vec![json!({"type": "cluster-local", "ipam": shared})]),
+        ("whereabouts", any_host, vec![json!({"type": "whereabouts", "ipam": translated})]),
+        ("portmap", any_host, vec![portmap::network(), ports("nftables")]),
+        ("portmap, iptables", any_host, vec![portmap::network(), ports("iptables")]),
+        ("firewall", strict_host, vec![simple(), isolated]),
+        ("firewall, iptables", strict_host, vec![simple(), firewall(Some("iptables"))]),
+        ("tuning", any_host, vec![simple(), tuned()]),
+        ("bandwidth", bandwidth::can_limit, vec![bandwidth::network(), bandwidth::both()]),
+        ("sbr", any_host, vec![simple(), sbr()]),
+        ("vrf", |lab| vrf::has_vrf(&lab.container()), vec![simple(), vrf_blue]),
+        ("route-override", any_host, vec![simple(), route_override::every_key()]),
+        (
+            "bridge, portmap, firewall, tuning, bandwidth",
+            is_strict_and_limits,
+            of_five("nftables", json!({"type": "firewall"})),
         ),
-        Subject::new("loopback", any_host, vec![json!({"type": "loopback"})]),
-        Subject::new("flannel", flannel::node, vec![flannel::conf()]),
-        Subject::new("bond", bond::with_ports, vec![bond::leased()]),
-        Subject::new("ovs", ovs::node, vec![ovs::every_key()]),
-    ]
-}
-
-/// The IPAM plugins alone; the other subjects run them under a main plugin.
-fn ipam_plugins() -> Vec<Subject> {
-    let host_local = bridge::dual_stack()["ipam"].clone();
-    let shared = with(&host_local, json!({"type": "cluster-local", "scope": "machine"}));
-    let translated = json!({"type": "whereabouts", "scope": "machine",
-        "ipRanges": [{"range": "10.10.0.0/24"}, {"range": "fd00:10::/64"}]});
-    let fixed = static_ipam(&json!({}), json!([{"address": "10.10.0.5/24"}]), json!([]));
-    vec![
-        Subject::new(
-            "host-local",
-            any_host,
-            vec![json!({"type": "host-local", "ipam": host_local})],
+        (
+            "the same by iptables",
+            is_strict_and_limits,
+            of_five("iptables", firewall(Some("iptables"))),
         ),
-        Subject::new("static", any_host, vec![with(&fixed, json!({"type": "static"}))]),
-        Subject::new(
-            "cluster-local",
-            any_host,
-            vec![json!({"type": "cluster-local", "ipam": shared})],
-        ),
-        Subject::new(
-            "whereabouts",
-            any_host,
-            vec![json!({"type": "whereabouts", "ipam": translated})],
-        ),
-    ]
-}
-
-/// Every chained plugin, after a bridge.
-fn chained_plugins() -> Vec<Subject> {
-    let after =
-        |name, prepare, main: Value, conf: Value| Subject::new(name, prepare, vec![main, conf]);
-    let simple = || with(&bridge::dual_stack(), json!({"isDefaultGateway": true}));
-    let isolated = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
-    vec![
-        after("portmap", any_host, portmap::network(), ports("nftables")),
-        after("portmap, iptables", any_host, portmap::network(), ports("iptables")),
-        after("firewall", strict_host, simple(), isolated),
-        after("firewall, iptables", strict_host, simple(), firewall::firewall(Some("iptables"))),
-        after("tuning", any_host, simple(), tuned()),
-        after("bandwidth", can_limit, bandwidth::network(), limits()),
-        after("sbr", any_host, simple(), json!({"type": "sbr"})),
-        after("vrf", can_vrf, simple(), json!({"type": "vrf", "vrfname": "blue"})),
-        after("route-override", any_host, simple(), route_override::every_key()),
-    ]
-}
-
-/// Lists as container engines configure them.
-fn chains() -> Vec<Subject> {
-    let of_five = |backend: &str| {
-        vec![
-            whole_bridge(backend),
-            ports(backend),
-            firewall::firewall(Some(backend)),
-            tuned_but_the_mac(),
-            limits(),
-        ]
-    };
-    let five = vec![
-        whole_bridge("nftables"),
-        ports("nftables"),
-        json!({"type": "firewall"}),
-        tuned_but_the_mac(),
-        limits(),
+        ("macvlan, tuning, sbr", any_host, vec![MACVLAN.dual_stack(), tuned(), sbr()]),
     ];
-    let can_both = |lab: &Lab| strict_host(lab) && can_limit(lab);
-    vec![
-        Subject::new("bridge, portmap, firewall, tuning, bandwidth", can_both, five),
-        Subject::new("the same by iptables", can_both, of_five("iptables")),
-        Subject::new(
-            "macvlan, tuning, sbr",
-            any_host,
-            vec![MACVLAN.dual_stack(), tuned(), json!({"type": "sbr"})],
-        ),
-    ]
-}
-
-/// Every subject.
-pub fn all() -> Vec<Subject> {
-    [main_plugins(), ipam_plugins(), chained_plugins(), chains()].into_iter().flatten().collect()
+    let of_row = |(name, prepare, plugins)| Subject { name, prepare, plugins };
+    rows.into_iter().map(of_row).collect()
 }
 
 /// One test per subject, so that each can be skipped if the kernel lacks a feature.
 macro_rules! test_each_subject {
     ($sweep:path) => {
-        test_each_subject! { $sweep:
+        $crate::support::subject::test_each_subject! { $sweep:
             bridge "bridge"
             bridge_by_iptables "bridge, iptables"
             ptp "ptp"

@@ -1,10 +1,8 @@
 //! A network of chained plugins that `cni-multi net` has attached a container to, and repairs.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome, binary};
+use super::call::{Call, Outcome};
 use super::netns::{Container, Lab};
 use super::snapshot::{Change, Watch, last_of, lines};
 
@@ -20,9 +18,7 @@ pub struct Synced<'a> {
 /// Attaches a new container to a network of these plugins; `options` are those of `net add`.
 #[track_caller]
 pub fn attach<'a>(lab: &'a Lab, plugins: &[Value], options: &str) -> Synced<'a> {
-    let network = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": plugins});
-    lab.host
-        .sh(&format!("mkdir -p /run/net.d; cat >/run/net.d/pods.conflist <<'END'\n{network}\nEND"));
+    lab.configure(&json!({"cniVersion": "1.1.0", "name": "pods", "plugins": plugins}));
     attach_another(lab, options)
 }
 
@@ -36,15 +32,9 @@ pub fn attach_another<'a>(lab: &'a Lab, options: &str) -> Synced<'a> {
 
 /// Prepares `cni-multi net LINE` on the pretend host.
 pub fn net(lab: &Lab, line: &str) -> Call {
-    let dirs = format!("--conf-dir /run/net.d --plugin-path {}", lab.cni_path(&lab.peer));
-    let line = format!("net {line} {dirs}");
-    Call {
-        program: binary(),
-        args: line.split_whitespace().map(str::to_owned).collect(),
-        env: BTreeMap::new(),
-        stdin: vec![],
-        wrapper: lab.host.enter.clone(),
-    }
+    let plugins = lab.peer.dir().display();
+    let line = format!("net {line} --conf-dir /run/net.d --plugin-path {plugins}");
+    Call::cni_multi(&lab.host.enter, line.split_whitespace())
 }
 
 impl Synced<'_> {

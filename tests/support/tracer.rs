@@ -122,28 +122,17 @@ impl Stop {
 
     /// The call's name and its object, for messages.
     pub fn describe(&self) -> String {
-        let about = match self.call {
-            libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => {
-                self.text(1)
-            }
-            old_calls::SYS_open
-            | old_calls::SYS_unlink
-            | old_calls::SYS_mkdir
-            | old_calls::SYS_rename
-            | libc::SYS_execve => self.text(0),
-            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => {
-                format!("{} {}", self.text(1), self.text(3))
-            }
-            old_calls::SYS_link => format!("{} {}", self.text(0), self.text(1)),
-            libc::SYS_write
-            | libc::SYS_read
-            | libc::SYS_flock
-            | libc::SYS_ioctl
-            | libc::SYS_ftruncate => self.descriptor(0),
-            libc::SYS_sendto => format!("message of type {}", self.netlink_type()),
-            _ => String::new(),
+        let Some((name, object, _)) = known(self.call) else {
+            return format!("call {}", self.call);
         };
-        format!("{} ({about})", name_of(self.call))
+        let about = match object {
+            Object::Nothing => String::new(),
+            Object::Path(arg) => self.text(arg),
+            Object::Paths(from, to) => format!("{} {}", self.text(from), self.text(to)),
+            Object::Descriptor => self.descriptor(0),
+            Object::Message => format!("message of type {}", self.netlink_type()),
+        };
+        format!("{} ({about})", name.trim_start_matches("SYS_"))
     }
 
     /// The type of the first netlink message sent.
@@ -172,36 +161,7 @@ impl Stop {
             libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 => {
                 !self.descriptor(0).starts_with("pipe:")
             }
-            libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_ioctl
-            | libc::SYS_fsync
-            | libc::SYS_fdatasync => true,
-            old_calls::SYS_rename
-            | libc::SYS_renameat
-            | libc::SYS_renameat2
-            | old_calls::SYS_link
-            | libc::SYS_linkat => true,
-            old_calls::SYS_unlink
-            | libc::SYS_unlinkat
-            | old_calls::SYS_mkdir
-            | libc::SYS_mkdirat
-            | old_calls::SYS_rmdir => true,
-            old_calls::SYS_symlink
-            | libc::SYS_symlinkat
-            | libc::SYS_truncate
-            | libc::SYS_ftruncate => true,
-            libc::SYS_fchmod
-            | old_calls::SYS_chmod
-            | libc::SYS_fchmodat
-            | libc::SYS_mount
-            | libc::SYS_umount2 => true,
-            libc::SYS_execve
-            | libc::SYS_kill
-            | libc::SYS_setxattr
-            | libc::SYS_utimensat
-            | libc::SYS_fallocate => true,
-            _ => false,
+            call => known(call).is_some_and(|(_, _, changes)| changes),
         }
     }
 }
@@ -224,7 +184,17 @@ fn run(call: &Call, decide: impl FnMut(&Stop) -> Then) -> Traced {
         });
         let printed = scope.spawn(move || read(&mut stdout));
         let told = scope.spawn(move || read(&mut stderr));
-        let mut tracer = Tracer::new(Pid::from_raw(child.id().cast_signed()), call, decide);
+        let root = Pid::from_raw(child.id().cast_signed());
+        let mut tracer = Tracer {
+            root,
+            program: call.program.to_str().unwrap(),
+            decide,
+            calls: 0,
+            killed: false,
+            places: BTreeMap::from([(root, Place::Outside)]),
+            processes: BTreeSet::from([root]),
+            own: BTreeMap::new(),
+        };
         let status = tracer.follow();
         Traced {
             calls: tracer.calls,
@@ -291,23 +261,7 @@ struct Tracer<'a, D> {
     own: BTreeMap<Pid, bool>,
 }
 
-impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
-    fn new(root: Pid, call: &'a Call, decide: D) -> Self {
-        let program = call.program.to_str().unwrap();
-        let (places, processes) =
-            (BTreeMap::from([(root, Place::Outside)]), BTreeSet::from([root]));
-        Tracer {
-            root,
-            program,
-            decide,
-            calls: 0,
-            killed: false,
-            places,
-            processes,
-            own: BTreeMap::new(),
-        }
-    }
-
+impl<D: FnMut(&Stop) -> Then> Tracer<'_, D> {
     fn follow(&mut self) -> ExitStatus {
         waitpid(self.root, Some(WaitPidFlag::WUNTRACED)).unwrap();
         let births = Options::PTRACE_O_TRACECLONE
@@ -468,35 +422,48 @@ fn is_question(kind: u16) -> bool {
     }
 }
 
-/// The name of a system call that our programs make; the number of any other.
-fn name_of(call: i64) -> String {
+/// What a system call is about, by the numbers of its arguments.
+#[derive(Clone, Copy)]
+enum Object {
+    Nothing,
+    Path(usize),
+    Paths(usize, usize),
+    /// That of the first argument.
+    Descriptor,
+    Message,
+}
+
+/// The name of a system call that our programs make, its object, and whether each such call may change something.
+fn known(call: i64) -> Option<(&'static str, Object, bool)> {
+    use self::Object::*;
     mod numbers {
         pub use super::old_calls::*;
         pub use libc::*;
     }
-    macro_rules! named {
-        ($($name:literal $number:ident)*) => {
+    macro_rules! of {
+        ($($object:expr, $changes:literal: $($number:ident)*;)*) => {
             match call {
-                $(numbers::$number => $name.to_owned(),)*
-                other => format!("call {other}"),
+                $($(numbers::$number => Some((stringify!($number), $object, $changes)),)*)*
+                _ => None,
             }
         };
     }
-    named! {
-        "openat" SYS_openat "open" SYS_open "read" SYS_read "write" SYS_write "writev" SYS_writev
-        "pwrite64" SYS_pwrite64 "close" SYS_close "rename" SYS_rename "renameat" SYS_renameat "renameat2" SYS_renameat2
-        "link" SYS_link "linkat" SYS_linkat "unlink" SYS_unlink "unlinkat" SYS_unlinkat "mkdir" SYS_mkdir
-        "mkdirat" SYS_mkdirat "rmdir" SYS_rmdir "symlink" SYS_symlink "symlinkat" SYS_symlinkat "ftruncate" SYS_ftruncate
-        "truncate" SYS_truncate "fchmod" SYS_fchmod "chmod" SYS_chmod "mount" SYS_mount "umount2" SYS_umount2
-        "execve" SYS_execve "clone" SYS_clone "clone3" SYS_clone3 "kill" SYS_kill "sendto" SYS_sendto
-        "sendmsg" SYS_sendmsg "recvfrom" SYS_recvfrom "recvmsg" SYS_recvmsg "socket" SYS_socket "bind" SYS_bind
-        "connect" SYS_connect "setsockopt" SYS_setsockopt "getsockname" SYS_getsockname "ioctl" SYS_ioctl "flock" SYS_flock
-        "fcntl" SYS_fcntl "setns" SYS_setns "unshare" SYS_unshare "mmap" SYS_mmap "munmap" SYS_munmap
-        "mprotect" SYS_mprotect "brk" SYS_brk "madvise" SYS_madvise "futex" SYS_futex "poll" SYS_poll
-        "newfstatat" SYS_newfstatat "fstat" SYS_fstat "statx" SYS_statx "statfs" SYS_statfs "fstatfs" SYS_fstatfs
-        "getdents64" SYS_getdents64 "readlink" SYS_readlink "fsync" SYS_fsync "fdatasync" SYS_fdatasync "rt_sigaction" SYS_rt_sigaction
-        "rt_sigprocmask" SYS_rt_sigprocmask "sigaltstack" SYS_sigaltstack "exit" SYS_exit "exit_group" SYS_exit_group "wait4" SYS_wait4
-        "pipe2" SYS_pipe2 "dup2" SYS_dup2 "getrandom" SYS_getrandom "prctl" SYS_prctl "prlimit64" SYS_prlimit64
-        "lseek" SYS_lseek
+    of! {
+        Path(0), true: SYS_unlink SYS_mkdir SYS_rename SYS_execve;
+        Path(0), false: SYS_open;
+        Path(1), true: SYS_unlinkat SYS_mkdirat;
+        Path(1), false: SYS_openat SYS_newfstatat;
+        Paths(0, 1), true: SYS_link;
+        Paths(1, 3), true: SYS_renameat SYS_renameat2 SYS_linkat;
+        Descriptor, true: SYS_ioctl SYS_ftruncate;
+        Descriptor, false: SYS_read SYS_write SYS_flock;
+        Message, false: SYS_sendto;
+        Nothing, true: SYS_rmdir SYS_symlink SYS_symlinkat SYS_truncate SYS_chmod SYS_fchmod SYS_fchmodat SYS_mount SYS_umount2
+            SYS_sendmsg SYS_sendmmsg SYS_fsync SYS_fdatasync SYS_kill SYS_setxattr SYS_utimensat SYS_fallocate;
+        Nothing, false: SYS_writev SYS_pwrite64 SYS_close SYS_lseek SYS_fcntl SYS_fstat SYS_statx SYS_statfs SYS_fstatfs
+            SYS_getdents64 SYS_readlink SYS_pipe2 SYS_dup2 SYS_poll SYS_socket SYS_bind SYS_connect SYS_setsockopt
+            SYS_getsockname SYS_recvfrom SYS_recvmsg SYS_setns SYS_unshare SYS_clone SYS_clone3 SYS_wait4 SYS_exit
+            SYS_exit_group SYS_mmap SYS_munmap SYS_mprotect SYS_brk SYS_madvise SYS_futex SYS_rt_sigaction
+            SYS_rt_sigprocmask SYS_sigaltstack SYS_getrandom SYS_prctl SYS_prlimit64;
     }
 }

@@ -1,24 +1,20 @@
 //! Test traffic: pings and TCP, UDP and SCTP connections, which prove that a network works.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::again::{Again, command, end_with_parent, role};
 use super::attachment::ips;
-use super::netns::{Lab, Namespace};
+use super::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use super::patience;
 
 /// The seconds within which a connection has to work: an address can be tentative, a neighbour
 /// unresolved.
 const PATIENCE: u64 = 6;
-
-/// Whether one ping is answered within a second.
-fn ping_once(from: &Namespace, to: &str, options: &str) -> bool {
-    from.try_sh(&format!("ping -n -q -c1 -W1 {options} {to}")).status.success()
-}
 
 #[track_caller]
 pub fn assert_pings(from: &Namespace, to: &str) {
@@ -29,13 +25,11 @@ pub fn assert_pings(from: &Namespace, to: &str) {
 #[track_caller]
 pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
     let deadline = Instant::now() + patience(PATIENCE);
-    while !ping_once(from, to, options) {
-        let state = || from.sh("ip addr; ip route; ip -6 route; ip neigh");
-        assert!(
-            Instant::now() < deadline,
-            "no answer to `ping {options} {to}` from a namespace with\n{}",
-            state()
-        );
+    while !is_answered(from, to, options) {
+        if Instant::now() > deadline {
+            let state = from.sh("ip addr; ip route; ip -6 route; ip neigh");
+            panic!("no answer to `ping {options} {to}` from a namespace with\n{state}");
+        }
         std::thread::sleep(Duration::from_millis(20)); // "network unreachable" comes back at once
     }
 }
@@ -57,7 +51,7 @@ pub fn assert_mtu_passes(from: &Namespace, to: &str, mtu: u64) {
 
 /// Whether one ping is answered within a second. A "no" proves something only next to a "yes".
 pub fn is_answered(from: &Namespace, to: &str, options: &str) -> bool {
-    ping_once(from, to, options)
+    from.try_sh(&format!("ping -n -q -c1 -W1 {options} {to}")).status.success()
 }
 
 /// Whether broadcasts to the network, given by its first three numbers, arrive. For frames that
@@ -97,17 +91,12 @@ END"#);
         let mut sources = Vec::new();
         for set in ["v4", "v6"] {
             let listing = self.0.json(&format!("nft -j list set inet ear {set}"));
-            let elements = listing["nftables"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .find_map(|o| o["set"]["elem"].as_array());
+            let mut objects = listing["nftables"].as_array().unwrap().iter();
+            let elements = objects.find_map(|o| o["set"]["elem"].as_array());
             // An element is a string, or an object where nft prints its attributes.
-            let text = |e: &serde_json::Value| {
-                e.as_str()
-                    .or_else(|| e["elem"]["val"].as_str())
-                    .unwrap_or_else(|| panic!("set element {e}"))
-                    .to_owned()
+            let text = |e: &Value| {
+                let text = e.as_str().or_else(|| e["elem"]["val"].as_str());
+                text.unwrap_or_else(|| panic!("set element {e}")).to_owned()
             };
             sources.extend(elements.into_iter().flatten().map(text));
         }
@@ -139,12 +128,8 @@ pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
 pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
     let ear = Ear::listen(&lab.outside);
-    assert_pings_with(from, super::netns::OUTSIDE[family], &format!("-I {source}"));
-    assert_eq!(
-        ear.heard(),
-        [super::netns::UPLINK[family]],
-        "the outside sees the host's address only"
-    );
+    assert_pings_with(from, OUTSIDE[family], &format!("-I {source}"));
+    assert_eq!(ear.heard(), [UPLINK[family]], "the outside sees the host's address only");
 }
 
 /// The container's packets reach the peer outside with their own source address, and get no answer.
@@ -155,7 +140,7 @@ pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let deadline = Instant::now() + patience(PATIENCE);
     loop {
         assert!(
-            !ping_once(from, super::netns::OUTSIDE[family], &format!("-I {source}")),
+            !is_answered(from, OUTSIDE[family], &format!("-I {source}")),
             "the outside has no route back, and answered"
         );
         let heard = ear.heard();
@@ -167,49 +152,16 @@ pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     }
 }
 
+/// The test below, which acts as the servers and the clients.
+const TEST: &str = "support::traffic::tcp_server_answers_with_the_address_it_sees";
+
 /// A TCP server in a namespace that answers every connection with the client's address. It ends
 /// when dropped.
-pub struct TcpServer {
-    child: Child,
-    _stdin: ChildStdin,
-}
-
-/// When this variable is set, the test below acts as a server or a client: this test program, run
-/// again in a namespace (entering one in this process needs unsafe code).
-const ROLE: &str = "CNI_LAB_TCP_ROLE";
-const ROLE_TEST: &str = "support::traffic::tcp_server_answers_with_the_address_it_sees";
-
-fn again(at: &Namespace, role: &str) -> std::process::Command {
-    let program = std::env::current_exe().unwrap();
-    let mut command = at.command(program.to_str().unwrap());
-    command
-        .args([ROLE_TEST, "--exact", "--nocapture"])
-        .env(ROLE, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    command
-}
+pub struct TcpServer(#[expect(dead_code, reason = "serves until it is dropped")] Again);
 
 impl TcpServer {
     pub fn start(at: &Namespace, port: u16) -> TcpServer {
-        TcpServer::of(at, &format!("serve {port}"))
-    }
-
-    fn of(at: &Namespace, role: &str) -> TcpServer {
-        let mut child = again(at, role).spawn().unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "listening\n");
-        TcpServer { child, _stdin: stdin }
-    }
-}
-
-impl Drop for TcpServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
+        TcpServer(Again::listening(at, TEST, &format!("serve {port}")))
     }
 }
 
@@ -226,29 +178,27 @@ pub fn ask_by_udp(from: &Namespace, to: &str) -> Option<String> {
 }
 
 fn seen(from: &Namespace, role: &str) -> Option<String> {
-    let output = again(from, role).output().unwrap();
-    String::from_utf8(output.stderr)
-        .unwrap()
-        .lines()
-        .find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
+    let output = command(from, TEST, role).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    said.lines().find_map(|line| line.strip_prefix("seen ").map(str::to_owned))
 }
 
 /// As `TcpServer`, for UDP.
-pub struct UdpServer(#[expect(dead_code, reason = "serves until it is dropped")] TcpServer);
+pub struct UdpServer(#[expect(dead_code, reason = "serves until it is dropped")] Again);
 
 impl UdpServer {
     pub fn start(at: &Namespace, port: u16) -> UdpServer {
-        UdpServer(TcpServer::of(at, &format!("serve-udp {port}")))
+        UdpServer(Again::listening(at, TEST, &format!("serve-udp {port}")))
     }
 
     /// A server that answers its first request without end, a thousand times a second.
     pub fn start_endless(at: &Namespace, port: u16) -> UdpServer {
-        UdpServer(TcpServer::of(at, &format!("answer-without-end {port}")))
+        UdpServer(Again::listening(at, TEST, &format!("answer-without-end {port}")))
     }
 }
 
 /// As `TcpServer`, for SCTP. It runs socat, since the standard library has no SCTP.
-pub struct SctpServer(Child);
+pub struct SctpServer(Again);
 
 impl SctpServer {
     /// None if the kernel has no SCTP.
@@ -256,22 +206,17 @@ impl SctpServer {
         let listen = format!("SCTP6-LISTEN:{port},ipv6only=0,fork,reuseaddr");
         let mut command = at.command("socat");
         command.args([&listen, "SYSTEM:read question; echo $SOCAT_PEERADDR"]);
-        let mut server = SctpServer(command.stderr(Stdio::null()).spawn().unwrap());
+        let mut server = SctpServer(Again::of(
+            command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap(),
+        ));
         let deadline = Instant::now() + patience(PATIENCE);
         while at.sh(&format!("ss -HlnS 'sport = :{port}'")).is_empty() {
-            if server.0.try_wait().unwrap().is_some() {
+            if server.0.child.try_wait().unwrap().is_some() {
                 return None; // the kernel refuses the socket
             }
             assert!(Instant::now() < deadline, "socat does not listen on port {port}");
         }
         Some(server)
-    }
-}
-
-impl Drop for SctpServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended by itself
-        let _ = self.0.wait();
     }
 }
 
@@ -312,8 +257,7 @@ fn udp_server_answers_with_the_address_it_sees() {
 
 #[test]
 fn tcp_server_answers_with_the_address_it_sees() {
-    let role = std::env::var(ROLE).unwrap_or_default();
-    match role.split_once(' ') {
+    match role().split_once(' ') {
         Some(("serve", port)) => serve(port.parse().unwrap()),
         Some(("serve-udp", port)) => serve_udp(port.parse().unwrap()),
         Some(("answer-without-end", port)) => answer_without_end(port.parse().unwrap()),
@@ -322,35 +266,26 @@ fn tcp_server_answers_with_the_address_it_sees() {
         _ => {
             let lab = Lab::new(super::call::Peer::Ours);
             let _server = TcpServer::start(&lab.outside, 80);
-            assert_eq!(connect(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-            assert_eq!(
-                connect(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
-                Some("2001:db8:ffff::1")
-            );
-            assert_eq!(connect(&lab.host, "198.51.100.2:81"), None);
+            assert_answers_with_the_host(&lab, connect);
         }
     }
 }
 
 fn say(answer: std::io::Result<String>) {
-    eprintln!(
-        "{}",
-        answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}"))
-    );
+    match answer {
+        Ok(seen) => eprintln!("seen {seen}"),
+        Err(e) => eprintln!("no answer: {e}"),
+    }
 }
 
-/// Ends when stdin closes, which means that the parent process is gone.
-fn serve_until_the_end_of_stdin() {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::abort();
-    });
+fn listen() {
+    end_with_parent();
     eprintln!("listening");
 }
 
 fn serve_udp(port: u16) {
     let socket = UdpSocket::bind(("::", port)).unwrap();
-    serve_until_the_end_of_stdin();
+    listen();
     loop {
         let Ok((_, from)) = socket.recv_from(&mut [0; 16]) else { continue }; // an earlier answer's error
         let _ = socket.send_to(from.ip().to_canonical().to_string().as_bytes(), from); // the client may be gone
@@ -359,7 +294,7 @@ fn serve_udp(port: u16) {
 
 fn answer_without_end(port: u16) {
     let socket = UdpSocket::bind(("::", port)).unwrap();
-    serve_until_the_end_of_stdin();
+    listen();
     let (_, from) = socket.recv_from(&mut [0; 16]).unwrap();
     loop {
         let _ = socket.send_to(b"!", from); // the client may be gone
@@ -388,7 +323,7 @@ fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
 
 fn serve(port: u16) {
     let listener = TcpListener::bind(("::", port)).unwrap();
-    serve_until_the_end_of_stdin();
+    listen();
     for connection in listener.incoming() {
         let mut connection = connection.unwrap();
         let seen = connection.peer_addr().unwrap().ip().to_canonical();

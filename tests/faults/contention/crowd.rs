@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Chain, in_turns, long_or_short};
+use super::{in_turns, long_or_short};
 use crate::faults::table::tell;
 use crate::support::attachment::{for_ours, ips, with};
+use crate::support::call::Outcome;
+use crate::support::list::List;
 use crate::support::netns::{Container, Lab, UPLINK};
 use crate::support::networks::firewall::{DROPPING, firewall};
 use crate::support::networks::portmap::{at, network, portmap, without_bridge_netfilter};
@@ -39,7 +41,7 @@ fn confs(number: usize, backend: &str) -> [Value; 3] {
 /// A host with policy drop: only traffic that a plugin allows passes.
 struct Crowd<'a> {
     containers: Vec<Container>,
-    chains: Vec<Chain<'a>>,
+    chains: Vec<List<'a>>,
 }
 
 impl<'a> Crowd<'a> {
@@ -48,17 +50,14 @@ impl<'a> Crowd<'a> {
         lab.host.sh(DROPPING);
         without_bridge_netfilter(lab);
         let containers: Vec<_> = (0..size).map(|_| lab.container()).collect();
-        let chain = |(number, container)| Chain::new(lab, container, &confs(number, backend));
+        let chain = |(number, container)| List::of(lab, container, &confs(number, backend));
         let chains = containers.iter().enumerate().map(chain).collect();
         Crowd { containers, chains }
     }
 
-    fn add(&self) -> Vec<Result<Value, String>> {
-        in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].add())
-    }
-
-    fn del(&self, results: &[Value]) -> Vec<Result<(), String>> {
-        in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].del(&results[number]))
+    /// Does something with each, many at a time.
+    fn each<T: Send>(&self, work: impl Fn(&List<'a>, usize) -> T + Sync) -> Vec<T> {
+        in_turns(self.chains.len(), AT_A_TIME, |number| work(&self.chains[number], number))
     }
 
     /// Both ports answer over TCP and UDP from this container alone, and the container reaches the
@@ -81,9 +80,8 @@ impl<'a> Crowd<'a> {
 /// Creates what stays on the host by contract after the first ADD.
 fn warm_up(lab: &Lab, backend: &str) {
     let container = lab.container();
-    let chain = Chain::new(lab, &container, &confs(9999, backend));
-    let result = chain.add().unwrap();
-    chain.del(&result).unwrap();
+    let chain = List::of(lab, &container, &confs(9999, backend));
+    chain.del(&chain.add());
 }
 
 fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
@@ -93,38 +91,29 @@ fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
         let before = Watch::start(lab, &[&crowd.containers[0], &crowd.containers[size - 1]]);
 
         let started = Instant::now();
-        let results: Result<Vec<Value>, String> = crowd.add().into_iter().collect();
+        let results: Result<Vec<Value>, Outcome> =
+            crowd.each(|chain, _| chain.try_add()).into_iter().collect();
         let added = started.elapsed();
-        let results = results.unwrap_or_else(|e| panic!("{e}"));
+        let results = results.unwrap();
         let addresses: BTreeSet<String> = results.iter().flat_map(ips).collect();
         assert_eq!(addresses.len(), 2 * size, "each has its own address of both families");
         (0..size)
             .step_by(SAMPLE)
             .chain([size - 1])
             .for_each(|number| crowd.assert_works(lab, number, &results[number]));
-        let checked =
-            in_turns(size, AT_A_TIME, |number| crowd.chains[number].check(&results[number]));
+        let checked = crowd.each(|chain, number| chain.try_check(&results[number]));
         assert_eq!(checked, vec![Ok(()); size]);
 
         let started = Instant::now();
-        assert_eq!(crowd.del(&results), vec![Ok(()); size]);
-        tell_crowd(backend, "ours", size, [(added, 0), (started.elapsed(), 0)], 0);
+        let deleted = crowd.each(|chain, number| chain.try_del(&results[number]));
+        assert_eq!(deleted, vec![Ok(()); size]);
+        let [add, del] =
+            [added, started.elapsed()].map(|took| format!("{:.1}", took.as_secs_f64()));
+        // The failures of ADD and DEL, and addresses assigned twice: none, as asserted above.
+        let row: [&dyn Display; 9] = [&"ours", &backend, &size, &AT_A_TIME, &add, &0, &del, &0, &0];
+        tell("contention", &row);
         before.assert_unchanged("the crowd");
     });
-}
-
-/// Tells the figures of ADD and DEL: duration and failures, then addresses assigned twice.
-fn tell_crowd(
-    backend: &str,
-    whose: &str,
-    size: usize,
-    [add, del]: [(Duration, usize); 2],
-    double: usize,
-) {
-    let [added, deleted] = [add, del].map(|(took, _)| format!("{:.1}", took.as_secs_f64()));
-    let figures: [&dyn Display; 5] = [&added, &add.1, &deleted, &del.1, &double];
-    let crowd: [&dyn Display; 4] = [&whose, &backend, &size, &AT_A_TIME];
-    tell("contention", &[&crowd[..], &figures].concat());
 }
 
 /// Without a container before them, all of the crowd create the shared chains.
@@ -132,7 +121,7 @@ fn tell_crowd(
 fn shared_chains_of_iptables_are_jumped_to_once() {
     for_ours("portmap", |lab| {
         let crowd = Crowd::new(lab, "iptables", AT_A_TIME);
-        crowd.add().into_iter().for_each(|added| drop(added.unwrap()));
+        crowd.each(|chain, _| chain.add());
         // PREROUTING and OUTPUT jump to the chain of ports.
         for (table, chain, jumps) in [("nat", "CNI-HOSTPORT-DNAT", 2), ("filter", "CNI-FORWARD", 1)]
         {

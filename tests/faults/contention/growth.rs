@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::Chain;
 use super::networks::{Kernel, Member};
 use crate::support::attachment::{Attachment, for_ours, skip};
+use crate::support::list::List;
 use crate::support::netns::Lab;
 
 /// Creates links, half of them with addresses and routes, source rules, and an nftables table with
@@ -22,20 +22,17 @@ pub fn populate(lab: &Lab, links: usize) {
              addr add 2001:db8:aaaa::{n:x}/128 dev many{n} nodad\nroute add 172.17.{high}.{low}/32 dev many{n}\n"
         );
     }
-    batch += &(0..pairs.min(100))
-        .map(|n| format!("rule add from 172.18.0.{n} table 10{n}\n"))
-        .collect::<String>();
-    std::fs::write(lab.path("/run/many"), batch).unwrap();
-    let elements = (0..pairs)
-        .map(|n| format!("172.16.{}.{}", n / 250, n % 250 + 1))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let rule = |n| format!("rule add from 172.18.0.{n} table 10{n}\n");
+    batch.extend((0..pairs.min(100)).map(rule));
+    lab.write("/run/many", batch);
+    let element = |n| format!("172.16.{}.{}, ", n / 250, n % 250 + 1);
+    let elements: String = (0..pairs).map(element).collect();
     let chains: String =
         (0..pairs).map(|n| format!("chain c{n} {{ ip saddr 172.19.0.1 accept; }}\n")).collect();
     let rules = format!(
         "table inet many {{ set s {{ type ipv4_addr; elements = {{ {elements} }}; }}\n{chains}}}\n"
     );
-    std::fs::write(lab.path("/run/many.nft"), rules).unwrap();
+    lab.write("/run/many.nft", rules);
     let started = Instant::now();
     lab.host.sh("ip -batch /run/many && nft -f /run/many.nft && rm /run/many /run/many.nft");
     eprintln!(
@@ -45,16 +42,10 @@ pub fn populate(lab: &Lab, links: usize) {
 }
 
 /// The bytes that a call receives on sockets.
-fn received(
-    lab: &Lab,
-    plugin: &Attachment<'_>,
-    command: &str,
-    result: Option<&Value>,
-) -> (u64, Value) {
-    let mut call = plugin.call(command, result);
-    call.wrapper.extend(
-        "strace -f -qq -e trace=recvfrom,recvmsg -o /run/trace".split(' ').map(str::to_owned),
-    );
+fn received(lab: &Lab, plugin: &Attachment<'_>, command: &str, result: &Value) -> (u64, Value) {
+    let mut call = plugin.call(command, Some(result));
+    let strace = "strace -f -qq -e trace=recvfrom,recvmsg -o /run/trace";
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
     let answer = call.run().ok();
     let trace = lab.host.sh("cat /run/trace; rm /run/trace");
     let length = |line: &str| line.rsplit_once(" = ")?.1.split(' ').next()?.parse::<u64>().ok();
@@ -62,19 +53,19 @@ fn received(
 }
 
 /// The bytes received in each plugin's ADD and DEL.
-fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
+fn all_received(lab: &Lab, chain: &List<'_>) -> Vec<(String, u64)> {
     let mut all = vec![];
     let mut result = Value::Null;
     let what = |command: &str, plugin: &Attachment<'_>| {
         format!("{command} of {}", plugin.conf["type"].as_str().unwrap())
     };
     for plugin in &chain.0 {
-        let (bytes, answer) = received(lab, plugin, "ADD", (!result.is_null()).then_some(&result));
+        let (bytes, answer) = received(lab, plugin, "ADD", &result);
         all.push((what("ADD", plugin), bytes));
         result = answer;
     }
     for plugin in chain.0.iter().rev() {
-        all.push((what("DEL", plugin), received(lab, plugin, "DEL", Some(&result)).0));
+        all.push((what("DEL", plugin), received(lab, plugin, "DEL", &result).0));
     }
     all
 }
@@ -90,7 +81,7 @@ fn no_add_or_del_reads_more_of_a_host_that_has_more() {
         let member = Member::new(lab, &Kernel::of(lab), 0);
         member.warm_up();
         let starts_programs =
-            |chain: &Chain<'_>| chain.0.iter().any(|plugin| plugin.conf["backend"] == "iptables");
+            |chain: &List<'_>| chain.0.iter().any(|plugin| plugin.conf["backend"] == "iptables");
         let networks = || member.networks.iter().filter(|(_, chain)| !starts_programs(chain));
         let read =
             || networks().flat_map(|(_, chain)| all_received(lab, chain)).collect::<Vec<_>>();

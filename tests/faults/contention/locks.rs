@@ -11,9 +11,10 @@ use cni_multi::file_lock::{self, Mode, Patience, Range};
 use serde_json::{Value, json};
 
 use super::long_or_short;
-use crate::support::attachment::{for_ours, skip, with};
-use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{Call, Outcome, binary};
 use crate::support::dhcp::{JOURNAL, Process, wait_until};
+use crate::support::kernel::has;
 use crate::support::netns::Lab;
 use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::{bridge, sbr};
@@ -28,46 +29,40 @@ const XTABLES_LOCK: &str = "/run/xtables.lock";
 /// A process that holds a lock and is stopped by SIGSTOP.
 struct Holder {
     process: Process,
-    file: &'static str,
+    file: String,
     _output: Scratch,
 }
 
 impl Holder {
-    fn of(lab: &Lab, file: &'static str) -> Holder {
-        Holder::with(lab, file, "--exclusive")
+    fn of(lab: &Lab, file: &str) -> Holder {
+        let holder = Holder::running(lab, "", file, "10000");
+        lab.host.sh(&format!("kill -STOP {}", holder.process.pid()));
+        holder
     }
 
-    /// Holds a shared lock.
-    fn sharing(lab: &Lab, file: &'static str) -> Holder {
-        Holder::with(lab, file, "--shared")
-    }
-
-    fn with(lab: &Lab, file: &'static str, mode: &str) -> Holder {
-        let line = format!("flock --no-fork {mode} {file} sleep 10000")
-            .split(' ')
-            .map(str::to_owned)
-            .collect::<Vec<_>>();
+    /// The same with an option of flock, and as long as it runs.
+    fn running(lab: &Lab, mode: &str, file: &str, seconds: &str) -> Holder {
+        let line = format!("flock --no-fork {mode} {file} sleep {seconds}");
+        let line: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let output = Scratch::new(); // outside the lab, so that snapshots do not include it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
         let is_taken =
             || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
         wait_until("the lock is taken", 5, is_taken);
-        lab.host.sh(&format!("kill -STOP {}", process.pid()));
-        Holder { process, file, _output: output }
+        Holder { process, file: file.to_owned(), _output: output }
+    }
+
+    /// How errors name it.
+    fn name(&self) -> String {
+        format!("process {} (sleep)", self.process.pid())
     }
 
     /// Asserts that the call waited `seconds` and that its error names the holder.
     #[track_caller]
     fn assert_is_named(&self, call: &Call, seconds: u64) {
         let (outcome, waited) = timed(call);
-        let error = outcome.err();
-        assert_eq!(error.code, 11, "{error:?}");
-        let holder = format!("process {} (sleep)", self.process.pid());
-        assert!(
-            error.text().contains(self.file) && error.text().contains(&holder),
-            "{holder}, {}: {error:?}",
-            self.file
-        );
+        let error = outcome.fails(11, &self.name());
+        assert!(error.text().contains(&self.file), "{}: {error:?}", self.file);
         assert_waited(waited, seconds);
     }
 }
@@ -109,22 +104,17 @@ fn leases_that_stay_locked_are_reported() {
         let wanted = lab.attach(&container, &bridge::conf());
         let before = Watch::start(lab, &[&container]);
         let holder = Holder::of(lab, "/var/lib/cni/networks/net1/lock");
-        let gc =
-            there.clone().conf(json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"}));
         // Only host-local is called: a whole DEL or GC would do the rest of its work.
-        let alone = json!({"type": "host-local"});
+        let alone = there.clone().conf(json!({"type": "host-local"}));
+        let keys = json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"});
         let calls = [
             wanted.call("ADD", None), // the undo does not wait a second time
-            there.clone().conf(alone.clone()).call("DEL", None),
-            there.clone().conf(alone.clone()).call("CHECK", Some(&result)),
-            gc.clone().conf(alone.clone()).call("GC", None),
+            alone.call("DEL", None),
+            alone.call("CHECK", Some(&result)),
+            alone.clone().conf(keys.clone()).call("GC", None),
         ];
         all_name(&holder, calls.to_vec(), 30);
-        assert_eq!(
-            there.clone().conf(json!({"cniVersion": "1.1.0"})).status().ok(),
-            Value::Null,
-            "STATUS takes no lock"
-        );
+        assert_eq!(there.clone().conf(keys).status().ok(), Value::Null, "STATUS takes no lock");
         drop(holder);
         before.assert_unchanged("operations that got no lock");
         wanted.add();
@@ -140,8 +130,7 @@ fn our_lock_of_bridges_that_stays_held_is_reported() {
     const LOCK: &str = "/run/cni/bridge/lock";
     for_locked(|lab| {
         let (container, other) = (lab.container(), lab.container());
-        let (wanted, there) =
-            (lab.attach(&container, &bridge::conf()), lab.attach(&other, &bridge::conf()));
+        let [wanted, there] = [&container, &other].map(|it| lab.attach(it, &bridge::conf()));
         let result = there.add();
         assert_eq!(lab.host.sh("stat -c %a /run/cni/bridge /run/cni/bridge/lock"), "700\n600\n");
         let before = Watch::start(lab, &[&container]);
@@ -157,16 +146,12 @@ fn our_lock_of_bridges_that_stays_held_is_reported() {
         drop(holder);
 
         let before = Watch::start(lab, &[&container]);
-        let holder = Holder::sharing(lab, LOCK);
+        let holder = Holder::running(lab, "--shared", LOCK, "10000");
         wanted.add();
         wanted.del();
         let late = json!({"bridge": "br9", "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
         let (outcome, waited) = timed(&wanted.clone().conf(late).call("ADD", None));
-        let error = outcome.err();
-        assert!(
-            error.code == 100 && error.details.contains("undo: delete bridge \"br9\": lock"),
-            "{error:?}"
-        );
+        outcome.fails(100, "undo: delete bridge \"br9\": lock");
         assert_waited(waited, 30);
         drop(holder);
         lab.host.sh("ip link del br9");
@@ -188,7 +173,7 @@ fn iptables_own_lock_that_stays_held_is_reported() {
     });
 }
 
-fn iptables_is_locked(lab: &Lab, file: &'static str) {
+fn iptables_is_locked(lab: &Lab, file: &str) {
     let masqueraded = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
     bridge::warm_up(lab, &masqueraded);
     let (container, other) = (lab.container(), lab.container());
@@ -219,11 +204,7 @@ fn iptables_is_locked(lab: &Lab, file: &'static str) {
 fn iptables_is_legacy(lab: &Lab) -> bool {
     let legacy = "iptables-legacy -t nat -S && ip6tables-legacy -t nat -S && for f in iptables ip6tables; do for s in '' -save -restore; do \
                   mount --bind $(command -v $f-legacy$s) $(command -v $f$s); done; done";
-    let is_there = lab.host.try_sh(legacy).status.success();
-    if !is_there {
-        skip("iptables-legacy");
-    }
-    is_there
+    has(&lab.host, "iptables-legacy", legacy)
 }
 
 /// Takes the lock on the byte of a namespace. `/proc/locks` does not give the owner of such a lock.
@@ -238,18 +219,13 @@ fn lock_namespace(lab: &Lab, path: &str) -> File {
 fn a_namespace_that_stays_locked_is_reported() {
     for_ours("sbr", |lab| {
         let (container, first, other) = (lab.container(), lab.container(), lab.container());
-        // Creates the file.
-        lab.chain_in(&first, "net1", &bridge::conf(), &json!({"type": "sbr"})).add();
-        let elsewhere = lab.chain_in(&other, "net1", &bridge::conf(), &json!({"type": "sbr"}));
-        let second = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
+        let attach = |container| sbr::attach(lab, container, &bridge::conf(), "net1");
+        attach(&first).add(); // creates the file
+        let (elsewhere, second) = (attach(&other), attach(&container));
         let before = Watch::start(lab, &[&container]);
         let holder = lock_namespace(lab, &container.netns);
         let (outcome, waited) = timed(&second.call("ADD", None));
-        let error = outcome.err();
-        assert_eq!(
-            (error.code, &*error.msg),
-            (11, "lock netns \"/run/netns/c1\": not free within 20s")
-        );
+        let error = outcome.fails(11, "lock netns \"/run/netns/c1\": not free within 20s");
         assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` names its owner");
         assert_waited(waited, 20);
         before.assert_unchanged("an ADD that got no lock");
@@ -266,21 +242,11 @@ fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
     for_ours("sbr", |lab| {
         for (seconds, ends) in [("0.4", true), ("10000", false)] {
             let container = lab.container();
-            let attached =
-                lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
-            let line = format!("flock --no-fork {} sleep {seconds}", container.netns);
-            let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let output = Scratch::new(); // outside the lab, so that snapshots do not include it
-            let mut holder = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
-            let is_taken = || {
-                lab.host.try_sh(&format!("flock -n {} true", container.netns)).status.code()
-                    == Some(1)
-            };
-            wait_until("the lock is taken", 5, is_taken);
-            let started = Instant::now();
-            attached.add();
-            let waited = started.elapsed();
-            assert_eq!(holder.has_ended(), ends, "ADD was told after {waited:?}");
+            let attached = sbr::attach(lab, &container, &bridge::conf(), "net1");
+            let mut holder = Holder::running(lab, "", &container.netns, seconds);
+            let (outcome, waited) = timed(&attached.call("ADD", None));
+            outcome.ok();
+            assert_eq!(holder.process.has_ended(), ends, "ADD was told after {waited:?}");
             assert!(waited < Duration::from_secs(1) + patience(5), "{waited:?}");
         }
     });
@@ -347,8 +313,8 @@ fn a_journal_of_dhcp_that_stays_locked_is_reported() {
             scope.spawn(|| {
                 let started = Instant::now();
                 let daemon = lab.dhcp(&["daemon"]);
-                let holder = format!("process {} (sleep)", holder.process.pid());
-                assert!(daemon.status == 1 && daemon.stderr.contains(&holder), "{daemon:?}");
+                let is_named = daemon.stderr.contains(&holder.name());
+                assert!(daemon.status == 1 && is_named, "{daemon:?}");
                 assert_waited(started.elapsed(), 30);
             });
             holder.assert_is_named(&attachment.call("DEL", None), 30);
@@ -367,20 +333,13 @@ fn a_plugin_directory_that_stays_locked_is_reported() {
         let lock = "/run/plugins/.cni-multi/lock";
         lab.host.sh(&format!("mkdir -p /run/plugins/.cni-multi && touch {lock}"));
         let holder = Holder::of(lab, lock);
-        let mut install = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter);
-        install.program = binary();
-        install.args = ["install", "--dir", "/run/plugins"].map(str::to_owned).to_vec();
+        let install = Call::cni_multi(&lab.host.enter, ["install", "--dir", "/run/plugins"]);
         let (outcome, waited) = timed(&install);
-        let told = format!(
-            "lock \"{lock}\": not free within 60s; process {} (sleep) has it",
-            holder.process.pid()
-        );
+        let told = format!("lock \"{lock}\": not free within 60s; {} has it", holder.name());
         assert!(outcome.status == 1 && outcome.stderr.contains(&told), "{outcome:?}");
         assert_waited(waited, 60);
-        assert_eq!(
-            lab.host.sh("find /run/plugins -mindepth 1"),
-            format!("/run/plugins/.cni-multi\n{lock}\n")
-        );
+        let files = lab.host.sh("find /run/plugins -mindepth 1");
+        assert_eq!(files, format!("/run/plugins/.cni-multi\n{lock}\n"));
         drop(holder);
         assert_eq!(install.run().status, 0);
     });
@@ -418,33 +377,22 @@ fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
 #[test]
 fn a_container_that_another_operation_keeps_is_reported() {
     for_ours("bridge", |lab| {
-        lab.host.sh("mkdir -p /run/net.d /run/bin && printf '#!/bin/sh\\nexec sleep 10000\\n' >/run/bin/hangs && chmod +x /run/bin/hangs");
-        let network =
-            json!({"cniVersion": "1.0.0", "name": "hanging", "plugins": [{"type": "hangs"}]});
-        lab.host.sh(&format!("cat >/run/net.d/10.conflist <<'END'\n{network}\nEND"));
-        let container = lab.container();
-        let line = format!(
-            "net add hanging {} --conf-dir /run/net.d --plugin-path /run/bin",
-            container.netns
-        );
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let own = binary().to_str().unwrap().to_owned();
-        let first = [vec![own], words.clone()].concat();
+        lab.write("/run/bin/hangs", "#!/bin/sh\nexec sleep 10000\n");
+        lab.host.sh("chmod +x /run/bin/hangs");
+        let plugins = json!([{"type": "hangs"}]);
+        lab.configure(&json!({"cniVersion": "1.0.0", "name": "hanging", "plugins": plugins}));
+        let netns = lab.container().netns;
+        let line = format!("net add hanging {netns} --conf-dir /run/net.d --plugin-path /run/bin");
+        let call = Call::cni_multi(&lab.host.enter, line.split(' '));
+        let first = [&[binary().to_str().unwrap().to_owned()][..], &call.args].concat();
         let first = Process::start(&lab.host, &first, Stdio::null(), lab.path("/run/first"));
-        wait_until("the plugin hangs", 5, || {
-            lab.host.try_sh(&format!("pgrep -P {} sleep", first.pid())).status.success()
-        });
-        let mut second =
-            Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
-        (second.program, second.args) = (binary(), words);
-        let (outcome, waited) = timed(&second);
-        let told = "has not ended for 30s";
-        assert!(
-            outcome.status != 0
-                && outcome.stderr.contains(told)
-                && outcome.stderr.contains("fuser -v"),
-            "{outcome:?}"
-        );
+        let hangs = format!("pgrep -P {} sleep", first.pid());
+        wait_until("the plugin hangs", 5, || lab.host.try_sh(&hangs).status.success());
+        let (outcome, waited) = timed(&call);
+        assert_ne!(outcome.status, 0, "{outcome:?}");
+        for told in ["has not ended for 30s", "fuser -v"] {
+            assert!(outcome.stderr.contains(told), "{outcome:?}");
+        }
         assert_waited(waited, 30);
     });
 }

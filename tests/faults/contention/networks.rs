@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::Chain;
 use crate::faults::lives::networks::{Able, Driver, Network, of_modules, usual};
+use crate::support::list::List;
 use crate::support::netns::{Container, Lab};
 
 /// A container and the networks that it can be attached to, each with a name for messages.
 pub struct Member<'a> {
-    pub networks: Vec<(String, Chain<'a>)>,
+    pub networks: Vec<(String, List<'a>)>,
     _container: Container,
 }
 
@@ -49,23 +49,24 @@ impl<'a> Member<'a> {
             network.make_ready(lab);
             let capabilities = network.capabilities(number, nth);
             let confs = network.plugins.iter().map(|plugin| network.derive(plugin, &capabilities));
-            let chain = Chain::new(lab, &container, &confs.collect::<Vec<_>>());
             let ifname = network.ifname.unwrap_or("eth0");
-            (network.name, Chain(chain.0.into_iter().map(|plugin| plugin.ifname(ifname)).collect()))
+            let plugins = confs.map(|conf| lab.attach(&container, &conf).ifname(ifname));
+            let list = List(plugins.collect());
+            (network.name, list)
         };
         Member { networks: networks.map(chain).collect(), _container: container }
     }
 
     /// The member's networks in rotation.
-    pub fn network(&self, number: usize) -> &(String, Chain<'a>) {
+    pub fn network(&self, number: usize) -> &(String, List<'a>) {
         &self.networks[number % self.networks.len()]
     }
 
     /// Runs ADD and DEL of each network once.
     pub fn warm_up(&self) {
         for (name, chain) in &self.networks {
-            let result = chain.add().unwrap_or_else(|e| panic!("{name}: {e}"));
-            chain.del(&result).unwrap_or_else(|e| panic!("{name}: {e}"));
+            eprintln!("{name}:"); // shown when the case fails
+            chain.del(&chain.add());
         }
     }
 }

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
-use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::call::{Call, Outcome, binary};
 use crate::support::dhcp::{JOURNAL, Process, wait_until};
+use crate::support::list::List;
 use crate::support::netns::{Lab, is_root};
 use crate::support::networks::portmap::portmap;
 use crate::support::networks::tuning::tuning;
 use crate::support::networks::{bridge, vrf};
 use crate::support::patience;
+use crate::support::peers::tests;
 use crate::support::scratch::Scratch;
 
 /// Runs a command as an unprivileged user without supplementary groups.
@@ -41,9 +43,8 @@ impl Stranger {
         );
         let found = String::from_utf8(lab.host.try_sh(&find).stdout).unwrap();
         let paths: Vec<String> = found.lines().map(str::to_owned).collect();
-        let mut line: Vec<String> = STRANGER.split(' ').map(str::to_owned).collect();
-        line.extend(["sh", "-c", LOCK_ALL, "sh"].map(str::to_owned));
-        line.extend(paths.clone());
+        let line = STRANGER.split(' ').chain(["sh", "-c", LOCK_ALL, "sh"]).map(str::to_owned);
+        let line: Vec<String> = line.chain(paths.clone()).collect();
         let output = Scratch::new(); // outside the lab, so that snapshots do not include it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("stranger"));
         let is_locked = |path: &String| {
@@ -56,11 +57,8 @@ impl Stranger {
     #[track_caller]
     fn assert_has(&self, paths: &[&str]) {
         for path in paths {
-            assert!(
-                self.paths.iter().any(|locked| locked == path),
-                "{path} is not among {:?}",
-                self.paths
-            );
+            let is_locked = self.paths.iter().any(|locked| locked == path);
+            assert!(is_locked, "{path} is not among {:?}", self.paths);
         }
     }
 }
@@ -85,12 +83,8 @@ fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn installation(lab: &Lab, args: &[&str]) -> Outcome {
-    let mut install =
-        Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
-    install.program = binary();
-    install.args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    install.run()
+fn installation(lab: &Lab, line: &str) -> Outcome {
+    Call::cni_multi(&lab.host.enter, line.split(' ')).run()
 }
 
 /// A chain that includes every plugin with files on the host.
@@ -111,17 +105,14 @@ fn a_stranger_holds_up_nothing_of(last: &str) {
     }
     for_ours(last, |lab| {
         lab.host.sh("mkdir -p -m 755 /run/plugins");
-        assert_eq!(installation(lab, &["install", "--dir", "/run/plugins"]).status, 0);
+        assert_eq!(installation(lab, "install --dir /run/plugins").status, 0);
         let (there, container) = (lab.container(), lab.container());
         if last == "vrf" && !vrf::has_vrf(&container) {
             return;
         }
-        let chain = super::Chain::new(lab, &there, &plugins(last, 8080));
-        let (one, two) = (
-            lab.attach(&there, &bridge::conf()),
-            super::Chain::new(lab, &container, &plugins(last, 8081)),
-        );
-        let result = chain.add().unwrap();
+        let chain = List::of(lab, &there, &plugins(last, 8080));
+        let two = List::of(lab, &container, &plugins(last, 8081));
+        let result = chain.add();
         let stranger =
             Stranger::of(lab, &["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns", JOURNAL]);
         stranger.assert_has(&[
@@ -131,34 +122,23 @@ fn a_stranger_holds_up_nothing_of(last: &str) {
             "/run/netns/c1",
             "/run/netns/c2",
         ]);
-        let added = in_time("ADD", || two.add()).unwrap();
-        in_time("CHECK", || two.check(&added)).unwrap();
-        in_time("DEL", || two.del(&added)).unwrap();
-        in_time("DEL of what was there before", || chain.del(&result)).unwrap();
-        let none = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []});
-        in_time("GC", || one.clone().conf(none).call("GC", None).run()).ok();
-        for args in [
-            &["install", "--dir", "/run/plugins"][..],
-            &["install", "--uninstall", "--dir", "/run/plugins"],
-        ] {
-            let done = in_time("install", || installation(lab, args));
-            assert_eq!(done.status, 0, "{args:?}: {done:?}");
+        let added = in_time("ADD", || two.add());
+        in_time("CHECK", || two.check(&added));
+        in_time("DEL", || two.del(&added));
+        in_time("DEL of what was there before", || chain.del(&result));
+        in_time("GC", || chain.0[0].gc(&[])).ok();
+        for line in ["install --dir /run/plugins", "install --uninstall --dir /run/plugins"] {
+            let done = in_time("install", || installation(lab, line));
+            assert_eq!(done.status, 0, "{line}: {done:?}");
         }
-        let script = format!("{}/install.sh", env!("CARGO_MANIFEST_DIR"));
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/install.sh --dir /run/plugins");
         for rest in [format!("--binary {}", binary().display()), "--uninstall".to_owned()] {
-            in_time("install.sh", || {
-                lab.host.sh(&format!("{script} --dir /run/plugins {rest} </dev/null"))
-            });
+            in_time("install.sh", || lab.host.sh(&format!("{script} {rest} </dev/null")));
         }
     });
 }
 
-#[test]
-fn a_stranger_s_locks_hold_up_no_sbr_and_no_install() {
-    a_stranger_holds_up_nothing_of("sbr");
-}
-
-#[test]
-fn a_stranger_s_locks_hold_up_no_vrf() {
-    a_stranger_holds_up_nothing_of("vrf");
+tests! {
+    a_stranger_s_locks_hold_up_no_sbr_and_no_install = a_stranger_holds_up_nothing_of("sbr");
+    a_stranger_s_locks_hold_up_no_vrf = a_stranger_holds_up_nothing_of("vrf");
 }

@@ -69,13 +69,8 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_wait4 | old_calls::SYS_poll => &[EINTR],
         libc::SYS_pipe2 => &[EMFILE],
         libc::SYS_sendto if stop.is_netlink() => {
-            return vec![
-                Fault::Refusal(EPERM),
-                Fault::Refusal(EBUSY),
-                Fault::Refusal(ENOMEM),
-                Fault::Call(ENOBUFS),
-                Fault::Call(EINTR),
-            ];
+            let refusals = [EPERM, EBUSY, ENOMEM].map(Fault::Refusal);
+            return [&refusals[..], &[ENOBUFS, EINTR].map(Fault::Call)].concat();
         }
         libc::SYS_sendto => &[ENOBUFS, EINTR],
         _ => &[],
@@ -147,17 +142,10 @@ pub fn run(call: &Call, point: Point) -> (Outcome, Option<String>) {
 fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
     const ERROR: u16 = 2;
     let request = stop.memory(stop.args[1], 16);
-    let mut answer = 36_u32.to_ne_bytes().to_vec();
-    answer.extend(ERROR.to_ne_bytes());
-    answer.extend([0; 2]);
-    answer.extend(&request[8..16]);
-    answer.extend((-(errno as i32)).to_ne_bytes());
-    answer.extend(request);
-    answer
+    let (length, errno) = (36_u32.to_ne_bytes(), (-(errno as i32)).to_ne_bytes());
+    let parts = [&length[..], &ERROR.to_ne_bytes(), &[0; 2], &request[8..16], &errno, &request];
+    parts.concat()
 }
-
-/// Where `cni-multi net` finds its networks.
-pub const CONF_DIR: &str = "/run/net.d";
 
 /// The points of a call to try, and its outcome without a fault.
 pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
@@ -167,7 +155,7 @@ pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
     let traced = trace(call, |stop| {
         reads |= match stop.call {
             libc::SYS_read => stop.args[0] == 0,
-            libc::SYS_openat => stop.text(1).ends_with(CONF_DIR),
+            libc::SYS_openat => stop.text(1).ends_with("/run/net.d"),
             _ => false,
         };
         if stop.result.is_none() && reads {
@@ -182,20 +170,14 @@ pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
 /// something, reads state from the disk, or concerns locks, threads or processes. A plugin makes so
 /// many such calls that all faults get their turn.
 pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
-    const OTHERS: [i64; 6] = [
-        libc::SYS_flock,
-        libc::SYS_setns,
-        libc::SYS_clone,
-        libc::SYS_clone3,
-        libc::SYS_recvfrom,
-        libc::SYS_wait4,
-    ];
     let faults = faults(stop);
     let is_kept = |path: String| path.starts_with("/run/cni") || path.starts_with("/var/lib/cni");
     let reads_state = match stop.call {
         libc::SYS_openat => is_kept(stop.text(1)),
         libc::SYS_read | libc::SYS_fstat => is_kept(stop.descriptor(0)),
-        call => OTHERS.contains(&call),
+        libc::SYS_flock | libc::SYS_setns | libc::SYS_recvfrom => true,
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_wait4 => true,
+        _ => false,
     };
     match faults.len() {
         0 => faults,

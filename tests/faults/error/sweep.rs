@@ -3,12 +3,11 @@
 use std::fmt;
 
 use nix::errno::Errno;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::fault::{CONF_DIR, Fault, Point, points, run, words};
-use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::table::Row;
-use crate::support::attachment::Attachment;
+use super::fault::{Fault, Point, points, run, words};
+use crate::faults::life::{Life, OPERATIONS, Runtime, configure};
+use crate::faults::table::tell_points;
 use crate::support::call::{Call, Outcome};
 use crate::support::case;
 use crate::support::extent::{Extent, extent, is_emulated, one_in};
@@ -17,26 +16,6 @@ use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
 use crate::support::snapshot::{Change, lines};
 use crate::support::subject::Subject;
-
-/// The commands under test.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Operation {
-    Add,
-    Del,
-    Gc,
-    Check,
-}
-
-impl Operation {
-    fn as_str(self) -> &'static str {
-        match self {
-            Operation::Add => "ADD",
-            Operation::Del => "DEL",
-            Operation::Gc => "GC",
-            Operation::Check => "CHECK",
-        }
-    }
-}
 
 struct Sweep<'a> {
     lab: &'a Lab,
@@ -49,22 +28,12 @@ struct Sweep<'a> {
     found: Vec<String>,
 }
 
-impl<'a> Sweep<'a> {
-    fn new(
-        lab: &'a Lab,
-        subject: &'a Subject,
-        container: &'a Namespace,
-        name: &'a str,
-    ) -> Sweep<'a> {
-        let probe = Probe::start(lab, &[container]);
-        Sweep { lab, subject, container, name, probe, tried: 0, found: vec![] }
-    }
-
+impl Sweep<'_> {
     /// Tries every fault of an operation and writes its row of the table. `before` creates the
     /// starting state and returns the result known so far; `after` cleans up.
     fn over(
         &mut self,
-        operation: Operation,
+        operation: &'static str,
         before: impl Fn() -> Value,
         call: impl Fn(&Value) -> Call,
         after: impl Fn(),
@@ -84,14 +53,9 @@ impl<'a> Sweep<'a> {
         for point in points.into_iter().skip(first).step_by(distance) {
             self.at(operation, &call(&before()), point, &after);
         }
-        Row {
-            network: self.subject.name,
-            operation: &format!("{} {}", self.name, operation.as_str()),
-            calls: traced.calls,
-            points: self.tried - tried_before,
-            failures: self.found.len(),
-        }
-        .tell("errors");
+        let operation = &format!("{} {operation}", self.name);
+        let counts = [traced.calls, self.tried - tried_before, self.found.len()];
+        tell_points("errors", [self.subject.name, operation], counts);
     }
 
     /// What the contract allows to be left. tuning, host-device and bond report once what the kernel
@@ -100,7 +64,7 @@ impl<'a> Sweep<'a> {
     /// interface.
     fn is_by_contract(
         &self,
-        operation: Operation,
+        operation: &str,
         outcome: &Outcome,
         fault: Fault,
         wrong: &Wrong,
@@ -113,24 +77,22 @@ impl<'a> Sweep<'a> {
                 outcome.stdout.contains("write to stdout") && are_all_of("route", changes)
             }
             // The master counts its promiscuous links.
-            (Wrong::LeftAfterDel(changes), Operation::Gc, "tuning") => are_all_of("link", changes),
-            (Wrong::LeftAfterDel(changes), Operation::Del, "tuning") => {
+            (Wrong::LeftAfterDel(changes), "GC", "tuning") => are_all_of("link", changes),
+            (Wrong::LeftAfterDel(changes), "DEL", "tuning") => {
                 is_for_good && are_all_of("link", changes)
             }
-            (Wrong::LeftAfterDel(_), Operation::Del | Operation::Gc, "host-device" | "bond") => {
-                is_for_good
-            }
+            (Wrong::LeftAfterDel(_), "DEL" | "GC", "host-device" | "bond") => is_for_good,
             _ => false,
         }
     }
 
-    fn at(&mut self, operation: Operation, call: &Call, point: Point, after: &impl Fn()) {
+    fn at(&mut self, operation: &str, call: &Call, point: Point, after: &impl Fn()) {
         let (outcome, described) = run(call, point);
         let told =
             if self.name == "net" { told_to_people(&outcome) } else { told_to_runtimes(&outcome) };
         let mut wrong = vec![];
         wrong.extend(mistakes(&outcome, point.1, told).map(Wrong::Outcome));
-        if operation == Operation::Add && outcome.status != 0 {
+        if operation == "ADD" && outcome.status != 0 {
             wrong.extend(self.changes().map(Wrong::LeftByAdd));
         }
         after();
@@ -146,7 +108,7 @@ impl<'a> Sweep<'a> {
         if !wrong.is_empty() {
             let wrong: Vec<String> = wrong.iter().map(Wrong::to_string).collect();
             let about = format!(
-                "{}: {} {operation:?}, call {}: {described}: {}\n{outcome:?}",
+                "{}: {} {operation}, call {}: {described}: {}\n{outcome:?}",
                 self.subject.name,
                 self.name,
                 point.0,
@@ -212,11 +174,8 @@ impl Routes {
             // Link routes come before the routes that go through them.
             let (through, of_links): (Vec<&str>, Vec<&str>) =
                 routes.lines().partition(|route| route.contains(" via "));
-            let batch: String = of_links
-                .iter()
-                .chain(&through)
-                .map(|route| format!("route replace {route}\n"))
-                .collect();
+            let all = of_links.iter().chain(&through);
+            let batch: String = all.map(|route| format!("route replace {route}\n")).collect();
             let flush = ["main", "300"]
                 .map(|table| format!("ip {family} route flush table {table} dev eth0 2>/dev/null"))
                 .join("; ");
@@ -262,65 +221,37 @@ fn told_to_people(outcome: &Outcome) -> Result<String, &'static str> {
     Some(outcome.stderr.clone()).filter(|text| !text.is_empty()).ok_or("it failed without a word")
 }
 
-/// The plugins one by one, as libcni runs them: each plugin is swept after the ones before it have
-/// succeeded.
-pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
+/// Sweeps each plugin of a list after the ones before it have succeeded, or the whole list in one process.
+pub fn run_each(lab: &Lab, subject: &Subject, runtime: Runtime) {
     let container = hasty_container(lab);
-    let plugins = subject.attach(lab, &container);
-    let all = |plugins: &[Attachment<'_>]| {
-        plugins.iter().fold(Value::Null, |result, plugin| {
-            plugin.call("ADD", (!result.is_null()).then_some(&result)).run().ok()
-        })
-    };
-    all(&plugins);
-    plugins.iter().rev().for_each(Attachment::del);
+    configure(lab, subject, "/run/net.d");
+    let life = Life::new(lab, runtime, subject, &container);
+    life.del(&life.add(life.steps())); // creates what stays by contract
     let mut found = vec![];
-    for (at, plugin) in plugins.iter().enumerate() {
-        let result = all(&plugins[..at]);
-        let name = plugin.conf["type"].as_str().unwrap();
-        let mut sweep = Sweep::new(lab, subject, &container, name);
-        let previous = (!result.is_null()).then_some(&result);
-        let attach = || plugin.call("ADD", previous).run().ok();
-        let none = plugin.clone().conf(json!({"cni.dev/valid-attachments": []}));
-        let routes = Routes::of(&container);
+    for step in 0..life.steps() {
+        let (result, name) = (life.add(step), life.step_name(step));
+        let probe = Probe::start(lab, &[&container]);
+        let (container, tried) = (&container, 0);
+        let mut sweep = Sweep { lab, subject, container, name, probe, tried, found: vec![] };
+        let routes = Routes::of(container);
         let detach = || {
-            plugin.del();
+            life.call(step, "DEL", &Value::Null).run().ok();
             if ["sbr", "vrf", "route-override"].contains(&name) {
-                routes.put_back(&container);
+                routes.put_back(container);
             }
         };
-        sweep.over(Operation::Add, || Value::Null, |_| plugin.call("ADD", previous), detach);
-        sweep.over(Operation::Del, attach, |attached| plugin.call("DEL", Some(attached)), detach);
-        sweep.over(Operation::Gc, attach, |_| none.call("GC", None), detach);
-        sweep.over(
-            Operation::Check,
-            attach,
-            |attached| plugin.call("CHECK", Some(attached)),
-            detach,
-        );
-        plugins[..at].iter().rev().for_each(Attachment::del);
+        for operation in OPERATIONS {
+            let attach = || match operation {
+                "ADD" => result.clone(),
+                _ => life.call(step, "ADD", &result).run().ok(),
+            };
+            sweep.over(operation, attach, |known| life.call(step, operation, known), detach);
+        }
+        (0..step).rev().for_each(|step| drop(life.call(step, "DEL", &Value::Null).run().ok()));
         assert!(sweep.tried > 0, "nothing has failed");
         found.extend(sweep.found);
     }
     assert_none(&found);
-}
-
-/// The whole list in one process, with the result in the cache.
-pub fn by_net(lab: &Lab, subject: &Subject) {
-    let container = hasty_container(lab);
-    configure(lab, subject, CONF_DIR);
-    let life = Life::new(lab, Runtime::Net, subject, &container);
-    let attach = || life.add(1);
-    let detach = || life.del(&Value::Null);
-    attach();
-    detach();
-    let mut sweep = Sweep::new(lab, subject, &container, "net");
-    sweep.over(Operation::Add, || Value::Null, |_| life.call(0, "ADD", &Value::Null), detach);
-    sweep.over(Operation::Del, attach, |_| life.call(0, "DEL", &Value::Null), detach);
-    sweep.over(Operation::Gc, attach, |_| life.call(0, "GC", &Value::Null), detach);
-    sweep.over(Operation::Check, attach, |_| life.call(0, "CHECK", &Value::Null), detach);
-    assert_none(&sweep.found);
-    assert!(sweep.tried > 0, "nothing has failed");
 }
 
 pub fn assert_none(found: &[String]) {

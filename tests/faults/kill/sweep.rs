@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use serde_json::{Value, json};
 
-use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::table::Row;
+use crate::faults::life::{Life, OPERATIONS, Runtime, configure};
+use crate::faults::table::tell_points;
 use crate::support::call::Call;
 use crate::support::case;
 use crate::support::dhcp::wait_until;
 use crate::support::extent::{is_long, one_in};
-use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::netns::{Container, Lab};
 use crate::support::networks::portmap::assert_localnet_is_guarded;
 use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
@@ -70,32 +70,22 @@ enum Kill {
     PluginAlone,
 }
 
-/// Of the changes of a plugin that starts programs, the short form tries one in so many.
-const EVERY: usize = 4;
-
-/// The operations that are swept for each plugin.
-const OPERATIONS: [&str; 4] = ["ADD", "DEL", "GC", "CHECK"];
-
 /// Runs a call and kills it at the point. Returns a description of the system call there.
 fn run_to(call: &Call, point: Point, kill: Kill) -> (Traced, String) {
     let (mut changes, mut own_calls, mut described) = (0, 0, String::new());
     let traced = trace(call, |stop| {
         own_calls += usize::from(stop.is_own && stop.result.is_none());
         changes += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
+        let is_entry = stop.result.is_none();
         let is_there = match point {
-            Point::AfterChange(wanted) => stop.result.is_some() && changes == wanted,
-            Point::BeforeCall(wanted) => {
-                stop.is_own && stop.result.is_none() && own_calls == wanted
-            }
+            Point::AfterChange(wanted) => !is_entry && changes == wanted,
+            Point::BeforeCall(wanted) => stop.is_own && is_entry && own_calls == wanted,
         };
-        if is_there {
-            described = stop.describe();
+        if !is_there {
+            return Then::Go;
         }
-        match (is_there, kill) {
-            (false, _) => Then::Go,
-            (true, Kill::All) => Then::Kill,
-            (true, Kill::PluginAlone) => Then::KillProgram,
-        }
+        described = stop.describe();
+        if kill == Kill::All { Then::Kill } else { Then::KillProgram }
     });
     (traced, described)
 }
@@ -147,12 +137,11 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     };
     for step in 0..sweep.life.steps() {
         for operation in OPERATIONS {
-            let calls = sweep.operation(step, operation);
-            let operation = format!("{} {operation}", sweep.life.step_name(step));
-            let (network, points) = (subject.name, sweep.points);
-            Row { network, operation: &operation, calls, points, failures: 0 }.tell("kills");
-            assert!(sweep.points > 0, "{operation} was not killed");
             sweep.points = 0;
+            let calls = sweep.operation(step, operation);
+            let operation = &format!("{} {operation}", sweep.life.step_name(step));
+            tell_points("kills", [subject.name, operation], [calls, sweep.points, 0]);
+            assert!(sweep.points > 0, "{operation} was not killed");
         }
     }
     sweep.watch.assert_unchanged("all kills");
@@ -174,9 +163,8 @@ fn beside(subject: &Subject) -> Option<Subject> {
         if conf["vlanId"].is_u64() {
             conf["vlanId"] = json!(101);
         }
-        let mappings =
-            conf.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut);
-        for mapping in mappings.into_iter().flatten() {
+        let mappings = conf.pointer_mut("/runtimeConfig/portMappings");
+        for mapping in mappings.and_then(Value::as_array_mut).into_iter().flatten() {
             mapping["hostPort"] = json!(mapping["hostPort"].as_u64().unwrap() + 1000);
         }
         conf
@@ -197,7 +185,7 @@ impl<'a> Sweep<'a> {
         let is_whole = self.subject.is_swept_whole();
         let ways = if is_whole { Way::ALL.len() } else { 1 };
         let has_programs = self.subject.starts_programs();
-        let distance = if is_long() || !has_programs { one_in(3) } else { EVERY * one_in(2) };
+        let distance = if is_long() || !has_programs { one_in(3) } else { 4 * one_in(2) };
         let first = 1 + case::turn().unwrap_or_default() % distance;
         for change in (first..).step_by(distance) {
             let mut all_killed = true;
@@ -228,13 +216,21 @@ impl<'a> Sweep<'a> {
             if self.subject.starts_programs() && is_odd { Kill::PluginAlone } else { Kill::All };
         self.turn += 1;
         let mut traced = None;
+        let reach = |life: &Life<'_>, traced: &mut Option<(Traced, String)>| {
+            let (call, known) = begin(life, step, operation);
+            let ran = run_to(&call, point, kill);
+            assert_localnet_is_guarded(&self.lab.host);
+            let (Traced { killed, outcome, .. }, _) = &ran;
+            assert!(*killed || outcome.status == 0, "{operation} failed: {outcome:?}");
+            *traced = Some(ran);
+            known
+        };
         let tried = catch_unwind(AssertUnwindSafe(|| {
             if way.needs_no_namespace() {
                 let container = hasty_container(self.lab);
                 let life = Life::new(self.lab, self.runtime, self.subject, &container)
                     .beside(self.neighbour.as_ref());
-                let result =
-                    reach(&self.lab.host, &life, step, operation, point, kill, &mut traced);
+                let result = reach(&life, &mut traced);
                 if way == Way::Gc {
                     life.gc();
                 }
@@ -242,8 +238,7 @@ impl<'a> Sweep<'a> {
                 go_on(&life, way, &result);
                 self.outside.assert_unchanged("the kill");
             } else {
-                let result =
-                    reach(&self.lab.host, &self.life, step, operation, point, kill, &mut traced);
+                let result = reach(&self.life, &mut traced);
                 go_on(&self.life, way, &result);
                 self.all.assert_unchanged("the kill");
             }
@@ -254,10 +249,8 @@ impl<'a> Sweep<'a> {
         if let Err(panic) = tried {
             let name = self.life.step_name(step);
             let call = traced.map_or_else(|| "not yet made".to_owned(), |(_, call)| call);
-            eprintln!(
-                "{}: {name} {operation}, {point:?} {call}, {kill:?}, then {way:?}",
-                self.subject.name
-            );
+            let subject = self.subject.name;
+            eprintln!("{subject}: {name} {operation}, {point:?} {call}, {kill:?}, then {way:?}");
             resume_unwind(panic);
         }
         let (traced, _) = traced.unwrap();
@@ -268,9 +261,8 @@ impl<'a> Sweep<'a> {
     /// Deletes the namespace. The tests' device is one end of a pair and goes with it; a physical
     /// device would return to the machine's initial namespace.
     fn vanish(&self, container: &Container) {
-        let lent =
-            self.lent().into_iter().filter(|(device, _)| self.lab.host.link(device).is_none());
-        let lent: Vec<_> = lent.collect();
+        let mut lent = self.lent();
+        lent.retain(|(device, _)| self.lab.host.link(device).is_none());
         container.vanish();
         for (_, far) in &lent {
             wait_until("the device is gone", 10, || self.lab.outside.link(far).is_none());
@@ -323,34 +315,18 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Brings the attachment to the start of the operation and kills the operation. Returns the result
-/// that the runtime knows afterwards.
-fn reach(
-    host: &Namespace,
-    life: &Life<'_>,
-    step: usize,
-    operation: &str,
-    point: Point,
-    kill: Kill,
-    traced: &mut Option<(Traced, String)>,
-) -> Value {
-    let (previous, known) = match operation {
-        "ADD" => (life.add(step), Value::Null),
-        _ => {
-            let result = life.add(life.steps());
-            (result.clone(), result)
-        }
-    };
-    if operation == "DEL" {
-        (step + 1..life.steps())
-            .rev()
-            .for_each(|step| drop(life.call(step, "DEL", &previous).run().ok()));
+/// Brings the attachment to the start of the operation. Returns its call, and the result that the runtime knows
+/// afterwards.
+fn begin(life: &Life<'_>, step: usize, operation: &str) -> (Call, Value) {
+    if operation == "ADD" {
+        return (life.call(step, operation, &life.add(step)), Value::Null);
     }
-    let ran = run_to(&life.call(step, operation, &previous), point, kill);
-    assert_localnet_is_guarded(host);
-    assert!(ran.0.killed || ran.0.outcome.status == 0, "{operation} failed: {:?}", ran.0.outcome);
-    *traced = Some(ran);
-    known
+    let result = life.add(life.steps());
+    if operation == "DEL" {
+        let later = (step + 1..life.steps()).rev();
+        later.for_each(|step| drop(life.call(step, "DEL", &result).run().ok()));
+    }
+    (life.call(step, operation, &result), result)
 }
 
 fn go_on(life: &Life<'_>, way: Way, result: &Value) {
@@ -365,11 +341,8 @@ fn go_on(life: &Life<'_>, way: Way, result: &Value) {
         Way::GcOfTheGone => life.gc(),
         Way::Add => {
             if let Err(outcome) = life.try_add(life.steps()) {
-                assert_eq!(outcome.status, 1, "{outcome:?}");
-                assert!(
-                    !outcome.stderr.contains("panicked") && !outcome.stdout.contains("panicked"),
-                    "{outcome:?}"
-                );
+                let is_panic = [&outcome.stderr, &outcome.stdout].map(|it| it.contains("panicked"));
+                assert_eq!((outcome.status, is_panic), (1, [false; 2]), "{outcome:?}");
             }
             life.del(&Value::Null);
             let result = life.add(life.steps());

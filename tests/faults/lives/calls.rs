@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::networks::{Driver, Network};
 use super::world::{Life, World};
-use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::Container;
 
 /// The directory of the networks' files, and the cache of `cni-multi net`.
@@ -32,11 +32,6 @@ pub struct Fault<'a> {
     pub at: usize,
     /// The moment, as a fraction of the usual duration of the call.
     pub moment: f64,
-}
-
-/// The fault, if it is one of this call.
-fn at_call(fault: Option<Fault<'_>>, number: usize) -> Option<Fault<'_>> {
-    fault.filter(|fault| fault.at == number)
 }
 
 /// The end of a chain of calls.
@@ -66,9 +61,8 @@ impl World<'_> {
         }
         let mut result = Value::Null;
         for (number, plugin) in network.plugins.iter().enumerate() {
-            let call =
-                self.execution(life, plugin, "ADD", (!result.is_null()).then_some(&result), true);
-            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
+            let call = self.execution(life, plugin, "ADD", Some(&result), true);
+            match self.run_plugin(network, plugin, &call, number, fault) {
                 End::Whole(next) => result = next,
                 end => return end,
             }
@@ -80,20 +74,13 @@ impl World<'_> {
         let network = self.network(life);
         if network.driver == Driver::Net {
             return match self.run(network, "check", &self.net(life, "check"), None) {
-                End::Whole(Value::Array(differences)) if differences.is_empty() => {
-                    End::Whole(Value::Null)
-                }
+                End::Whole(differences) if differences == json!([]) => End::Whole(Value::Null),
                 end => end,
             };
         }
-        for plugin in &network.plugins {
-            let call = self.execution(life, plugin, "CHECK", life.result.as_ref(), true);
-            match self.run(network, plugin_type(plugin), &call, None) {
-                End::Whole(Value::Null) => (),
-                end => return end,
-            }
-        }
-        End::Whole(Value::Null)
+        self.silent(network, (0..network.plugins.len()).collect(), None, |plugin| {
+            self.execution(life, plugin, "CHECK", life.result.as_ref(), true)
+        })
     }
 
     /// Calls each plugin in the given order until one fails or is killed.
@@ -102,16 +89,10 @@ impl World<'_> {
         if network.driver == Driver::Net {
             return self.run(network, "del", &self.net(life, "del"), fault);
         }
-        for (number, plugin) in manner.order.iter().enumerate() {
-            let plugin = &network.plugins[*plugin];
+        self.silent(network, manner.order.clone(), fault, |plugin| {
             let result = life.result.as_ref().filter(|_| manner.has_result);
-            let call = self.execution(life, plugin, "DEL", result, manner.has_netns);
-            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
-                End::Whole(Value::Null) => (),
-                end => return end,
-            }
-        }
-        End::Whole(Value::Null)
+            self.execution(life, plugin, "DEL", result, manner.has_netns)
+        })
     }
 
     /// GC with every attachment that must be spared as valid.
@@ -119,28 +100,49 @@ impl World<'_> {
         let network = &self.networks[number];
         self.tell(format!("GC {}", network.name));
         if network.driver == Driver::Net {
-            return self.run(
-                network,
-                "gc",
-                &self.command(&["gc", &network.name, "--unrecorded"]),
-                fault,
-            );
+            let call = self.command(&["gc", &network.name, "--unrecorded"]);
+            return self.run(network, "gc", &call, fault);
         }
         let (valid, _gate) = self.valid(number);
-        for (number, plugin) in network.plugins.iter().enumerate() {
+        self.silent(network, (0..network.plugins.len()).collect(), fault, |plugin| {
             let mut conf = network.derive(plugin, &Value::Null);
             conf["cni.dev/valid-attachments"] = valid.clone();
-            let call = ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"].iter().fold(
-                Call::new(&Peer::Ours, plugin_type(plugin), "GC", conf.to_string()),
-                |call, name| call.without(name),
-            );
-            let call = call.wrapped(&self.lab.host.enter);
-            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
+            Call::new(&Peer::Ours, plugin_type(plugin), "GC", conf.to_string())
+                .without("CNI_CONTAINERID")
+                .without("CNI_IFNAME")
+                .without("CNI_NETNS")
+                .wrapped(&self.lab.host.enter)
+        })
+    }
+
+    /// Calls the plugins in this order, which print nothing, until one fails or is killed.
+    fn silent(
+        &self,
+        network: &Network,
+        order: Vec<usize>,
+        fault: Option<Fault<'_>>,
+        call: impl Fn(&Value) -> Call,
+    ) -> End {
+        for (number, plugin) in order.into_iter().enumerate() {
+            let plugin = &network.plugins[plugin];
+            match self.run_plugin(network, plugin, &call(plugin), number, fault) {
                 End::Whole(Value::Null) => (),
                 end => return end,
             }
         }
         End::Whole(Value::Null)
+    }
+
+    /// Runs the call of this number, with the fault if it is one of this call.
+    fn run_plugin(
+        &self,
+        network: &Network,
+        plugin: &Value,
+        call: &Call,
+        number: usize,
+        fault: Option<Fault<'_>>,
+    ) -> End {
+        self.run(network, plugin_type(plugin), call, fault.filter(|fault| fault.at == number))
     }
 
     fn execution(
@@ -152,7 +154,7 @@ impl World<'_> {
         has_netns: bool,
     ) -> Call {
         let mut conf = self.network(life).derive(plugin, &life.capabilities);
-        if let Some(result) = result {
+        if let Some(result) = result.filter(|result| !result.is_null()) {
             conf["prevResult"] = result.clone();
         }
         let call = Call::new(&Peer::Ours, plugin_type(plugin), command, conf.to_string())
@@ -163,29 +165,16 @@ impl World<'_> {
     }
 
     fn net(&self, life: &Life, verb: &str) -> Call {
-        let capabilities = life.capabilities.to_string();
-        let name = &self.network(life).name;
+        let (capabilities, name) = (life.capabilities.to_string(), &self.network(life).name);
         let at = [verb, name, &life.netns, "-i", &life.ifname, "--container-id", &life.id];
-        let with = ["--capability-args", &capabilities];
-        self.command(&if life.capabilities == json!({}) {
-            at.to_vec()
-        } else {
-            [&at[..], &with].concat()
-        })
+        self.command(&[&at[..], &["--capability-args", &capabilities]].concat())
     }
 
     fn command(&self, words: &[&str]) -> Call {
         let dir = Peer::Ours.dir().display().to_string();
         let places =
             ["--conf-dir", CONF_DIR, "--plugin-path", &dir, "--cache-dir", CACHE_DIR, "-o", "json"];
-        let words = [&["net"], words, &places].concat();
-        Call {
-            program: binary(),
-            args: words.iter().map(|word| (*word).to_owned()).collect(),
-            env: std::collections::BTreeMap::new(),
-            stdin: vec![],
-            wrapper: self.lab.host.enter.clone(),
-        }
+        Call::cni_multi(&self.lab.host.enter, [&["net"], words, &places].concat())
     }
 
     fn run(&self, network: &Network, what: &str, call: &Call, fault: Option<Fault<'_>>) -> End {

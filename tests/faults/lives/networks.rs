@@ -73,21 +73,13 @@ impl Network {
         let devices = links.map(|link| &link["name"]).chain([&self.plugins[0]["device"]]);
         for (number, device) in devices.filter_map(Value::as_str).enumerate() {
             let address = format!("02:00:00:00:d{number}:{worker:02x}");
-            await_success(
-                lab,
-                &format!(
-                    "ip link show {device} || ip link add {device} address {address} type veth \
-                        peer name {device} netns outside"
-                ),
-            );
+            let far = format!("type veth peer name {device} netns outside");
+            let add = format!("ip link add {device} address {address} {far}");
+            await_success(lab, &format!("ip link show {device} || {add}"));
         }
         if let Some(id) = self.plugins[0]["vlanId"].as_u64() {
-            await_success(
-                lab,
-                &format!(
-                    "ip link add link uplink name uplink.{id} type vlan id {id} && ip link del uplink.{id}"
-                ),
-            );
+            let add = format!("ip link add link uplink name uplink.{id} type vlan id {id}");
+            await_success(lab, &format!("{add} && ip link del uplink.{id}"));
         }
     }
 
@@ -142,6 +134,12 @@ impl Zone {
         json!({"type": "host-local", "subnet": self.subnet(number)})
     }
 
+    /// A few addresses of a worker's own.
+    fn few(&self, number: u8, worker: usize) -> Value {
+        let subnet = format!("10.{}{number}.{worker}.0/29", self.driver.zone());
+        json!({"type": "host-local", "subnet": subnet})
+    }
+
     fn dual(&self, number: u8) -> Value {
         let zone = self.driver.zone();
         let v6 = format!("2001:db8:{zone}{number}::/122");
@@ -153,17 +151,9 @@ impl Zone {
     }
 
     fn add(&mut self, name: &str, plugins: Vec<Value>) -> &mut Network {
-        let name = format!("{name}-{}", self.driver.zone());
-        let network = Network {
-            name,
-            driver: self.driver,
-            plugins,
-            is_main: false,
-            ifname: None,
-            gateway: None,
-            worker: None,
-        };
-        self.networks.push(network);
+        let (name, driver) = (format!("{name}-{}", self.driver.zone()), self.driver);
+        let (is_main, ifname, gateway, worker) = (false, None, None, None);
+        self.networks.push(Network { name, driver, plugins, is_main, ifname, gateway, worker });
         self.networks.last_mut().unwrap()
     }
 }
@@ -241,10 +231,8 @@ pub fn usual(driver: Driver, workers: &[usize], able: &Able) -> Vec<Network> {
         zone.add("tap", vec![tap]);
     }
     for worker in workers {
-        let ipam =
-            json!({"type": "host-local", "subnet": format!("10.{}8.{worker}.0/29", driver.zone())});
-        let device =
-            json!({"type": "host-device", "device": format!("device{worker}"), "ipam": ipam});
+        let (device, ipam) = (format!("device{worker}"), zone.few(8, *worker));
+        let device = json!({"type": "host-device", "device": device, "ipam": ipam});
         let tuning = json!({"type": "tuning", "mtu": 1450, "txQLen": 77});
         zone.add(&format!("device{worker}"), vec![device, tuning]).worker = Some(*worker);
     }
@@ -258,13 +246,10 @@ pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
     zone.add("ipvlan", vec![json!({"type": "ipvlan", "master": "uplink", "ipam": zone.leases(1)})]);
     for worker in workers {
         // A VLAN of a master belongs to one container.
-        let ipam =
-            json!({"type": "host-local", "subnet": format!("10.{}2.{worker}.0/29", driver.zone())});
-        let vlan =
-            json!({"type": "vlan", "master": "uplink", "vlanId": 100 + worker, "ipam": ipam});
+        let (id, ipam) = (100 + worker, zone.few(2, *worker));
+        let vlan = json!({"type": "vlan", "master": "uplink", "vlanId": id, "ipam": ipam});
         zone.add(&format!("vlan{worker}"), vec![vlan, tuning()]).worker = Some(*worker);
-        let ipam =
-            json!({"type": "host-local", "subnet": format!("10.{}9.{worker}.0/29", driver.zone())});
+        let ipam = zone.few(9, *worker);
         let links = ["a", "b"].map(|which| json!({"name": format!("port{worker}{which}")}));
         let bond = json!({"type": "bond", "mode": "active-backup", "links": links, "ipam": ipam});
         zone.add(&format!("bond{worker}"), vec![bond, tuning()]).worker = Some(*worker);
@@ -272,10 +257,8 @@ pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
     let dummy = json!({"type": "dummy", "ipam": zone.leases(3)});
     zone.add("dummy", vec![dummy, tuning(), json!({"type": "sbr"})]);
     let bridge = json!({"type": "bridge", "bridge": zone.bridge(4), "isGateway": true, "ipam": zone.dual(4)});
-    zone.add(
-        "vrf",
-        vec![bridge, json!({"type": "vrf", "vrfname": "red"}), json!({"type": "firewall"})],
-    );
+    let vrf = json!({"type": "vrf", "vrfname": "red"});
+    zone.add("vrf", vec![bridge, vrf, json!({"type": "firewall"})]);
     let tagged = json!({"type": "bridge", "bridge": zone.bridge(5), "vlan": 77, "macspoofchk": true,
         "ipam": zone.leases(5)});
     zone.add("tagged", vec![tagged]);

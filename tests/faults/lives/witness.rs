@@ -21,14 +21,11 @@ pub fn assert_is_attached(world: &World<'_>, container: &Container, life: &Life,
     let listed = container.try_sh(&format!("ip -j addr show dev {}", life.ifname));
     assert!(listed.status.success(), "REMOVED: the interface of {what}");
     let link = serde_json::from_slice::<Value>(&listed.stdout).unwrap()[0].take();
-    assert!(
-        link["flags"].as_array().unwrap().contains(&"UP".into()),
-        "REMOVED: {what} is not up: {link}"
-    );
+    let is_up = link["flags"].as_array().unwrap().contains(&"UP".into());
+    assert!(is_up, "REMOVED: {what} is not up: {link}");
     let own = own_ips(life.result.as_ref().expect("it lives"));
-    let is_there = |ip: &String| {
-        link["addr_info"].as_array().unwrap().iter().any(|has| has["local"] == ip.as_str())
-    };
+    let infos = link["addr_info"].as_array().unwrap();
+    let is_there = |ip: &String| infos.iter().any(|has| has["local"] == ip.as_str());
     assert!(own.iter().all(is_there), "REMOVED: {what} has not all of {own:?}: {link}");
     if !by_packets {
         return;
@@ -68,26 +65,18 @@ pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
     for (number, network) in world.networks.iter().enumerate() {
         match network.ipam() {
             "host-local" => {
-                let found = leases(world, &network.name);
-                assert_eq!(
-                    found,
-                    world.holders(number),
-                    "LEAKED or REMOVED: leases of {}",
-                    network.name
-                );
+                let (found, name) = (leases(world, &network.name), &network.name);
+                assert_eq!(found, world.holders(number), "LEAKED or REMOVED: leases of {name}");
             }
             "dhcp" => by_daemon += world.holders(number).len(),
             _ => (),
         }
     }
-    settles(
-        world,
-        &format!("LEAKED or REMOVED: of the daemon's leases {by_daemon} are held"),
-        || {
-            let written = journal(world.lab);
-            if written.len() == by_daemon { String::new() } else { written.join("\n") }
-        },
-    );
+    let otherwise = format!("LEAKED or REMOVED: of the daemon's leases {by_daemon} are held");
+    settles(world, &otherwise, || {
+        let written = journal(world.lab);
+        if written.len() == by_daemon { String::new() } else { written.join("\n") }
+    });
 }
 
 /// While no worker runs: everything on the host that names an owner belongs to a living attachment.

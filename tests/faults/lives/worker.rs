@@ -37,14 +37,8 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(world: &'a World<'a>, seed: u64, number: usize, driver: Driver) -> Worker<'a> {
-        Worker {
-            world,
-            number,
-            driver,
-            chance: Chance::new(seed, number),
-            places: vec![],
-            begun: 0,
-        }
+        let chance = Chance::new(seed, number);
+        Worker { world, number, driver, chance, places: vec![], begun: 0 }
     }
 
     /// Runs until `until` attachments have been begun.
@@ -77,8 +71,8 @@ impl<'a> Worker<'a> {
 
     fn tell(&self, life: &Life, what: &str) {
         let network = &self.world.network(life).name;
-        self.world
-            .tell(format!("worker {}: {what} {network} {} {}", self.number, life.id, life.ifname));
+        let Life { id, ifname, .. } = life;
+        self.world.tell(format!("worker {}: {what} {network} {id} {ifname}", self.number));
     }
 
     fn begin_one(&mut self) {
@@ -97,12 +91,8 @@ impl<'a> Worker<'a> {
     fn room(&mut self) -> Option<usize> {
         if self.places.len() < CONTAINERS && self.chance.one_in(3) || self.places.is_empty() {
             let id = format!("life-{:06}", self.world.made.fetch_add(1, Ordering::Relaxed));
-            self.places.push(Place {
-                container: self.world.container(),
-                id,
-                lives: vec![],
-                interfaces: 0,
-            });
+            let container = self.world.container();
+            self.places.push(Place { container, id, lives: vec![], interfaces: 0 });
         }
         let at = self.chance.below(self.places.len());
         (self.places[at].lives.len() < INTERFACES).then_some(at)
@@ -113,13 +103,9 @@ impl<'a> Worker<'a> {
         let place = &self.places[at];
         let networks = &self.world.networks;
         let has_main = place.lives.iter().any(|life| networks[life.network].is_main);
-        let is_taken = |number: usize| {
-            networks[number].worker.is_some()
-                && self
-                    .places
-                    .iter()
-                    .any(|place| place.lives.iter().any(|life| life.network == number))
-        };
+        let all = self.places.iter().flat_map(|place| &place.lives);
+        let own: Vec<usize> = all.map(|life| life.network).collect();
+        let is_taken = |number: usize| networks[number].worker.is_some() && own.contains(&number);
         let fits = |number: &usize| {
             let network = &networks[*number];
             network.driver == self.driver
@@ -130,9 +116,8 @@ impl<'a> Worker<'a> {
         };
         let fitting: Vec<usize> = (0..networks.len()).filter(fits).collect();
         let network = *fitting.get(self.chance.below(fitting.len().max(1)))?;
-        let ifname = networks[network]
-            .ifname
-            .map_or_else(|| format!("eth{}", place.interfaces), str::to_owned);
+        let next = || format!("eth{}", place.interfaces);
+        let ifname = networks[network].ifname.map_or_else(next, str::to_owned);
         let (id, netns) = (place.id.clone(), place.container.netns.clone());
         let capabilities = networks[network].capabilities(self.number, self.begun);
         networks[network].make_ready(self.world.lab);
@@ -140,26 +125,22 @@ impl<'a> Worker<'a> {
         Some(Life { network, id, ifname, netns, capabilities, result: None })
     }
 
-    fn a_kill(&mut self, of: usize) -> Fault<'static> {
-        Fault {
-            event: Event::Kill,
-            at: self.chance.below(of),
-            moment: 1.1 * self.chance.fraction(),
-        }
+    /// At one of the calls of this network.
+    fn a_fault<'e>(&mut self, event: Event<'e>, network: usize) -> Fault<'e> {
+        let at = self.chance.below(self.world.networks[network].plugins.len());
+        Fault { event, at, moment: 1.1 * self.chance.fraction() }
     }
 
-    fn add(&mut self, at: usize, mut life: Life) {
+    fn add(&mut self, at: usize, life: Life) {
         self.tell(&life, "ADD");
         match self.world.add(&life, None) {
-            End::Whole(result) => {
-                life.result = Some(result);
-                self.is_born(at, life);
-            }
+            End::Whole(result) => self.is_born(at, life, result),
             end => panic!("ADD of {} failed: {end:?}", life.id),
         }
     }
 
-    fn is_born(&mut self, at: usize, life: Life) {
+    fn is_born(&mut self, at: usize, mut life: Life, result: Value) {
+        life.result = Some(result);
         let ips = life.result.as_ref().filter(|result| result["ips"].is_array()).map(ips);
         self.tell(&life, &format!("lives with {ips:?}:"));
         self.world.live(&life);
@@ -167,23 +148,18 @@ impl<'a> Worker<'a> {
         self.places[at].lives.push(life);
     }
 
-    fn add_killed(&mut self, at: usize, mut life: Life) {
-        let fault = self.a_kill(self.world.network(&life).plugins.len());
-        self.tell(
-            &life,
-            &format!("ADD, killed at plugin {} after {:.2} of it,", fault.at, fault.moment),
-        );
+    fn add_killed(&mut self, at: usize, life: Life) {
+        let fault = self.a_fault(Event::Kill, life.network);
+        let when = format!("at plugin {} after {:.2} of it,", fault.at, fault.moment);
+        self.tell(&life, &format!("ADD, killed {when}"));
         match self.world.add(&life, Some(fault)) {
-            End::Whole(result) => {
-                life.result = Some(result); // the call ended before the kill
-                self.is_born(at, life);
-            }
+            End::Whole(result) => self.is_born(at, life, result), // it ended before the kill
             End::Killed => self.after_the_kill(at, life),
             end @ End::Failed(_) => panic!("ADD of {} failed: {end:?}", life.id),
         }
     }
 
-    fn after_the_kill(&mut self, at: usize, mut life: Life) {
+    fn after_the_kill(&mut self, at: usize, life: Life) {
         match self.chance.below(5) {
             0 => self.del(&life, true),
             1 | 2 => {
@@ -195,9 +171,8 @@ impl<'a> Worker<'a> {
                 self.tell(&life, "ADD again, without a DEL,");
                 match self.world.add(&life, None) {
                     End::Whole(result) => {
-                        life.result = Some(result);
                         self.world.tally.count("ADDs that go on after a killed one");
-                        self.is_born(at, life);
+                        self.is_born(at, life, result);
                     }
                     End::Failed(_) => {
                         self.world.tally.count("ADDs that are refused after a killed one");
@@ -217,14 +192,9 @@ impl<'a> Worker<'a> {
 
     fn add_while_it_vanishes(&mut self, at: usize, mut life: Life) {
         let place = self.places.remove(at);
-        let of = self.world.network(&life).plugins.len();
-        let event = Event::Vanish(&place.container);
-        let fault =
-            Fault { event, at: self.chance.below(of), moment: 1.1 * self.chance.fraction() };
-        self.tell(
-            &life,
-            &format!("ADD, namespace gone at plugin {} after {:.2} of it,", fault.at, fault.moment),
-        );
+        let fault = self.a_fault(Event::Vanish(&place.container), life.network);
+        let when = format!("at plugin {} after {:.2} of it,", fault.at, fault.moment);
+        self.tell(&life, &format!("ADD, namespace gone {when}"));
         match self.world.add(&life, Some(fault)) {
             End::Whole(result) => life.result = Some(result),
             End::Failed(_) => self.world.tally.count("ADDs that fail for want of their namespace"),
@@ -319,18 +289,15 @@ impl<'a> Worker<'a> {
     fn del(&mut self, life: &Life, is_there: bool) {
         self.world.release(life);
         let times = if self.chance.one_in(4) { 2 } else { 1 };
-        let mut fault =
-            self.chance.one_in(6).then(|| self.a_kill(self.world.network(life).plugins.len()));
+        let mut fault = self.chance.one_in(6).then(|| self.a_fault(Event::Kill, life.network));
         for time in 0..times {
             loop {
                 let manner = self.manner(life, is_there);
-                let killed = fault.map(|fault| {
-                    format!(", killed at call {} after {:.2} of it", fault.at, fault.moment)
-                });
-                let killed = killed.unwrap_or_default();
+                let (Manner { order, has_result, .. }, at) =
+                    (&manner, fault.map(|fault| (fault.at, fault.moment)));
                 self.tell(
                     life,
-                    &format!("DEL {:?}{killed}, result {},", manner.order, manner.has_result),
+                    &format!("DEL {order:?}, killed at {at:.2?}, result {has_result},"),
                 );
                 match self.world.del(life, &manner, fault.take()) {
                     End::Whole(Value::Null) => break,
@@ -351,8 +318,7 @@ impl<'a> Worker<'a> {
         };
         let networks: Vec<usize> = (0..self.world.networks.len()).filter(own).collect();
         let network = networks[self.chance.below(networks.len())];
-        let fault =
-            self.chance.one_in(5).then(|| self.a_kill(self.world.networks[network].plugins.len()));
+        let fault = self.chance.one_in(5).then(|| self.a_fault(Event::Kill, network));
         self.world.tally.count("GCs");
         match self.world.gc(network, fault) {
             End::Whole(_) => self.world.collected(network),

@@ -1,6 +1,5 @@
 //! Kills and power losses while `net add` and `net del` write the cache of results.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -8,8 +7,8 @@ use serde_json::json;
 use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
-use super::{Verdict, assert_is_evidence, depth, require, succeeds, sweep};
-use crate::support::call::{Call, binary, farm};
+use super::{Verdict, assert_is_evidence, depth, succeeds, sweep};
+use crate::support::call::{Call, farm};
 use crate::support::scratch::Scratch;
 
 /// A network with a plugin that keeps no state, and a cache.
@@ -18,12 +17,12 @@ struct Site(Scratch);
 impl Site {
     fn new() -> Site {
         let site = Site(Scratch::new());
-        std::fs::create_dir(site.0.join("cache")).unwrap();
-        let addresses = json!([{"address": "10.1.2.3/24"}]);
-        let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [
-            {"type": "static", "ipam": {"type": "static", "addresses": addresses}},
-        ]});
-        std::fs::create_dir(site.0.join("net.d")).unwrap();
+        for name in ["cache", "net.d"] {
+            std::fs::create_dir(site.0.join(name)).unwrap();
+        }
+        let ipam = json!({"type": "static", "addresses": [{"address": "10.1.2.3/24"}]});
+        let plugins = json!([{"type": "static", "ipam": ipam}]);
+        let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins});
         std::fs::write(site.0.join("net.d/10-net.conflist"), list.to_string()).unwrap();
         site
     }
@@ -34,14 +33,10 @@ impl Site {
 
     /// `cni-multi net LINE`. The namespaces do not exist any more, as after a power loss.
     fn call(&self, line: &str) -> Call {
-        let mut args: Vec<String> =
-            std::iter::once("net").chain(line.split(' ')).map(str::to_owned).collect();
-        args.extend(["--cache-dir".to_owned(), self.cache().to_str().unwrap().to_owned()]);
-        let conf = self.0.join("net.d").to_str().unwrap().to_owned();
-        let env = [("NETCONFPATH", conf), ("CNI_PATH", farm().to_str().unwrap().to_owned())];
-        let env: BTreeMap<_, _> =
-            env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        Call { program: binary(), args, env, stdin: vec![], wrapper: vec![] }
+        let (here, plugins) = (self.0.text(), farm().display());
+        let dirs =
+            format!("--cache-dir {here}/cache --conf-dir {here}/net.d --plugin-path {plugins}");
+        Call::cni_multi(&[], format!("net {line} {dirs}").split(' '))
     }
 
     fn on(&self, verb: &str, id: &str) -> Call {
@@ -57,10 +52,7 @@ impl Site {
     }
 
     fn is_empty(&self) -> Verdict {
-        let disk = Disk::read(&self.cache());
-        let left: Vec<&Path> =
-            disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
-        require(left.is_empty(), || format!("left: {left:?}"))
+        Disk::read(&self.cache()).has_only("", |name| name == Path::new("lock"))
     }
 
     fn recording(&self, verb: &str, id: &str, before: Option<&Recording>) -> Recording {
@@ -94,14 +86,8 @@ fn net_add_and_net_del_leave_a_cache_that_can_be_used() {
         [("first ADD", before), ("ADD", add), ("ADD again", again), ("DEL", del)]
     {
         let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
-        let row = sweep(
-            "cache of results",
-            operation,
-            &recording,
-            states,
-            vec![Site::new(), Site::new()],
-            |site, state, _| try_state(site, state),
-        );
+        let (what, sites) = (["cache of results", operation], vec![Site::new(), Site::new()]);
+        let row = sweep(what, &recording, states, sites, |site, state, _| try_state(site, state));
         assert_is_evidence(&row);
     }
 }

@@ -14,7 +14,7 @@ use super::losses::{Depth, State};
 use super::recording::Recording;
 use super::{Verdict, depth, require, succeeds, sweep};
 use crate::support::attachment::{Attachment, ips, with};
-use crate::support::call::{Call, Peer, farm};
+use crate::support::call::{Call, Peer};
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
@@ -63,10 +63,8 @@ impl Network {
     }
 
     fn is_empty(&self, after: &str) -> Verdict {
-        let disk = Disk::read(&self.journal());
-        let left: Vec<&Path> =
-            disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
-        require(left.is_empty(), || format!("left after {after}: {left:?}"))
+        let is_kept = |name: &Path| name == Path::new("lock");
+        Disk::read(&self.journal()).has_only(&format!(" after {after}"), is_kept)
     }
 
     fn del(&self, id: &str) -> Verdict {
@@ -76,10 +74,7 @@ impl Network {
 
 /// The writes of a daemon: one lease held to the end, and one acquired, renewed and released.
 fn life(network: &Network) -> Recording {
-    let mut call = Call::new(&Peer::Ours, "dhcp", "", "").wrapped(&network.lab.host.enter);
-    call.env.clear();
-    call.program = farm().join("dhcp");
-    call.args = vec!["daemon".to_owned()];
+    let call = Call::cni_multi(&network.lab.host.enter, ["dhcp", "daemon"]);
     let server = &network.server;
     std::thread::scope(|scope| {
         let recording = scope.spawn(|| Recording::of(&call, None, JOURNAL, &network.journal()));
@@ -121,9 +116,8 @@ fn try_state(network: &Network, state: &State, holds: bool) -> Verdict {
     state.disk.write(&network.journal());
     let mut daemon = Daemon::start(&network.lab);
     let leases = network.lab.dhcp(&["leases"]).stdout;
-    require(leases.contains("a/net1/eth0") == holds, || {
-        format!("{holds} that A has a lease, and told are {leases}")
-    })?;
+    let told = || format!("{holds} that A has a lease, and told are {leases}");
+    require(leases.contains("a/net1/eth0") == holds, told)?;
     succeeds("ADD", &network.attach("new").try_add())?;
     network.del("c")?;
     // GC cleans up A. After a power loss A stands for an attachment that never gets its DEL.
@@ -146,26 +140,19 @@ fn a_journal_of_any_moment_is_understood() {
     let network = Network::new(&["a", "c", "new"]);
     let recording = life(&network);
     let is_bound = |disk: &Disk| {
-        let is_record =
-            |name: &&Path| name.extension().is_some_and(|extension| extension == "json");
-        let records = disk.files().into_iter().filter(is_record);
-        let mut records =
-            records.map(|name| serde_json::from_slice::<Value>(disk.file(name).unwrap()).unwrap());
-        records.any(|record| record["containerID"] == "a" && record["lease"].is_object())
+        let names = disk.files().into_iter();
+        let records = names.filter(|name| name.extension().is_some_and(|it| it == "json"));
+        let read = |name| serde_json::from_slice::<Value>(disk.file(name).unwrap()).unwrap();
+        let is_bound = |it: Value| it["containerID"] == "a" && it["lease"].is_object();
+        records.map(read).any(is_bound)
     };
     let rebooted = Network::new(&["new"]);
     rebooted.lab.host.sh(OTHER_BOOT);
     let states = [recording.killed(), recording.without_power(depth(Depth::Together))];
     // The number of renewals depends on the machine, and with it the number of states.
-    let _ = sweep(
-        "DHCP journal",
-        "daemon's life",
-        &recording,
-        states,
-        vec![(network, rebooted)],
-        |networks, state, has_power| match has_power {
-            true => try_state(&networks.0, state, is_bound(&state.disk)),
-            false => try_state(&networks.1, state, false),
-        },
-    );
+    let (what, places) = (["DHCP journal", "daemon's life"], vec![(network, rebooted)]);
+    let _ = sweep(what, &recording, states, places, |networks, state, has_power| match has_power {
+        true => try_state(&networks.0, state, is_bound(&state.disk)),
+        false => try_state(&networks.1, state, false),
+    });
 }

@@ -8,9 +8,15 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::{Verdict, require};
+
 /// The index of leases seals a directory by a modification time in this range, which no clock
 /// shows.
 const SEALS: std::ops::Range<i64> = 100_000_000..1_000_000_000;
+
+fn seal(seconds: i64, nanoseconds: i64) -> Option<(i64, i64)> {
+    SEALS.contains(&seconds).then_some((seconds, nanoseconds))
+}
 
 /// A file or directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,8 +101,7 @@ impl Disk {
         let path = root.join(name);
         let metadata = fs::symlink_metadata(&path)?;
         let content = if metadata.is_dir() {
-            let time = (metadata.mtime(), metadata.mtime_nsec());
-            Content::Dir(Some(time).filter(|(seconds, _)| SEALS.contains(seconds)))
+            Content::Dir(seal(metadata.mtime(), metadata.mtime_nsec()))
         } else if metadata.is_file() {
             Content::File(fs::read(&path)?)
         } else {
@@ -121,11 +126,7 @@ impl Disk {
         for entry in fs::read_dir(root).unwrap() {
             let path = entry.unwrap().path();
             let is_dir = fs::symlink_metadata(&path).unwrap().is_dir();
-            if is_dir {
-                fs::remove_dir_all(&path).unwrap()
-            } else {
-                fs::remove_file(&path).unwrap()
-            }
+            if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.unwrap();
         }
         let mut written: BTreeMap<u64, PathBuf> = BTreeMap::new();
         for (name, number) in &self.names {
@@ -152,6 +153,10 @@ impl Disk {
         self.nodes.get(self.names.get(name)?)
     }
 
+    fn node_mut(&mut self, name: &Path) -> Option<&mut Node> {
+        self.nodes.get_mut(self.names.get(name)?)
+    }
+
     /// The content of a file.
     pub fn file(&self, name: &Path) -> Option<&[u8]> {
         match &self.node(name)?.content {
@@ -163,6 +168,13 @@ impl Disk {
     /// The names of all files.
     pub fn files(&self) -> Vec<&Path> {
         self.names.keys().filter(|name| self.file(name).is_some()).map(PathBuf::as_path).collect()
+    }
+
+    /// Requires that it has only files that are kept.
+    pub fn has_only(&self, after: &str, is_kept: impl Fn(&Path) -> bool) -> Verdict {
+        let mut left = self.files();
+        left.retain(|name| !is_kept(name));
+        require(left.is_empty(), || format!("left{after}: {left:?}"))
     }
 
     /// The changes that make this disk equal to the other, except for modes and hard links.
@@ -221,16 +233,13 @@ impl Disk {
             }
             Change::Remove(name) => self.take(name),
             Change::SetTime(name, seconds, nanoseconds) => {
-                let time =
-                    Some((*seconds, *nanoseconds)).filter(|(seconds, _)| SEALS.contains(seconds));
-                let node = self.nodes.get_mut(self.names.get(name)?)?;
-                if let Content::Dir(sealed) = &mut node.content {
-                    *sealed = time;
+                if let Content::Dir(sealed) = &mut self.node_mut(name)?.content {
+                    *sealed = seal(*seconds, *nanoseconds);
                 }
                 Some(())
             }
             Change::Sync(name) => {
-                self.nodes.get_mut(self.names.get(name)?)?.is_synced = true;
+                self.node_mut(name)?.is_synced = true;
                 Some(())
             }
         }
@@ -243,7 +252,7 @@ impl Disk {
     }
 
     fn change_file(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
-        let node = self.nodes.get_mut(self.names.get(name)?)?;
+        let node = self.node_mut(name)?;
         let Content::File(content) = &mut node.content else { return None };
         node.before = Some(content.clone());
         node.is_synced = false;
@@ -267,8 +276,7 @@ impl Disk {
 
     /// Adding or removing a name changes the modification time of its directory.
     fn touch(&mut self, name: &Path) -> Option<()> {
-        let node = self.nodes.get_mut(self.names.get(name.parent()?)?)?;
-        let Content::Dir(sealed) = &mut node.content else { return None };
+        let Content::Dir(sealed) = &mut self.node_mut(name.parent()?)?.content else { return None };
         *sealed = None;
         Some(())
     }

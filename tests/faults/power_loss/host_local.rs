@@ -52,10 +52,9 @@ impl Store {
             valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
         let range =
             json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
-        let conf = json!({
-            "cniVersion": "1.1.0", "name": "net", "type": self.plugin, "cni.dev/valid-attachments": valid,
-            "ipam": {"type": self.plugin, "scope": "machine", "dataDir": self.scratch.text(), "ranges": [[range]]},
-        });
+        let ipam = json!({"type": self.plugin, "scope": "machine", "dataDir": self.scratch.text(), "ranges": [[range]]});
+        let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": self.plugin,
+            "cni.dev/valid-attachments": valid, "ipam": ipam});
         Call::new(&Peer::Ours, self.plugin, command, conf.to_string()).env("CNI_CONTAINERID", id)
     }
 
@@ -89,9 +88,8 @@ impl Store {
     fn status(&self, free: usize) -> Verdict {
         let outcome = self.run("STATUS", "");
         let warns = outcome.stderr.contains("no IP addresses available in range set");
-        require(outcome.status == 0 && warns == (free == 0), || {
-            format!("STATUS with {free} addresses: {outcome:?}")
-        })
+        let told = || format!("STATUS with {free} addresses: {outcome:?}");
+        require(outcome.status == 0 && warns == (free == 0), told)
     }
 
     /// Allocates all free addresses and requires their number.
@@ -101,21 +99,17 @@ impl Store {
             require(!given.contains(&ip) && given.len() < SIZE, || format!("{ip} is given twice"))?;
             given.push(ip);
         }
-        require(given.len() == expected, || {
-            format!("{expected} addresses are free, and {given:?} were given")
-        })
+        let told = || format!("{expected} addresses are free, and {given:?} were given");
+        require(given.len() == expected, told)
     }
 
     /// No lease, draft or page of the index is left: all addresses are free again. Blocks stay.
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(self.path());
-        let is_kept = |name: &Path| {
-            name.strip_prefix(self.leases())
-                .is_ok_and(|name| KEPT.contains(&name.to_str().unwrap()))
-        };
-        let is_left = |name: &&Path| !is_kept(name);
-        let left: Vec<&Path> = disk.files().into_iter().filter(is_left).collect();
-        require(left.is_empty(), || format!("left: {left:?}"))
+        disk.has_only("", |name| {
+            let own = name.strip_prefix(self.leases());
+            own.is_ok_and(|name| KEPT.contains(&name.to_str().unwrap()))
+        })
     }
 }
 
@@ -136,10 +130,9 @@ fn leases(store: &Store, disk: &Disk) -> BTreeMap<String, String> {
 
 /// The number of leases with a truncated owner.
 fn torn(leases: &BTreeMap<String, String>) -> usize {
-    leases
-        .values()
-        .filter(|owner| !owner.ends_with("\r\neth0") && !owner.ends_with("\r\neth0\r\nnet"))
-        .count()
+    let is_whole =
+        |owner: &&String| owner.ends_with("\r\neth0") || owner.ends_with("\r\neth0\r\nnet");
+    leases.values().filter(|owner| !is_whole(owner)).count()
 }
 
 /// No attachment in `living` loses its address. The attachments in `dead` get their DEL, or
@@ -150,9 +143,8 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
     state.disk.write(store.path());
     store.status(free)?;
     let mut new = store.add("new")?;
-    require(new.is_some() == (free > 0), || {
-        format!("{free} addresses are free, and ADD gives {new:?}")
-    })?;
+    let told = || format!("{free} addresses are free, and ADD gives {new:?}");
+    require(new.is_some() == (free > 0), told)?;
     dead.iter().try_for_each(|id| store.del(id))?;
     if new.is_none() {
         new = store.add("new")?;
@@ -202,18 +194,11 @@ fn try_operation(plugin: &'static str, operation: &Operation) {
     let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
     let living: Vec<&str> = before.iter().copied().filter(|id| *id != C).collect();
     let places = vec![Store::new(plugin), Store::new(plugin)];
-    let row =
-        sweep(
-            plugin,
-            name,
-            &recording,
-            states,
-            places,
-            |store, state, has_power| match has_power {
-                true => try_state(store, state, &living, &[C]),
-                false => try_state(store, state, &[], &[A, B, C]),
-            },
-        );
+    let what = [plugin, name];
+    let row = sweep(what, &recording, states, places, |store, state, has_power| match has_power {
+        true => try_state(store, state, &living, &[C]),
+        false => try_state(store, state, &[], &[A, B, C]),
+    });
     assert_is_evidence(&row);
 }
 

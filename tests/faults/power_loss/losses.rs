@@ -95,15 +95,14 @@ impl Recording {
 
     /// The disks after a power loss after `count` changes.
     fn lose(&self, count: usize, depth: Depth, states: &mut States) {
-        let undoable =
-            (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
+        let is_undoable = |at: &usize| depth > Depth::Together && !self.is_durable(*at, count);
+        let undoable = (0..count).filter(is_undoable);
         for missing in std::iter::once(None).chain(undoable.map(Some)) {
             let mut disk = self.after(count, missing);
             reboot(&mut disk);
             let what = || {
-                let without = missing
-                    .map(|at| format!(" without {:?}", self.changes[at]))
-                    .unwrap_or_default();
+                let without = missing.map(|at| format!(" without {:?}", self.changes[at]));
+                let without = without.unwrap_or_default();
                 format!("no power after {}{without}", self.told(count))
             };
             for (files, damage) in damages(&disk, depth, missing.is_some()) {
@@ -126,9 +125,8 @@ impl Recording {
             Change::SetTime(name, ..) | Change::Sync(name) => name,
         };
         let is_of = |synced: &Path| synced == to || to.parent() == Some(synced);
-        self.changes[at..count]
-            .iter()
-            .any(|change| matches!(change, Change::Sync(synced) if is_of(synced)))
+        let is_sync = |change: &Change| matches!(change, Change::Sync(synced) if is_of(synced));
+        self.changes[at..count].iter().any(is_sync)
     }
 
     fn told(&self, count: usize) -> String {

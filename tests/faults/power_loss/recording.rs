@@ -28,14 +28,10 @@ impl Recording {
             Then::Go
         });
         // A difference means that a call was missed, so the states would not be the possible ones.
-        assert_eq!(
-            reader.disk.told(),
-            Disk::read(here).told(),
-            "what {root} has after {:#?}",
-            reader.changes
-        );
+        let (told, changes) = (reader.disk.told(), reader.changes);
+        assert_eq!(told, Disk::read(here).told(), "what {root} has after {changes:#?}");
         traced.outcome.ok();
-        Recording { before, changes: reader.changes }
+        Recording { before, changes }
     }
 
     fn after_all(&self) -> Disk {
@@ -120,34 +116,24 @@ impl Reader {
 
     /// Records a call that succeeded.
     fn read(&mut self, stop: &Stop, result: usize) {
+        // A path alone, and a path after its directory's descriptor.
+        let (at, below) = (|arg| path(stop, arg, None), |arg| path(stop, arg, Some(arg - 1)));
         let of_descriptor = || PathBuf::from(stop.descriptor(0));
         let length = |arg: usize| usize::try_from(stop.args[arg]).unwrap();
         let mode = |arg: usize| u32::try_from(stop.args[arg] & 0o7777).unwrap();
         match stop.call {
-            old_calls::SYS_open => self.open(&path(stop, 0, None), result, stop.args[1], mode(2)),
-            libc::SYS_openat => self.open(&path(stop, 1, Some(0)), result, stop.args[2], mode(3)),
-            old_calls::SYS_mkdir => {
-                self.change(&path(stop, 0, None), |name| Change::MakeDir(name, mode(1)))
-            }
-            libc::SYS_mkdirat => {
-                self.change(&path(stop, 1, Some(0)), |name| Change::MakeDir(name, mode(2)))
-            }
-            old_calls::SYS_link => {
-                self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Link)
-            }
-            libc::SYS_linkat => {
-                self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Link)
-            }
-            old_calls::SYS_rename => {
-                self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Rename)
-            }
+            old_calls::SYS_open => self.open(&at(0), result, stop.args[1], mode(2)),
+            libc::SYS_openat => self.open(&below(1), result, stop.args[2], mode(3)),
+            old_calls::SYS_mkdir => self.change(&at(0), |name| Change::MakeDir(name, mode(1))),
+            libc::SYS_mkdirat => self.change(&below(1), |name| Change::MakeDir(name, mode(2))),
+            old_calls::SYS_link => self.change_two(&at(0), &at(1), Change::Link),
+            libc::SYS_linkat => self.change_two(&below(1), &below(3), Change::Link),
+            old_calls::SYS_rename => self.change_two(&at(0), &at(1), Change::Rename),
             libc::SYS_renameat | libc::SYS_renameat2 => {
-                self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Rename);
+                self.change_two(&below(1), &below(3), Change::Rename)
             }
-            old_calls::SYS_unlink | old_calls::SYS_rmdir => {
-                self.change(&path(stop, 0, None), Change::Remove)
-            }
-            libc::SYS_unlinkat => self.change(&path(stop, 1, Some(0)), Change::Remove),
+            old_calls::SYS_unlink | old_calls::SYS_rmdir => self.change(&at(0), Change::Remove),
+            libc::SYS_unlinkat => self.change(&below(1), Change::Remove),
             libc::SYS_write => {
                 let at = self.offsets.get(&stop.args[0]).copied().unwrap_or_default();
                 let bytes = stop.memory(stop.args[1], result);
@@ -177,11 +163,9 @@ impl Reader {
 
     /// The argument is the access and modification time, each in seconds and nanoseconds.
     fn set_time(&mut self, stop: &Stop) {
-        let words: Vec<i64> = stop
-            .memory(stop.args[2], 32)
-            .chunks_exact(8)
-            .map(|word| i64::from_le_bytes(word.try_into().unwrap()))
-            .collect();
+        let times = stop.memory(stop.args[2], 32);
+        let words = times.chunks_exact(8).map(|word| i64::from_le_bytes(word.try_into().unwrap()));
+        let words: Vec<i64> = words.collect();
         if let [_, _, seconds, nanoseconds] = words[..] {
             self.change(&path(stop, 1, Some(0)), |name| {
                 Change::SetTime(name, seconds, nanoseconds)

@@ -8,61 +8,37 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::{Cell, Field, PLANTS};
-use crate::support::attachment::for_ours;
-use crate::support::call::{Call, binary};
+use super::{Cell, PLANTS, on_a_field};
+use crate::support::call::Call;
 use crate::support::netns::Lab;
 use crate::support::patience;
+use crate::support::table::cells;
 
 /// The plugin asks any process that listens at the socket's path.
 #[test]
 fn anything_at_the_path_of_the_daemon_s_socket_fails_in_time() {
-    for_ours("dhcp", |lab| {
-        let field = Field::new(lab);
+    on_a_field("dhcp", |lab, field| {
         let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "dhcp", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/dhcp/dhcp.sock"}});
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf);
-        for place in [
-            "/run/dhcp/dhcp.sock",
-            "/run/dhcp/dhcp.leases",
-            "/run/dhcp/dhcp.leases/lock",
-            "/run/dhcp",
-        ] {
-            for plant in PLANTS {
+        let attachment =
+            lab.attach(&lab.container(), &conf).conf(json!({"cni.dev/valid-attachments": []}));
+        for name in ["/dhcp.sock", "/dhcp.leases", "/dhcp.leases/lock", ""] {
+            let place = &format!("/run/dhcp{name}");
+            for plant in cells(PLANTS) {
                 let Some(cell) = field.plant(place, plant) else { continue };
-                for command in ["STATUS", "ADD", "CHECK", "GC", "DEL"] {
-                    let attachment =
-                        attachment.clone().conf(json!({"cni.dev/valid-attachments": []}));
-                    cell.call(
-                        command,
-                        attachment.call(command, Some(&json!({"cniVersion": "1.1.0"}))),
-                    );
-                }
+                let result = json!({"cniVersion": "1.1.0"});
+                cell.calls(&attachment, "STATUS ADD CHECK GC DEL", &result);
                 cell.restore();
                 lab.host.sh("rm -rf /run/dhcp");
             }
         }
-        field.assert_nothing_was_wrong();
     });
 }
 
-const FLAGS: [&str; 4] = ["-socketpath", "/run/dhcp/dhcp.sock", "-pidfile", "/run/dhcp/dhcp.pid"];
-
 /// Starts the daemon: it listens, or exits with a reason.
 fn start(lab: &Lab, cell: &Cell<'_>) {
-    let call = Call::new(&lab.peer, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
-    let mut call = super::bounded(call);
-    call.program = binary();
-    call.args = ["dhcp", "daemon"].into_iter().chain(FLAGS).map(str::to_owned).collect();
-    let mut line = call.wrapper.clone();
-    line.push(call.program.to_str().unwrap().to_owned());
-    line.extend(call.args.iter().cloned());
-    let mut child = std::process::Command::new(&line[0])
-        .args(&line[1..])
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let line = "dhcp daemon -socketpath /run/dhcp/dhcp.sock -pidfile /run/dhcp/dhcp.pid";
+    let call = super::bounded(Call::cni_multi(&lab.host.enter, line.split(' ')));
+    let mut child = call.spawn();
     let deadline = Instant::now() + patience(15);
     let mut listens = false;
     while !listens && child.try_wait().unwrap().is_none() {
@@ -83,16 +59,10 @@ fn start(lab: &Lab, cell: &Cell<'_>) {
 
 #[test]
 fn foreign_files_at_the_daemon_s_paths_survive_its_start() {
-    for_ours("dhcp", |lab| {
-        let field = Field::new(lab);
-        for place in [
-            "/run/dhcp/dhcp.sock",
-            "/run/dhcp/dhcp.pid",
-            "/run/dhcp/dhcp.leases",
-            "/run/dhcp/dhcp.leases/lock",
-            "/run/dhcp/dhcp.leases/x.json",
-        ] {
-            for plant in PLANTS {
+    on_a_field("dhcp", |lab, field| {
+        for name in ["sock", "pid", "leases", "leases/lock", "leases/x.json"] {
+            let place = &format!("/run/dhcp/dhcp.{name}");
+            for plant in cells(PLANTS) {
                 lab.host.sh("rm -rf /run/dhcp; mkdir -p -m 0700 /run/dhcp");
                 if place.contains("leases/") {
                     lab.host.sh("mkdir -m 0700 /run/dhcp/dhcp.leases");
@@ -103,6 +73,5 @@ fn foreign_files_at_the_daemon_s_paths_survive_its_start() {
                 cell.expect_unchanged("the daemon", &before);
             }
         }
-        field.assert_nothing_was_wrong();
     });
 }

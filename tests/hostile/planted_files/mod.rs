@@ -9,93 +9,72 @@ mod dhcp;
 mod host_local;
 mod junk;
 mod records;
-mod tuning;
 
 use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use super::{bounded, is_answer};
+use crate::support::attachment::{Attachment, for_ours};
 use crate::support::call::{Call, Outcome};
 use crate::support::extent::sample;
 use crate::support::netns::{Lab, is_root};
+use crate::support::table::cells;
 
 /// The content of a foreign file, which must not be disclosed.
 const SECRET: &str = "a-secret-of-others";
 
-/// The kinds of file that replace one of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
-    LinkToFile,
-    LinkToDirectory,
-    DanglingLink,
-    LoopOfLinks,
-    HardLink,
-    Fifo,
-    Socket,
-    Device,
-    Directory,
-    Endless,
-    Noise,
-    Empty,
-    Unreadable,
-    OfAnother,
-}
+/// The kinds of file that replace one of ours, and the scripts that make one at `$P`.
+const PLANTS: &str = r"
+link to a file | ln -s /run/outside/secret $P
+link to a directory | ln -s /run/outside/directory $P
+dangling link | ln -s /run/outside/nothing $P
+loop of links | ln -s $P $P
+hard link | ln /run/outside/secret $P
+fifo | mkfifo $P
+socket
+device | mknod $P c 1 5
+directory | mkdir $P && echo x > $P/x
+endless | truncate -s 1T $P
+noise | head -c 60000 /dev/urandom > $P
+empty | : > $P
+unreadable | echo '{}' > $P && chmod 0 $P
+of another | echo '{}' > $P && chmod 600 $P && chown 65534 $P
+";
 
-use Plant::*;
+/// A kind of file, and its script.
+type Plant = [&'static str; 2];
 
-pub const PLANTS: [Plant; 14] = [
-    LinkToFile,
-    LinkToDirectory,
-    DanglingLink,
-    LoopOfLinks,
-    HardLink,
-    Fifo,
-    Socket,
-    Device,
-    Directory,
-    Endless,
-    Noise,
-    Empty,
-    Unreadable,
-    OfAnother,
-];
+/// An administrator may put a link to a directory in the place of one of ours.
+const LINK_TO_DIRECTORY: &str = "link to a directory";
 
 /// Every plant at each place; in the ordinary run and at each turn a third of them, a different third for each
 /// place.
-pub fn plantings<'a>(places: &[&'a str]) -> Vec<(&'a str, Plant)> {
+fn plantings<'a>(places: &[&'a str]) -> Vec<(&'a str, Plant)> {
     let at = |(turn, place): (usize, &&'a str)| {
         let place = *place;
-        sample(PLANTS.to_vec(), 3, turn).into_iter().map(move |plant| (place, plant))
+        sample(cells(PLANTS), 3, turn).into_iter().map(move |plant| (place, plant))
     };
     places.iter().enumerate().flat_map(at).collect()
 }
 
-impl Plant {
-    /// Creates the plant at `path`, where no file is. False without the rights: only root can make
-    /// devices and files of another user.
-    fn put(self, lab: &Lab, path: &str) -> bool {
-        let script = match self {
-            LinkToFile => "ln -s /run/outside/secret $P",
-            LinkToDirectory => "ln -s /run/outside/directory $P",
-            DanglingLink => "ln -s /run/outside/nothing $P",
-            LoopOfLinks => "ln -s $P $P",
-            HardLink => "ln /run/outside/secret $P",
-            Fifo => "mkfifo $P",
-            Socket => return UnixListener::bind(lab.path(path)).map(drop).is_ok(),
-            Device if !is_root() => return false,
-            Device => "mknod $P c 1 5",
-            Directory => "mkdir $P && echo x > $P/x",
-            Endless => "truncate -s 1T $P",
-            Noise => "head -c 60000 /dev/urandom > $P",
-            Empty => ": > $P",
-            Unreadable => "echo '{}' > $P && chmod 0 $P",
-            OfAnother if !is_root() => return false,
-            OfAnother => "echo '{}' > $P && chmod 600 $P && chown 65534 $P",
-        };
-        lab.host.sh(&format!("P='{path}'; {script}"));
-        true
+/// Whether it can be made here: only root can make devices and files of another user.
+fn can_be_made([kind, _]: Plant) -> bool {
+    is_root() || !["device", "of another"].contains(&kind)
+}
+
+/// Creates the plant at `path`, where no file is. False if it cannot be made here.
+fn put(lab: &Lab, path: &str, plant: Plant) -> bool {
+    match plant {
+        ["socket", _] => UnixListener::bind(lab.path(path)).is_ok(),
+        [_, script] if can_be_made(plant) => {
+            lab.host.sh(&format!("P='{path}'; {script}"));
+            true
+        }
+        _ => false,
     }
 }
 
@@ -112,11 +91,8 @@ fn prepare_outside(lab: &Lab) {
 fn outside(lab: &Lab) -> String {
     let root = lab.path("/run/outside");
     let directory = root.join("directory");
-    let mut paths: Vec<PathBuf> = [&root, &directory]
-        .into_iter()
-        .flat_map(|dir| dir.read_dir().unwrap())
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let entries = [&root, &directory].into_iter().flat_map(|dir| dir.read_dir().unwrap());
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.push(root);
     paths.sort();
     let line = |path: &PathBuf| {
@@ -136,6 +112,16 @@ struct Field<'a> {
     wrong: RefCell<Vec<String>>,
 }
 
+/// Runs a case of our plugin on a field. Nothing may be wrong in the end.
+fn on_a_field(plugin: &str, case: impl Fn(&Lab, &Field<'_>)) {
+    for_ours(plugin, |lab| {
+        let field = Field::new(lab);
+        case(lab, &field);
+        let wrong = field.wrong.borrow();
+        assert!(wrong.is_empty(), "{} were wrong:\n{}", wrong.len(), wrong.join("\n"));
+    });
+}
+
 impl<'a> Field<'a> {
     fn new(lab: &'a Lab) -> Field<'a> {
         prepare_outside(lab);
@@ -149,17 +135,11 @@ impl<'a> Field<'a> {
         );
         self.lab.host.sh(&aside);
         let cell = Cell { field: self, path: path.to_owned(), plant };
-        let is_there = plant.put(self.lab, path);
+        let is_there = put(self.lab, path, plant);
         if !is_there {
             cell.restore();
         }
         is_there.then_some(cell)
-    }
-
-    #[track_caller]
-    fn assert_nothing_was_wrong(&self) {
-        let wrong = self.wrong.borrow();
-        assert!(wrong.is_empty(), "{} were wrong:\n{}", wrong.len(), wrong.join("\n"));
     }
 }
 
@@ -178,11 +158,18 @@ impl Cell<'_> {
         outcome
     }
 
+    /// Makes such a call of an attachment with each of these commands.
+    fn calls(&self, attachment: &Attachment<'_>, commands: &str, result: &Value) {
+        for command in commands.split(' ') {
+            self.call(command, attachment.call(command, Some(result)));
+        }
+    }
+
     /// The same for a command that reports errors as text.
     fn call_of_people(&self, what: &str, call: Call) -> Outcome {
         let before = outside(self.field.lab);
         let mut call = bounded(call);
-        if self.plant == Unreadable {
+        if self.plant[0] == "unreadable" {
             // Root may read every file unless these capabilities are dropped.
             let words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
             call.wrapper.extend(words.map(str::to_owned));
@@ -206,10 +193,8 @@ impl Cell<'_> {
 
     fn expect(&self, is_so: bool, what: &str, found: &dyn std::fmt::Debug) {
         if !is_so {
-            self.field
-                .wrong
-                .borrow_mut()
-                .push(format!("{:?} at {}: {what}: {found:?}", self.plant, self.path));
+            let wrong = format!("{} at {}: {what}: {found:?}", self.plant[0], self.path);
+            self.field.wrong.borrow_mut().push(wrong);
         }
     }
 
@@ -246,15 +231,13 @@ fn a_change_elsewhere_and_a_hang_are_found() {
         ..Call::new(&lab.peer, "", "", "")
     };
     assert_eq!(sleep.run().status, 124);
-    for plant in
-        PLANTS.into_iter().filter(|plant| is_root() || !matches!(plant, Device | OfAnother))
-    {
+    for plant in cells(PLANTS).into_iter().filter(|plant| can_be_made(*plant)) {
         let cell = field.plant("/run/x/y", plant).expect("it can be planted");
         lab.host.sh("[ -e /run/x/y ] || [ -L /run/x/y ]");
         cell.restore();
         lab.host.sh("[ ! -e /run/x/y ] && [ ! -L /run/x/y ]");
     }
-    let cell = field.plant("/run/x/y", LinkToFile).unwrap();
+    let cell = field.plant("/run/x/y", cells(PLANTS)[0]).unwrap();
     let bad = Call {
         program: "/bin/sh".into(),
         wrapper: lab.host.enter.clone(),

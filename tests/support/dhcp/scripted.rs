@@ -8,20 +8,19 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use super::{SERVER, wait_until};
+use crate::support::again::{self, Again};
 use crate::support::attachment::with;
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 
-/// When this variable is set, the test below acts as the server.
-const ROLE: &str = "CNI_LAB_DHCP_ROLE";
-const ROLE_TEST: &str = "support::dhcp::scripted::the_scripted_server_keeps_to_its_script";
+/// The test below, which acts as the server.
+const TEST: &str = "support::dhcp::scripted::the_scripted_server_keeps_to_its_script";
 
 pub const DISCOVER: u64 = 1;
 pub const OFFER: u64 = 2;
@@ -49,8 +48,7 @@ fn usual() -> Value {
 
 /// The server, as seen by the test.
 pub struct Scripted {
-    child: Child,
-    stdin: ChildStdin,
+    process: Again,
     script: Mutex<Value>,
     heard: Arc<Mutex<Vec<Value>>>,
 }
@@ -58,25 +56,8 @@ pub struct Scripted {
 impl Scripted {
     /// Starts the server with these changes to the default script.
     pub fn start(lab: &Lab, script: Value) -> Scripted {
-        let program = std::env::current_exe().unwrap();
-        let mut command = lab.outside.command("setpriv");
-        command.args([
-            "--pdeathsig",
-            "KILL",
-            "--",
-            program.to_str().unwrap(),
-            ROLE_TEST,
-            "--exact",
-            "--nocapture",
-        ]);
-        command
-            .env(ROLE, "serve")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut process = Again::start(&lab.outside, TEST, "serve");
+        let said = BufReader::new(process.child.stderr.take().unwrap()).lines();
         let heard = Arc::new(Mutex::new(vec![]));
         let ears = Arc::clone(&heard);
         std::thread::spawn(move || {
@@ -87,7 +68,7 @@ impl Scripted {
                 }
             }
         });
-        let server = Scripted { child, stdin, script: Mutex::new(usual()), heard };
+        let server = Scripted { process, script: Mutex::new(usual()), heard };
         server.change(script);
         server
     }
@@ -99,7 +80,7 @@ impl Scripted {
         *script = with(&script, changes);
         let number = script["number"].as_u64().unwrap_or(0) + 1;
         script["number"] = json!(number);
-        writeln!(&self.stdin, "{script}").unwrap();
+        writeln!(&self.process.stdin, "{script}").unwrap();
         wait_until("the server has taken its script", 10, || {
             self.heard.lock().unwrap().iter().any(|line| line["script"] == number)
         });
@@ -147,8 +128,6 @@ pub fn wait_for_release(lab: &Lab, server: &Scripted) {
 
 impl Drop for Scripted {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
         if std::thread::panicking() {
             self.told().iter().for_each(|packet| eprintln!("the scripted server heard {packet}"));
         }
@@ -170,7 +149,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 #[test]
 fn the_scripted_server_keeps_to_its_script() {
-    if std::env::var_os(ROLE).is_some() {
+    if again::role() == "serve" {
         return serve();
     }
     let lab = Lab::new(Peer::Ours);
@@ -407,20 +386,7 @@ fn options(script: &Value) -> BTreeMap<u8, Vec<u8>> {
 }
 
 /// The kinds of malformed answer. Each carries an address that no client may accept.
-pub const NONSENSE: [&str; 12] = [
-    "empty",
-    "short",
-    "garbage",
-    "request",
-    "cookie",
-    "xid",
-    "chaddr",
-    "no end",
-    "cut option",
-    "no type",
-    "other server",
-    "other type",
-];
+pub const NONSENSE: &str = "empty|short|garbage|request|cookie|xid|chaddr|no end|cut option|no type|other server|other type";
 
 fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
     let mut spoiled = Answer { yiaddr: Ipv4Addr::new(10, 60, 0, 251), ..answer.clone() };
@@ -430,9 +396,7 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
         "request" => spoiled.op = 1,
         // An offer of another server is valid; an acknowledgement of a server that was not chosen
         // is not.
-        "other server" if answer.kind == ACK as u8 => {
-            spoiled.server = Ipv4Addr::new(10, 60, 0, 252)
-        }
+        "other server" if answer.kind == ACK as u8 => spoiled.server = [10, 60, 0, 252].into(),
         "other server" => spoiled.xid[3] ^= 0xff,
         "other type" => spoiled.kind = 13, // DHCPLEASEACTIVE, unknown to every client
         _ => {}
@@ -441,9 +405,7 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
     match kind {
         "empty" => bytes.clear(),
         "short" => bytes.truncate(100),
-        "garbage" => {
-            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 37 + 11) as u8)
-        }
+        "garbage" => (0..).zip(&mut bytes).for_each(|(at, byte)| *byte = (at * 37 + 11) as u8),
         "cookie" => bytes[236] = 0,
         "no end" => bytes.truncate(bytes.len() - 1),
         "cut option" => {

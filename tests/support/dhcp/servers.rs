@@ -1,10 +1,10 @@
-//! The DHCP servers that people run: dnsmasq and Kea, as Debian packages them.
+//! The DHCP servers that people run, dnsmasq and Kea, and a router for IPv6 (radvd), as Debian packages them.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Process, SERVER, wait_until};
 use crate::support::attachment::has_programs;
@@ -16,6 +16,8 @@ use crate::support::scratch::Scratch;
 pub enum Program {
     Dnsmasq,
     Kea,
+    KeaV6,
+    Radvd,
 }
 
 pub const BOTH: [Program; 2] = [Program::Dnsmasq, Program::Kea];
@@ -25,6 +27,18 @@ impl Program {
         match self {
             Program::Dnsmasq => "dnsmasq",
             Program::Kea => "kea-dhcp4",
+            Program::KeaV6 => "kea-dhcp6",
+            Program::Radvd => "radvd",
+        }
+    }
+
+    /// What it says once it has started.
+    fn sign(self) -> &'static str {
+        match self {
+            Program::Dnsmasq => "sockets bound",
+            Program::Kea => "DHCP4_STARTED",
+            Program::KeaV6 => "DHCP6_STARTED",
+            Program::Radvd => "version",
         }
     }
 
@@ -36,14 +50,11 @@ impl Program {
     /// The renewal time of clients in seconds: the shortest that dnsmasq accepts, and its leases
     /// last two minutes at least.
     pub fn t1(self) -> u64 {
-        match self {
-            Program::Dnsmasq => 3,
-            Program::Kea => 2,
-        }
+        if self == Program::Dnsmasq { 3 } else { 2 }
     }
 }
 
-/// A server in the namespace outside that hands out addresses of 10.60.0.0/24.
+/// A server in the namespace outside.
 pub struct Server<'a> {
     lab: &'a Lab,
     pub program: Program,
@@ -57,11 +68,19 @@ impl<'a> Server<'a> {
     pub fn start(lab: &'a Lab, program: Program, first: u8, last: u8) -> Server<'a> {
         let (first, last) = (format!("10.60.0.{first}"), format!("10.60.0.{last}"));
         let scratch = Scratch::new();
-        let line = match program {
-            Program::Dnsmasq => {
-                dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), [program.t1(), 8])
-            }
-            Program::Kea => kea(&scratch, &first, &last),
+        let line = if program == Program::Dnsmasq {
+            dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), [program.t1(), 8])
+        } else {
+            let conf = json!({"Dhcp4": {
+                "interfaces-config": {"interfaces": ["lan"], "dhcp-socket-type": "raw"},
+                "lease-database": lease_database(&scratch),
+                "valid-lifetime": 12, "renew-timer": program.t1(), "rebind-timer": 9, "authoritative": true,
+                "subnet4": [{
+                    "id": 1, "subnet": "10.60.0.0/24", "pools": [{"pool": format!("{first}-{last}")}],
+                    "option-data": [{"name": "routers", "data": SERVER}],
+                }],
+            }});
+            kea(&scratch, program, &conf)
         };
         Server::run(lab, program, line, scratch)
     }
@@ -84,11 +103,7 @@ impl<'a> Server<'a> {
 
     #[track_caller]
     fn wait_for_start(&self) {
-        let sign = match self.program {
-            Program::Dnsmasq => "sockets bound",
-            Program::Kea => "DHCP4_STARTED",
-        };
-        wait_for(&self.process, sign);
+        wait_until("the server has started", 10, || self.log().contains(self.program.sign()));
         assert!(!self.log().contains("DHCPSRV_NO_SOCKETS_OPEN"), "{}", self.log());
     }
 
@@ -133,6 +148,8 @@ impl<'a> Server<'a> {
                 return match self.program {
                     Program::Dnsmasq => dnsmasq_leases(&text),
                     Program::Kea => kea_leases(&text, [3, 4, 9]),
+                    Program::KeaV6 => kea_leases(&text, [2, 3, 13]),
+                    Program::Radvd => BTreeMap::new(),
                 };
             }
             text = again;
@@ -140,21 +157,16 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Waits until the server's output contains this sign of its start.
-#[track_caller]
-pub fn wait_for(server: &Process, sign: &str) {
-    wait_until("the server has started", 10, || server.output().contains(sign));
-}
-
-/// Columns: expiry, hardware address, address, name, client id.
+/// Columns: expiry, hardware address or IAID, address, name, client id.
 fn dnsmasq_leases(text: &str) -> BTreeMap<String, u64> {
     let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
+    let leases = lines.filter(|columns| columns.len() > 2); // the others have the server's own id
+    leases.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
 }
 
 /// A journal: later lines replace earlier ones, and the last may be in the middle of being written.
 /// These columns have the lifetime, the end of the lease and its state, of which 0 is assigned.
-pub fn kea_leases(text: &str, [lifetime, expires, state]: [usize; 3]) -> BTreeMap<String, u64> {
+fn kea_leases(text: &str, [lifetime, expires, state]: [usize; 3]) -> BTreeMap<String, u64> {
     let mut leases = BTreeMap::new();
     for line in text.lines().skip(1) {
         let columns: Vec<&str> = line.split(',').collect();
@@ -170,38 +182,116 @@ pub fn kea_leases(text: &str, [lifetime, expires, state]: [usize; 3]) -> BTreeMa
 }
 
 /// No DNS, no ping before an offer, no configuration file of the machine.
-fn dnsmasq(scratch: &Scratch, range: &str, [t1, t2]: [u64; 2]) -> Vec<String> {
-    [
-        "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping",
-        " --dhcp-authoritative --user=root --pid-file= --log-facility=-",
-        &format!(" --dhcp-range={range} --dhcp-leasefile={}/leases", scratch.text()),
-        &format!(" --dhcp-lease-max=5000 --dhcp-option=option:T1,{t1} --dhcp-option=option:T2,{t2}"),
-    ]
-    .concat()
-    .split(' ')
-    .map(str::to_owned)
-    .collect()
-}
+const DNSMASQ: &str = "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping \
+    --dhcp-authoritative --user=root --pid-file= --log-facility=-";
 
-fn kea(scratch: &Scratch, first: &str, last: &str) -> Vec<String> {
-    let conf = json!({"Dhcp4": {
-        "interfaces-config": {"interfaces": ["lan"], "dhcp-socket-type": "raw"},
-        "lease-database": {"type": "memfile", "persist": true, "name": format!("{}/leases", scratch.text()), "lfc-interval": 0},
-        "valid-lifetime": 12, "renew-timer": Program::Kea.t1(), "rebind-timer": 9, "authoritative": true,
-        "subnet4": [{
-            "id": 1, "subnet": "10.60.0.0/24", "pools": [{"pool": format!("{first}-{last}")}],
-            "option-data": [{"name": "routers", "data": SERVER}],
-        }],
-    }});
-    kea_line(scratch, "kea-dhcp4", &conf)
+fn dnsmasq(scratch: &Scratch, range: &str, [t1, t2]: [u64; 2]) -> Vec<String> {
+    let line = format!(
+        "{DNSMASQ} --dhcp-range={range} --dhcp-leasefile={}/leases --dhcp-lease-max=5000 \
+         --dhcp-option=option:T1,{t1} --dhcp-option=option:T2,{t2}",
+        scratch.text()
+    );
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The command line of a Kea with this configuration. Its default directories are the machine's.
-pub fn kea_line(scratch: &Scratch, program: &str, conf: &serde_json::Value) -> Vec<String> {
+fn kea(scratch: &Scratch, program: Program, conf: &Value) -> Vec<String> {
     let file = scratch.join("kea.json");
     std::fs::write(&file, conf.to_string()).unwrap();
     let mut line = vec!["env".to_owned()];
     line.extend(["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())));
-    line.extend([program, "-c", file.to_str().unwrap()].map(str::to_owned));
+    line.extend([program.command(), "-c", file.to_str().unwrap()].map(str::to_owned));
     line
+}
+
+fn lease_database(scratch: &Scratch) -> Value {
+    let name = format!("{}/leases", scratch.text());
+    json!({"type": "memfile", "persist": true, "name": name, "lfc-interval": 0})
+}
+
+// --- IPv6 ---
+
+/// The servers' address.
+pub const SERVER_V6: &str = "2001:db8::1";
+
+impl Lab {
+    /// Gives the servers' interface its address, and waits until its link-local address is usable.
+    /// The pretend host ignores router advertisements.
+    pub fn lan_v6(&self) {
+        self.host.sh("for link in lan br0; do ip link show $link >/dev/null 2>&1 && sysctl -qw net.ipv6.conf.$link.accept_ra=0; done; true");
+        self.outside.sh(&format!(
+            "ip addr add {SERVER_V6}/64 dev lan nodad
+             until ip -6 addr show dev lan scope link | grep inet6 | grep -vq tentative; do sleep 0.05; done"
+        ));
+    }
+}
+
+/// radvd, which advertises 2001:db8::/64. It is stopped without a final advertisement.
+pub struct Router;
+
+impl Router {
+    /// For hosts that get their addresses from a DHCPv6 server.
+    pub fn start(lab: &Lab) -> Server<'_> {
+        Router::advertising(lab, "off", 600, 600)
+    }
+
+    /// For hosts that form their own addresses (SLAAC), with these lifetimes in seconds.
+    pub fn with_prefix(lab: &Lab, preferred: u32, valid: u32) -> Server<'_> {
+        Router::advertising(lab, "on", preferred, valid)
+    }
+
+    fn advertising<'a>(lab: &'a Lab, slaac: &str, preferred: u32, valid: u32) -> Server<'a> {
+        let scratch = Scratch::new();
+        let conf = format!(
+            "interface lan {{ AdvSendAdvert on; AdvDefaultLifetime 600;
+               prefix 2001:db8::/64 {{ AdvOnLink on; AdvAutonomous {slaac}; AdvPreferredLifetime {preferred};
+                 AdvValidLifetime {valid}; }};
+               RDNSS 2001:db8::53 {{ }}; DNSSL lan.example {{ }}; }};"
+        );
+        std::fs::write(scratch.join("radvd.conf"), conf).unwrap();
+        let line = format!("radvd -n -m stderr -d 1 -C {0}/radvd.conf -p {0}/pid", scratch.text());
+        let line = line.split(' ').map(str::to_owned).collect();
+        Server::run(lab, Program::Radvd, line, scratch)
+    }
+}
+
+/// kea-dhcp6; its clients renew after two seconds.
+pub struct Kea;
+
+impl Kea {
+    /// Hands out 2001:db8::`first` to 2001:db8::`last`, in hex.
+    pub fn start(lab: &Lab, first: u16, last: u16) -> Server<'_> {
+        let scratch = Scratch::new();
+        let conf = json!({"Dhcp6": {
+            "interfaces-config": {"interfaces": ["lan"]},
+            "data-directory": scratch.text(),
+            "lease-database": lease_database(&scratch),
+            "preferred-lifetime": 10, "valid-lifetime": 12, "renew-timer": 2, "rebind-timer": 9,
+            "option-data": [{"name": "dns-servers", "data": "2001:db8::54"}],
+            "subnet6": [{
+                "id": 1, "subnet": "2001:db8::/64", "interface": "lan",
+                "pools": [{"pool": format!("2001:db8::{first:x}-2001:db8::{last:x}")}],
+            }],
+        }});
+        let line = kea(&scratch, Program::KeaV6, &conf);
+        Server::run(lab, Program::KeaV6, line, scratch)
+    }
+}
+
+/// dnsmasq with addresses of both families; it is the router too.
+pub struct Dnsmasq;
+
+impl Dnsmasq {
+    /// Hands out 10.60.0.50 to 10.60.0.59 and 2001:db8::50 to 2001:db8::59.
+    pub fn start(lab: &Lab) -> Server<'_> {
+        let scratch = Scratch::new();
+        let line = format!(
+            "{DNSMASQ} --enable-ra --dhcp-range=10.60.0.50,10.60.0.59,255.255.255.0,2m \
+             --dhcp-range=2001:db8::50,2001:db8::59,64,2m --dhcp-option=option:domain-search,lan.example \
+             --dhcp-option=option6:domain-search,lan.example --dhcp-leasefile={}/leases",
+            scratch.text()
+        );
+        let line = line.split_whitespace().map(str::to_owned).collect();
+        Server::run(lab, Program::Dnsmasq, line, scratch)
+    }
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::bridge::static_ipam;
 use super::host_device::await_carrier;
-use crate::support::attachment::{for_ours, skip, with};
+use crate::support::attachment::{for_ours, with};
+use crate::support::kernel::has_link;
 use crate::support::netns::Lab;
 
 /// A network without addresses on two links of the host.
@@ -33,11 +34,7 @@ pub fn inside(changes: Value) -> Value {
 
 /// Whether this kernel supports bonds; skips the case if it does not.
 pub fn has_bonds(lab: &Lab) -> bool {
-    let made = lab.host.try_sh("ip link add probe type bond && ip link del probe").status.success();
-    if !made {
-        skip("bonding");
-    }
-    made
+    has_link(&lab.host, "bonding", "probe type bond")
 }
 
 /// Creates `port0` and `port1` on the host with an operator's configuration; their other ends

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::skip;
+use crate::support::kernel::has_link;
 use crate::support::netns::Lab;
 
 pub fn conf() -> Value {
@@ -14,10 +14,5 @@ pub fn conf() -> Value {
 
 /// Whether this kernel supports dummy links; skips the case if it does not.
 pub fn makes_dummies(lab: &Lab) -> bool {
-    let made =
-        lab.host.try_sh("ip link add probe type dummy && ip link del probe").status.success();
-    if !made {
-        skip("dummy");
-    }
-    made
+    has_link(&lab.host, "dummy", "probe type dummy")
 }

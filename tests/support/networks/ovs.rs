@@ -1,13 +1,11 @@
 //! Network configurations for ovs, and a real Open vSwitch in a lab.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::bridge::dual_stack;
 use crate::support::attachment::{has_programs, with};
+use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
-use crate::support::patience;
 
 /// The directory of the socket and the database, in the lab's own /run.
 const DIR: &str = "/run/openvswitch";
@@ -39,11 +37,7 @@ fn run_in(lab: &Lab, command: &str) {
 }
 
 fn wait_for(lab: &Lab, condition: &str) {
-    let deadline = Instant::now() + patience(10);
-    while !lab.host.try_sh(condition).status.success() {
-        assert!(Instant::now() < deadline, "not within the patience: {condition}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(condition, 10, || lab.host.try_sh(condition).status.success());
 }
 
 /// Starts the database server; false after a skip if it is not installed.
@@ -61,12 +55,8 @@ pub fn database(lab: &Lab) -> bool {
 
 /// Starts the server of a database that exists.
 pub fn serve(lab: &Lab) {
-    run_in(
-        lab,
-        &format!(
-            "ovsdb-server {DIR}/conf.db --remote=punix:{DIR}/db.sock --pidfile={DIR}/ovsdb.pid --unixctl={DIR}/ovsdb.ctl"
-        ),
-    );
+    let files = format!("--pidfile={DIR}/ovsdb.pid --unixctl={DIR}/ovsdb.ctl");
+    run_in(lab, &format!("ovsdb-server {DIR}/conf.db --remote=punix:{DIR}/db.sock {files}"));
     wait_for(lab, "ovs-vsctl --no-wait --timeout=2 show");
 }
 
@@ -99,19 +89,15 @@ pub fn switch(lab: &Lab, datapath: &str) -> bool {
 /// Starts vswitchd.
 pub fn start_vswitchd(lab: &Lab, datapath: &str) {
     let only = if datapath == "netdev" { "--disable-system" } else { "" };
-    run_in(
-        lab,
-        &format!(
-            "ovs-vswitchd unix:{DIR}/db.sock {only} --pidfile={DIR}/vswitchd.pid --unixctl={DIR}/vswitchd.ctl --log-file={DIR}/vswitchd.log"
-        ),
-    );
-    wait_for(lab, &format!("[ -e {DIR}/vswitchd.pid ]"));
+    let files = ["pidfile", "unixctl", "log-file"].map(|it| format!(" --{it}={DIR}/vswitchd.{it}"));
+    run_in(lab, &format!("ovs-vswitchd unix:{DIR}/db.sock {only} {}", files.concat()));
+    wait_for(lab, &format!("[ -e {DIR}/vswitchd.pidfile ]"));
 }
 
 /// Stops vswitchd.
 pub fn stop_vswitchd(lab: &Lab) {
     lab.host.sh(&format!(
-        "kill $(cat {DIR}/vswitchd.pid); while [ -e {DIR}/vswitchd.pid ]; do sleep 0.05; done"
+        "kill $(cat {DIR}/vswitchd.pidfile); while [ -e {DIR}/vswitchd.pidfile ]; do sleep 0.05; done"
     ));
 }
 

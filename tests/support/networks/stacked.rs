@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::bridge::static_ipam;
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::kernel::has_link;
 use crate::support::netns::{Container, Lab};
 
 /// The addresses of the peer outside in the containers' subnets.
@@ -12,7 +13,7 @@ pub const PEER: [&str; 2] = ["10.10.0.1", "2001:db8:10::1"];
 /// A plugin of this kind; its name is also the kernel's name of the link kind.
 pub struct Stacked {
     pub plugin: &'static str,
-    /// Creates a link of the plugin's kind on the uplink, if the kernel supports it.
+    /// A link of the plugin's kind on the uplink.
     probe: &'static str,
     /// The link of the peer outside on the containers' network.
     pub peer_link: &'static str,
@@ -24,21 +25,18 @@ pub struct Stacked {
 
 pub const MACVLAN: Stacked = Stacked {
     plugin: "macvlan",
-    probe: "ip link add link uplink name probe type macvlan",
+    probe: "link uplink name probe type macvlan",
     peer_link: "uplink",
     segment: "true",
     keys: || json!({}),
 };
 
-pub const IPVLAN: Stacked = Stacked {
-    plugin: "ipvlan",
-    probe: "ip link add link uplink name probe type ipvlan",
-    ..MACVLAN
-};
+pub const IPVLAN: Stacked =
+    Stacked { plugin: "ipvlan", probe: "link uplink name probe type ipvlan", ..MACVLAN };
 
 pub const VLAN: Stacked = Stacked {
     plugin: "vlan",
-    probe: "ip link add link uplink name probe type vlan id 4000",
+    probe: "link uplink name probe type vlan id 4000",
     peer_link: "uplink.100",
     segment: "ip -n outside link add link uplink name uplink.100 up type vlan id 100",
     keys: || json!({"vlanId": 100}),
@@ -77,12 +75,7 @@ impl Stacked {
 
     /// Whether this kernel supports the link kind; skips the case if it does not.
     pub fn is_in(&self, lab: &Lab) -> bool {
-        let made =
-            lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success();
-        if !made {
-            skip(self.plugin);
-        }
-        made
+        has_link(&lab.host, self.plugin, self.probe)
     }
 
     /// Makes the peer outside a neighbour. Returns false, after a skip, if the kernel lacks the

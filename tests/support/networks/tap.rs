@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{skip, with};
+use crate::support::attachment::with;
+use crate::support::kernel::has;
 use crate::support::netns::Lab;
 
 /// A network without addresses.
@@ -20,9 +21,5 @@ pub fn conf() -> Value {
 /// Whether this machine permits creating taps. A user namespace alone is not enough: on many
 /// machines only root may open the device file.
 pub fn makes_taps(lab: &Lab) -> bool {
-    let opens = lab.host.try_sh(": <>/dev/net/tun").status.success();
-    if !opens {
-        skip("/dev/net/tun");
-    }
-    opens
+    has(&lab.host, "/dev/net/tun", ": <>/dev/net/tun")
 }

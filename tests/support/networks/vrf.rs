@@ -3,21 +3,15 @@
 use serde_json::{Value, json};
 
 use super::bridge::static_ipam;
-use crate::support::attachment::{for_ours, skip, with};
+use crate::support::attachment::{for_ours, with};
 use crate::support::chain::Chained;
+use crate::support::kernel::has_link;
 use crate::support::netns::{Container, Lab, Namespace};
 
 /// Creates and deletes a VRF in a container, so that the kernel's l3mdev rule exists from then on;
 /// returns false, after a skip, if the kernel has no VRFs.
 pub fn has_vrf(container: &Namespace) -> bool {
-    let made = container
-        .try_sh("ip link add probe type vrf table 9999 && ip link del probe")
-        .status
-        .success();
-    if !made {
-        skip("vrf");
-    }
-    made
+    has_link(container, "vrf", "probe type vrf table 9999")
 }
 
 /// A container, if the kernel has VRFs.

@@ -91,7 +91,7 @@ fn a_thousand_leases_need_little_and_nothing_while_idle() {
         wait_until("it is at rest", 10, || daemon.descriptors() < 30);
         assert_modest(&daemon, "after 1000 ADDs");
         assert_idle(&daemon);
-        daemon.crash_and_start_again();
+        daemon.start_again();
         let known = lab.dhcp(&["leases", "-o", "json"]).ok();
         let bound =
             known.as_array().unwrap().iter().filter(|lease| lease["state"] == "bound").count();
