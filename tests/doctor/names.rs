@@ -1,8 +1,6 @@
 //! What a container may be called, and the output.
 
-use serde_json::{Value, json};
-
-use super::site::{Site, bridge};
+use super::site::Site;
 
 #[test]
 fn a_container_is_examined_by_each_of_its_names() {
@@ -88,53 +86,6 @@ fn the_report_has_a_line_for_each_finding_and_its_fix() {
             "1 error",
         ]
     );
-}
-
-/// Networks as people have them, each with a container.
-fn healthy_networks() -> Vec<(&'static str, Value)> {
-    let dual = json!([[{"subnet": "10.184.1.0/24"}], [{"subnet": "fd00:184::/64"}]]);
-    let of = |subnet: &str| json!({"type": "host-local", "ranges": [[{"subnet": subnet}]]});
-    let publishing = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    vec![
-        (
-            "dual",
-            json!([
-                {"type": "bridge", "bridge": "dual0", "isDefaultGateway": true, "ipMasq": true,
-                    "ipam": {"type": "host-local", "ranges": dual}},
-                publishing,
-                {"type": "firewall", "ingressPolicy": "same-bridge"},
-                {"type": "bandwidth", "capabilities": {"bandwidth": true}},
-                {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}},
-            ]),
-        ),
-        (
-            "routed",
-            json!([{"type": "ptp", "ipMasq": true, "ipam": of("10.184.2.0/24")}, publishing]),
-        ),
-        ("flat", json!([{"type": "macvlan", "master": "uplink", "ipam": of("10.184.3.0/24")}])),
-        (
-            "legacy",
-            json!([{"type": "bridge", "bridge": "old0", "isGateway": true, "ipMasq": true,
-            "ipMasqBackend": "iptables", "ipam": of("10.184.4.0/24")}]),
-        ),
-        ("lonely", json!([{"type": "bridge", "bridge": "lone0", "ipam": of("10.184.5.0/24")}])),
-    ]
-}
-
-#[test]
-fn a_healthy_host_has_no_findings() {
-    let site = Site::empty();
-    let mut second = bridge("second0", "10.184.6.0/24");
-    second["ipam"]["routes"] = json!([]);
-    site.configure("second", &json!([second]));
-    for (name, plugins) in healthy_networks() {
-        site.configure(name, &plugins);
-        let container = site.attached(name);
-        site.attach("second", &container, "net1");
-        assert_eq!(site.findings(&container.netns), [Value::Null; 0], "{name}");
-    }
-    let _process = site.lab.container_of_process();
-    assert_eq!(site.findings(""), [Value::Null; 0]);
 }
 
 /// A person may complete what the command takes.

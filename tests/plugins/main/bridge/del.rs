@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::netns::{Container, Lab};
+use crate::support::netns::Lab;
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 
@@ -59,15 +59,6 @@ fn del_of_an_attachment_with_a_recreated_netns_leaves_nothing() {
             assert_eq!(links, "", "round {round}");
         }
     });
-}
-
-/// Destroys the namespace of an attachment in this way, then calls DEL as a runtime would; returns its status.
-pub fn lose_and_delete(lab: &Lab, lose: fn(&Container), conf: &Value) -> i32 {
-    let container = lab.container();
-    let attachment = lab.attach(&container, conf);
-    attachment.add();
-    lose(&container);
-    attachment.try_del().status
 }
 
 #[test]
