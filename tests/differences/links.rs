@@ -15,7 +15,7 @@ sets no alias | {"type": "ptp"} | add; ip link show $(end)|grep -c 'net: net1, i
 lets the kernel run duplicate address detection on its bridge | {"ipam": {DUAL}} | add; ip -6 -o addr show dev br0 scope global|grep -c nodad | 1 | 0
 lets the kernel run duplicate address detection in a container of ptp | {"type": "ptp", "ipam": {DUAL}} | add; inside ip -6 -o addr show dev eth0 scope global|grep -c nodad | 1 | 0
 has mtu and advmss of a route in the result alone | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}} | add; inside ip route show 10.99.0.0/16|grep -oE '(mtu|advmss) [0-9]+' | mtu 1300 advmss 1200
-makes a bridge before it notices an MTU that no veth accepts | {"mtu": 100000} | code ADD; here br0 | 7 none | 999 br0
+has code 999 for an MTU that no veth accepts | {"mtu": 100000} | code ADD; here br0 | 7 none | 999 none
 ignores a negative MTU | {"mtu": -1} | try ADD | 1 | 0
 ignores a negative MTU | {"type": "ptp", "mtu": -1} | try ADD | 1 | 0
 lets the kernel add a route of ptp to the whole subnet, and then removes it | {"type": "ptp"} | add; inside ip -4 -o addr show dev eth0|grep -c noprefixroute | 1 | 0

@@ -7,15 +7,6 @@ use super::site::{Site, bridge};
 const SUBNET: &str = "10.183.1.0/24";
 const LEASES: &str = "/var/lib/cni/networks/pods";
 
-#[test]
-fn one_address_of_two_containers_is_found() {
-    let site = Site::with_bridge(SUBNET);
-    let (_first, second) = (site.attached("pods"), site.attached("pods"));
-    let fault = format!("nsenter --net={} ip addr add 10.183.1.2/24 dev eth0", second.netns);
-    let finding = site.finds_and_fixes(&fault, "D503");
-    assert!(finding["evidence"].as_str().unwrap().ends_with(" have 10.183.1.2"), "{finding}");
-}
-
 /// As containerd attaches every pod to `lo`.
 #[test]
 fn addresses_of_lo_may_be_those_of_every_container() {

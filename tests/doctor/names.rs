@@ -69,25 +69,6 @@ fn a_plugin_that_only_we_can_run_is_a_finding() {
     assert_eq!(site.codes(""), [""; 0]);
 }
 
-#[test]
-fn the_report_has_a_line_for_each_finding_and_its_fix() {
-    let site = Site::with_bridge("10.180.22.0/24");
-    let _container = site.attached("pods");
-    site.lab.host.sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
-    let text = String::from_utf8(site.run("doctor").stdout).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(
-        lines,
-        [
-            "node     error  D220  sysctl net/ipv4/ip_forward is 0, and 1 attachment needs it",
-            "                      fix: sudo sysctl -w net/ipv4/ip_forward=1",
-            "network  ok           pods in /run/net.d",
-            "others   ok           1 of 1 attachments have no finding",
-            "1 error",
-        ]
-    );
-}
-
 /// A person may complete what the command takes.
 #[test]
 fn names_of_containers_are_completed() {

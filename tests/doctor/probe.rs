@@ -34,8 +34,6 @@ fn finds(site: &Site, container: &Container, (code, text): (&str, &str)) -> Valu
     findings[0].clone()
 }
 
-    add rule ip6 deaf input icmpv6 type nd-neighbor-solicit drop'";
-
 /// Another host on the bridge, which no record knows, with this address.
 fn stranger(site: &Site, address: &str) {
     site.lab.host.sh(&format!(

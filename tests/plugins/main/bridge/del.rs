@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::netns::Lab;
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 
