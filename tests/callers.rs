@@ -18,7 +18,7 @@ use crate::support::peers::peers;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::assert_pings;
 use crate::traces::{
-    LEFT_BY_CONTRACT, assert_as_before, assert_closed, assert_published, published,
+    LEFT_BY_CONTRACT, addresses, assert_as_before, assert_closed, assert_published, published,
 };
 
 peers! {
@@ -320,12 +320,7 @@ impl Runtime {
         match (operation.command.as_str(), container) {
             ("ADD", Some(container)) => {
                 let ips: Vec<&str> = match result.get("ips") {
-                    Some(ips) => ips
-                        .as_array()
-                        .unwrap()
-                        .iter()
-                        .map(|ip| ip["address"].as_str().unwrap())
-                        .collect(),
+                    Some(_) => addresses(&result),
                     None => vec![result["ip4"]["ip"].as_str().unwrap()], // 0.2.0 has another form
                 };
                 if operation.ifname == "lo" {

@@ -389,15 +389,12 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
         let is_usage = stdout.contains("Usage: cnitool ");
         assert!((status, &*stderr) == (0, "") && is_usage, "{args:?}: {stdout}");
     }
-    let (status, stdout, stderr) = run(&["cnitool", "add", "net"]);
-    assert_eq!((status, stdout.as_str()), (1, ""));
-    assert!(stderr.starts_with("requires at least 2 arg(s), only received 1"), "{stderr}");
     for args in [
-        &["cnitool", "frobnicate", "net", "/x"][..],
+        &["cnitool", "add", "net"][..],
+        &["cnitool", "frobnicate", "net", "/x"],
         &["cnitool", "add", "--frobnicate", "net", "/x"],
     ] {
         let (status, stdout, stderr) = run(args);
-        assert_eq!((status, &*stdout), (1, ""), "{args:?}");
-        assert!(stderr.contains("frobnicate"), "{args:?}: {stderr}");
+        assert_eq!((status, &*stdout, stderr.is_empty()), (1, "", false), "{args:?}");
     }
 }

@@ -93,7 +93,7 @@ fn empty_command_is_no_command(peer: &Peer) {
 }
 
 #[test]
-fn list_names_each_plugin_once() {
+fn list_names_each_plugin_once_and_nothing_else() {
     let listed = operator(&["list"]).run();
     assert_eq!(listed.status, 0, "{listed:?}");
     let names: Vec<&str> = listed.stdout.lines().collect();
@@ -102,14 +102,8 @@ fn list_names_each_plugin_once() {
         let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
         assert!(is_plain, "{name:?} is no file name of a plugin");
         assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name:?}, twice");
-    }
-}
-
-#[test]
-fn every_listed_name_is_a_plugin() {
-    for name in operator(&["list"]).run().stdout.lines() {
         let spoken = Call::new(&Peer::Ours, name, "VERSION", "").run().ok();
-        let spoken = spoken["supportedVersions"].as_array().unwrap().clone();
+        let spoken = spoken["supportedVersions"].as_array().unwrap();
         assert!(spoken.contains(&Value::from("1.1.0")), "{name}");
     }
 }

@@ -107,19 +107,6 @@ fn anchors(path: &Path) -> BTreeSet<String> {
     page.headings().iter().map(|heading| heading.chars().filter_map(letter).collect()).collect()
 }
 
-#[test]
-fn the_readme_lists_the_plugins_that_the_binary_lists() {
-    let mut expected: Vec<[String; 2]> = vec![];
-    for [name, kind, _] in plugins() {
-        let link = format!("[{name}](docs/{name}.md)");
-        match expected.iter_mut().find(|[group, _]| *group == kind) {
-            Some([_, links]) => links.extend([", ", &link].map(str::to_owned)),
-            None => expected.push([kind, link]),
-        }
-    }
-    assert_eq!(Page::read("README.md").rows(Some("What is inside")), expected);
-}
-
 /// The comment of a code is the cause, an empty line, and what to do.
 #[test]
 fn the_error_codes_are_those_of_the_code() {
@@ -142,32 +129,6 @@ fn the_error_codes_are_those_of_the_code() {
         }
     }
     Page::read("docs/errors.md").assert_generated("codes", &table);
-}
-
-#[test]
-fn every_option_is_documented() {
-    let verbs = ["add", "check", "del", "exec", "gc", "sync", "status", "list", "ps", "inspect"];
-    let net = verbs.map(|verb| ("docs/net.md", vec!["net", verb]));
-    for (page, command) in net.into_iter().chain([("docs/validate.md", vec!["validate"])]) {
-        let text = Page::read(page).text;
-        assert!(text.contains(&format!("`cni-multi {}", command.join(" "))), "{page}: {command:?}");
-        let help = std::process::Command::new(binary()).args(&command).arg("--help").output();
-        let help = String::from_utf8(help.unwrap().stdout).unwrap();
-        let options = help.split_whitespace().filter(|word| word.starts_with("--"));
-        let options: Vec<&str> = options.filter(|option| *option != "--help").collect();
-        assert!(options.len() > 1, "{help}");
-        for option in options {
-            assert!(text.contains(&format!("`{option}")), "{page}: {option} of {command:?}");
-        }
-    }
-}
-
-#[test]
-fn every_flag_of_the_dhcp_daemon_is_documented() {
-    use cni_multi::plugins::ipam::dhcp::daemon::flags::FLAGS;
-    let rows = Page::read("docs/dhcp-daemon.md").rows(Some("Run it"));
-    let documented: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(&row[0])).collect();
-    assert_eq!(documented, FLAGS.iter().map(|(name, ..)| format!("-{name}")).collect());
 }
 
 // --- keys of configurations ---
@@ -371,17 +332,6 @@ fn pages_with_examples(needing: bool) -> Vec<Page> {
         .into_iter()
         .filter(|page| has_example(page) && page.needs().is_empty() != needing)
         .collect()
-}
-
-#[test]
-fn every_plugin_has_an_example() {
-    let pages: Vec<Page> = [false, true].into_iter().flat_map(pages_with_examples).collect();
-    for [name, ..] in plugins() {
-        assert!(
-            pages.iter().any(|page| page.path == format!("docs/{name}.md")),
-            "docs/{name}.md has no example"
-        );
-    }
 }
 
 #[test]

@@ -85,20 +85,6 @@ fn plugins_are_in_the_order_of_a_list() {
     assert_eq!(types(&printed(&["loopback"])), ["loopback", ""]);
 }
 
-#[test]
-fn what_makes_no_list_is_refused_with_advice() {
-    for (names, said) in [
-        (&["brigde"][..], "no plugin is named \"brigde\"; did you mean \"bridge\"?\n"),
-        (&["xyz"], "no plugin is named \"xyz\"; `cni-multi list` lists the plugins\n"),
-        (&["ptp", "bridge"], "both bridge and ptp create the interface; name one of them\n"),
-        (&["dhcp", "static"], "both static and dhcp allocate the addresses; name one of them\n"),
-        (&["ptp", "dhcp"], "dhcp needs the interface before ptp creates it\n"),
-    ] {
-        assert_eq!(refused(names), said);
-    }
-    assert!(refused(&[]).contains("<PLUGIN>"));
-}
-
 /// What needs no other link, with plugins that change the interface.
 #[test]
 fn an_example_attaches_a_namespace() {

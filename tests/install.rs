@@ -98,106 +98,61 @@ fn foreign_plugins_are_kept_and_other_files_untouched() {
     assert_eq!(files["calico"], "100644 another vendor's");
     assert!(files[".cni-multi/replaced/bridge"].contains("reference bridge"), "{files:?}");
     assert_eq!(files[".cni-multi/replaced/portmap"], "-> /bin/true");
+    place.install(&place.other("another"));
+    assert_eq!(place.says(ANOTHER), "another");
+    assert_eq!(place.link(MISSING).as_deref(), Some("/bin/true"), "the new binary has none");
 }
 
-#[test]
-fn uninstall_leaves_what_was_there_before() {
-    let place = Place::with_foreign_plugins();
-    let before = place.snapshot();
-    place.install(&place.build("old"));
-    place.install(&place.other("new"));
-    place.ok(&["--uninstall"]);
-    assert_eq!(place.snapshot(), before);
-    assert!(place.ok(&["--uninstall"]).contains("nothing to do"));
-}
+/// Steps in a directory with plugins of others: `install`, or `other` for a build with another set of plugins; `package`, by
+/// which another program replaces the bridge; and options of install.sh. A step may be followed by what `bridge` is then,
+/// by `=N` for the files after the step N, where 0 is the beginning, and by words that it prints.
+const STEPS: &str = r#"
+what was there before comes back | install old: old | other new: new | --uninstall: =0 | --uninstall: "nothing to do", =0
+a plugin that came later is spared | install new | package | --uninstall: "bin/bridge is not a link to cni-multi and stays", a package upgrade
+the first replaced file of a name is kept | install old | package | install new: "stays the one that is kept", new | --uninstall: reference bridge
+the previous binary and its names come back | install old: old | other new: new | --rollback: =1, old
+a second rollback does nothing | install old | install new | --rollback: =1, old | --rollback: "was rolled back already", =1, old
+an install after a rollback can be rolled back | install old | install new | --rollback | install newer: newer | --rollback: old
+a rollback of a first install restores the replaced plugins | install new | --rollback: =0 | --rollback: "nothing to do"
+the same binary again is not its own predecessor | install old | install new | install new | --rollback: old
+"#;
 
 #[test]
-fn uninstall_spares_a_plugin_that_came_later() {
-    let place = Place::with_foreign_plugins();
-    place.install(&place.build("new"));
-    fs::remove_file(place.dir.join("bridge")).unwrap();
-    write_script(&place.dir.join("bridge"), "echo a package upgrade");
-    let report = place.ok(&["--uninstall"]);
-    assert!(report.contains("bin/bridge is not a link to cni-multi and stays"), "{report}");
-    assert_eq!(place.says("bridge"), "a package upgrade");
-    assert!(place.snapshot()[".cni-multi/replaced/bridge"].contains("reference bridge"));
-}
-
-#[test]
-fn the_first_replaced_file_of_a_name_is_the_one_that_is_kept() {
-    let place = Place::with_foreign_plugins();
-    place.install(&place.build("old"));
-    fs::remove_file(place.dir.join("bridge")).unwrap();
-    write_script(&place.dir.join("bridge"), "echo a package upgrade");
-    let report = place.install(&place.build("new"));
-    assert!(report.contains("stays the one that is kept"), "{report}");
-    assert_eq!(place.says("bridge"), "new");
-    place.ok(&["--uninstall"]);
-    assert_eq!(place.says("bridge"), "reference bridge");
-}
-
-#[test]
-fn rollback_brings_back_the_previous_binary_and_its_names() {
-    let place = Place::with_foreign_plugins();
-    place.install(&place.build("old"));
-    let before = place.snapshot();
-    place.install(&place.other("new"));
-    assert_eq!((place.says("bridge"), place.says(ANOTHER)), ("new".to_owned(), "new".to_owned()));
-    assert_eq!(
-        place.link(MISSING).as_deref(),
-        Some("/bin/true"),
-        "the new binary has no portmap: the replaced one is back"
-    );
-    place.ok(&["--rollback"]);
-    let mut after = place.snapshot();
-    assert!(after.remove(".cni-multi/rolled-back").is_some());
-    assert_eq!(after, before);
-}
-
-#[test]
-fn rollback_twice_is_one_step_back() {
-    let place = Place::with_foreign_plugins();
-    place.install(&place.build("old"));
-    place.install(&place.build("new"));
-    place.ok(&["--rollback"]);
-    let after = place.snapshot();
-    let again = place.ok(&["--rollback"]);
-    assert!(again.contains("was rolled back already"), "{again}");
-    assert!(!again.contains("is back"), "it says one thing: {again}");
-    assert_eq!(place.snapshot(), after);
-    assert_eq!(place.says("bridge"), "old");
-}
-
-#[test]
-fn an_install_after_a_rollback_can_be_rolled_back() {
-    let place = Place::new();
-    place.install(&place.build("old"));
-    place.install(&place.build("new"));
-    place.ok(&["--rollback"]);
-    place.install(&place.build("newer"));
-    place.ok(&["--rollback"]);
-    assert_eq!(place.says("bridge"), "old");
-}
-
-#[test]
-fn rollback_of_a_first_install_restores_the_replaced_plugins() {
-    let place = Place::with_foreign_plugins();
-    let before = place.snapshot();
-    place.install(&place.build("new"));
-    place.ok(&["--rollback"]);
-    assert_eq!(place.snapshot(), before);
-    assert!(place.ok(&["--rollback"]).contains("nothing to do"));
-}
-
-#[test]
-fn the_same_binary_again_does_not_become_its_own_predecessor() {
-    let place = Place::new();
-    place.install(&place.build("old"));
-    let new = place.build("new");
-    place.install(&new);
-    place.install(&new);
-    place.ok(&["--rollback"]);
-    assert_eq!(place.says("bridge"), "old");
+fn uninstall_leaves_what_was_there_before_and_rollback_is_one_step_back() {
+    for line in STEPS.lines().filter(|line| !line.is_empty()) {
+        let place = Place::with_foreign_plugins();
+        let mut after = vec![place.snapshot()];
+        for step in line.split(" | ").skip(1) {
+            let (step, expected) = step.split_once(": ").unwrap_or((step, ""));
+            let said = match step.split_once(' ') {
+                Some(("install", word)) => place.install(&place.build(word)),
+                Some((_, word)) => place.install(&place.other(word)),
+                None if step == "package" => {
+                    fs::remove_file(place.dir.join("bridge")).unwrap();
+                    write_script(&place.dir.join("bridge"), "echo a package upgrade");
+                    String::new()
+                }
+                None => place.ok(&[step]),
+            };
+            let mut files = place.snapshot();
+            let kept = files.get(".cni-multi/replaced/bridge");
+            assert!(kept.is_none_or(|it| it.contains("reference bridge")), "{line}: {files:?}");
+            after.push(files.clone());
+            for expected in expected.split(", ").filter(|it| !it.is_empty()) {
+                match expected.strip_prefix('=') {
+                    Some(number) => {
+                        let number: usize = number.parse().unwrap();
+                        assert!(number == 0 || files.remove(".cni-multi/rolled-back").is_some());
+                        assert_eq!(files, after[number], "{line}: {step}");
+                    }
+                    None if expected.starts_with('"') => {
+                        assert!(said.contains(expected.trim_matches('"')), "{line}: {said}");
+                    }
+                    None => assert_eq!(place.says("bridge"), expected, "{line}: {step}"),
+                }
+            }
+        }
+    }
 }
 
 #[test]

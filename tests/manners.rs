@@ -7,8 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::support::attachment::skip;
-use crate::support::call::{Peer, binary, farm};
-use crate::support::netns::Lab;
+use crate::support::call::{binary, farm};
 use crate::support::scratch::Scratch;
 
 fn run(args: &[&str]) -> Output {
@@ -53,44 +52,17 @@ fn a_wrong_word_is_answered_with_the_probable_one() {
         (&["net", "add", "--dry-rum"], "unexpected argument '--dry-rum'"),
         (&["net", "gc", "--dry-rum"], "'--dry-run'"),
         (&["example", "portmop"], "did you mean \"portmap\"?"),
+        (&["doctor", ""], "empty"),
+        (&["doctor", "--selftest", "-o", "yaml"], "[possible values: text, json]"),
+        (&["doctor", "--selftest", "red"], "cannot be used with"),
+        (&["doctor", "--explain", "D331", "red"], "cannot be used with"),
+        (&["doctor", "--explain", "D999"], "such as D331 or overlap"),
     ] {
         let output = run(args);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
         let text = stderr(&output);
         assert!(text.contains(said) && text.ends_with('\n'), "{args:?}: {text}");
     }
-}
-
-/// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
-#[test]
-fn a_plugin_at_a_terminal_says_what_to_do() {
-    let plugin = farm().join("bridge");
-    let output = Command::new(&plugin).env_remove("CNI_COMMAND").output().unwrap();
-    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(0), 2));
-    let Some((text, status)) = on_terminal(&plugin, "", "") else { return };
-    assert_eq!(status, 2, "{text}");
-    assert!(text.starts_with("CNI bridge plugin v"), "{text}");
-    assert!(text.contains("`cni-multi example bridge` prints a network"), "{text}");
-    assert!(text.ends_with('\n'), "{text}");
-}
-
-/// The result of an ADD is a document without a newline, as the reference's; a person gets one.
-#[test]
-fn output_on_a_terminal_ends_with_a_newline() {
-    if Command::new("script").arg("--version").output().is_err() {
-        return skip("script(1)");
-    }
-    let lab = Lab::new(Peer::Ours);
-    let network = r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"loopback"}]}"#;
-    lab.host.sh(&format!("mkdir /run/net.d; echo '{network}' >/run/net.d/n.conflist"));
-    let add = format!(
-        "{} net add n {} --conf-dir /run/net.d --cache-dir /run/cache",
-        binary().display(),
-        lab.container().netns
-    );
-    assert!(lab.host.sh(&add).ends_with('}'));
-    let text = lab.host.sh(&format!("script -qec '{add}' /dev/null"));
-    assert!(text.ends_with("}\r\n"), "{text:?}");
 }
 
 #[test]
@@ -110,9 +82,10 @@ fn help_of_every_command_is_plain_in_a_pipe() {
     below(&cni_multi::cli::commands(), &[]);
 }
 
-/// Programs read lines without colours, people read columns and see how far the work is.
+/// Programs read lines without colours, people read columns. nerdctl and Nomad read the text of a plugin from a pipe, with
+/// the status 0.
 #[test]
-fn json_is_indented_on_a_terminal_and_one_line_in_a_pipe() {
+fn output_is_one_line_in_a_pipe_and_indented_on_a_terminal() {
     let dir = Scratch::new();
     let plugin = json!({"type": "static", "ipam": {"type": "static"}});
     let network = json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
@@ -122,20 +95,20 @@ fn json_is_indented_on_a_terminal_and_one_line_in_a_pipe() {
     let words = format!("validate {dir}/x.json");
     let plain = run(&words.split(' ').collect::<Vec<_>>());
     assert!(plain.stderr.is_empty() && !plain.stdout.contains(&0x1b), "{plain:?}");
-    if let Some((shown, status)) = on_terminal(&binary(), &words, "") {
-        assert_eq!((shown.contains("\u{1b}[31merror"), Some(status)), (true, plain.status.code()));
-        let shown = on_terminal(&binary(), &words, "1").unwrap().0;
-        assert_eq!(shown.as_bytes(), plain.stdout, "NO_COLOR");
-    }
-    for line in [
-        format!("net list -o json --conf-dir {dir}"),
-        format!("ipam ls -o json --conf-dir {dir} --cache-dir {dir}"),
-        format!("validate -o json {dir}"),
-    ] {
+    let Some((shown, status)) = on_terminal(&binary(), &words, "") else { return };
+    assert_eq!((shown.contains("\u{1b}[31merror"), Some(status)), (true, plain.status.code()));
+    let shown = on_terminal(&binary(), &words, "1").unwrap().0;
+    assert_eq!(shown.as_bytes(), plain.stdout, "NO_COLOR");
+    let (text, status) = on_terminal(&farm().join("bridge"), "", "").unwrap();
+    assert!(
+        status == 2 && text.starts_with("CNI bridge plugin v") && text.ends_with('\n'),
+        "{text}"
+    );
+    for line in [format!("net list -o json --conf-dir {dir}"), format!("validate -o json {dir}")] {
         let piped = run(&line.split(' ').collect::<Vec<_>>()).stdout;
         let piped = String::from_utf8(piped).unwrap();
         assert_eq!((piped.lines().count(), piped.ends_with('\n')), (1, true), "{line}: {piped}");
-        let Some((shown, _)) = on_terminal(&binary(), &line, "") else { return };
+        let (shown, _) = on_terminal(&binary(), &line, "").unwrap();
         assert!(shown.lines().count() > 3 && shown.ends_with('\n'), "{line}: {shown}");
         let [piped, shown] =
             [piped, shown].map(|text| serde_json::from_str::<Value>(&text).unwrap());

@@ -4,13 +4,13 @@
 mod machine;
 
 use std::fs;
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use self::machine::{Machine, write_rustc};
 use crate::install::place::write_script;
 use crate::layers::root;
+use crate::support::table::cells;
 
 const RUSTUP: &str = "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y";
 const DEMO: [&str; 2] = ["install.sh", "--demo"];
@@ -45,52 +45,45 @@ fn one_line_installs_all_on_each_distribution() {
     }
 }
 
-/// RHEL and its derivatives have glibc-static in a repository that is not enabled.
+/// The programs that the machine is without, those that answer otherwise, separated by `@`, the script, what is lacking, and
+/// what to type. RHEL and its derivatives have glibc-static in a repository that is not enabled.
+const LACKS: &str = r#"
+cargo rustc |  | install.sh --build | cargo | RUSTUP
+cargo rustc |  | tests/run --lint | cargo | RUSTUP
+cc |  | install.sh --build | a C compiler | APT
+cc |  | tests/run | a C compiler | APT
+ | cc echo 'ld: cannot find crt1.o' >&2; echo more >&2; exit 1 | install.sh --build | the C library's files to link with (ld: cannot find crt1.o) | APT
+ | cc case $* in *-static*) echo 'ld: cannot find -lc' >&2; exit 1 ;; esac | install.sh --build | the static C library (ld: cannot find -lc) | APT
+ | rustc echo 'rustc 1.63.0 (x 2023-01-01)' | install.sh --build | Rust NEEDED or newer: rustc is 1.63.0 | RUSTUP
+ | rustc echo 'rustc 1.63.0 (x 2023-01-01)'@rustup true | install.sh --build | Rust NEEDED or newer: rustc is 1.63.0 | rustup update
+ | rustc echo 'rustup could not choose a version' >&2; exit 1@rustup true | install.sh --build | Rust NEEDED or newer: rustc is there, but does not run | rustup default stable
+cc | dnf exit 1@rpm case $1$2 in -E*) echo 9 ;; -qredhat-release) ;; *) exit 1 ;; esac | install.sh --demo | a C compiler | dnf install -y --enablerepo=codeready-builder-for-rhel-9-ARCH-rpms gcc glibc-static
+cc | dnf exit 1@rpm case $1$2 in -E*) echo 9 ;; -qoraclelinux-release) ;; *) exit 1 ;; esac | install.sh --demo | a C compiler | dnf install -y --enablerepo=ol9_codeready_builder gcc glibc-static
+cc | dnf exit 1@rpm case $1$2 in -E*) echo 10 ;; -qrocky-release) ;; *) exit 1 ;; esac | install.sh --demo | a C compiler | dnf install -y --enablerepo=crb gcc glibc-static
+cc | dnf exit 1@rpm case $1$2 in -E*) echo 8 ;; -qalmalinux-release) ;; *) exit 1 ;; esac | install.sh --demo | a C compiler | dnf install -y --enablerepo=powertools gcc glibc-static
+cc | dnf exit 1@rpm case $1$2 in -E*) ;; -qfedora-release) ;; *) exit 1 ;; esac | install.sh --demo | a C compiler | dnf install -y gcc glibc-static
+"#;
+
 #[test]
-fn the_repository_of_the_static_library_is_named() {
-    let architecture = Command::new("uname").arg("-m").output().unwrap().stdout;
-    let of_rhel = format!(
-        "--enablerepo=codeready-builder-for-rhel-9-{}-rpms ",
-        String::from_utf8(architecture).unwrap().trim()
-    );
-    for (release, package, option) in [
-        ("9", "redhat-release", of_rhel.as_str()),
-        ("9", "oraclelinux-release", "--enablerepo=ol9_codeready_builder "),
-        ("9", "centos-stream-release", "--enablerepo=crb "),
-        ("10", "rocky-release", "--enablerepo=crb "),
-        ("8", "almalinux-release", "--enablerepo=powertools "),
-        ("", "fedora-release", ""),
-    ] {
-        let machine = Machine::new("dnf").without(&["cc"]);
-        machine.fake(
-            "rpm",
-            &format!("case $1$2 in -E*) echo '{release}' ;; -q{package}) ;; *) exit 1 ;; esac"),
-        );
-        let said = "This machine lacks: a C compiler\nFirst type: dnf install -y";
-        machine.refuses(&DEMO, &format!("{said} {option}gcc glibc-static\n"));
+fn each_lack_is_named_with_what_to_type() {
+    let apt = "apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev";
+    for [without, fakes, line, lack, typed] in cells(LACKS) {
+        let manager = if fakes.starts_with("dnf") { "dnf" } else { "apt-get" };
+        let machine =
+            Machine::new(manager).without(&without.split_whitespace().collect::<Vec<_>>());
+        for (name, body) in fakes.split('@').filter_map(|fake| fake.split_once(' ')) {
+            machine.fake(name, body);
+        }
+        let said = format!("This machine lacks: {lack}\nFirst type: {typed}\n")
+            .replace("RUSTUP", RUSTUP)
+            .replace("APT", apt)
+            .replace("NEEDED", &needed_rust())
+            .replace("ARCH", std::env::consts::ARCH);
+        machine.refuses(&line.split(' ').collect::<Vec<_>>(), &said);
     }
-}
-
-#[test]
-fn each_lack_has_its_own_line() {
-    let apt =
-        "First type: apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev\n";
-    let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
-    let said = format!("This machine lacks: cargo\nFirst type: {RUSTUP}\n");
-    machine.refuses(&BUILD, &said);
-    machine.refuses(&["tests/run", "--lint"], &said);
-
-    let machine = Machine::new("apt-get").without(&["cc"]);
-    machine.refuses(&BUILD, &format!("This machine lacks: a C compiler\n{apt}"));
-    machine.refuses(&["tests/run"], &format!("This machine lacks: a C compiler\n{apt}"));
-
     let machine = Machine::new("apt-get");
-    machine.fake("cc", "echo 'ld: cannot find crt1.o' >&2; echo more >&2; exit 1");
-    let lack = "the C library's files to link with (ld: cannot find crt1.o)";
-    machine.refuses(&BUILD, &format!("This machine lacks: {lack}\n{apt}"));
-    machine.fake("cc", "case $* in *-static*) echo 'ld: cannot find -lc' >&2; exit 1 ;; esac");
-    let lack = "the static C library (ld: cannot find -lc)";
-    machine.refuses(&BUILD, &format!("This machine lacks: {lack}\n{apt}"));
+    write_rustc(&machine.tools, &format!("{}.0", needed_rust()));
+    assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
 }
 
 /// rustup's own musl target links the program without the system's static library.
@@ -112,23 +105,6 @@ fn with_rustups_musl_no_static_library_is_needed() {
     let output = machine.run("/bin/dash", &BUILD);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!said.contains("lacks"), "{said}");
-}
-
-#[test]
-fn an_old_rust_is_updated_by_what_is_there() {
-    let needed = needed_rust();
-    let old = format!("Rust {needed} or newer: rustc is 1.63.0");
-    let machine = Machine::new("apt-get");
-    write_rustc(&machine.tools, "1.63.0");
-    machine.refuses(&BUILD, &format!("This machine lacks: {old}\nFirst type: {RUSTUP}\n"));
-    machine.fake("rustup", "");
-    machine.refuses(&BUILD, &format!("This machine lacks: {old}\nFirst type: rustup update\n"));
-    machine.fake("rustc", "echo 'rustup could not choose a version' >&2; exit 1");
-    let silent = format!("Rust {needed} or newer: rustc is there, but does not run");
-    let said = format!("This machine lacks: {silent}\nFirst type: rustup default stable\n");
-    machine.refuses(&BUILD, &said);
-    write_rustc(&machine.tools, &format!("{needed}.0"));
-    assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
 }
 
 fn needed_rust() -> String {
@@ -185,7 +161,8 @@ fn room_is_reused_only_from_builds_of_this_program() {
 #[test]
 fn a_directory_that_cannot_be_written_is_named_before_a_build() {
     let machine = Machine::new("apt-get");
-    let place = read_only(&machine);
+    let place = machine.home.join("read only");
+    fs::create_dir(&place).unwrap();
     let dir = place.join("cni/bin");
     let line = ["--dir", dir.to_str().unwrap()];
     let said = format!(
@@ -199,14 +176,7 @@ fn a_directory_that_cannot_be_written_is_named_before_a_build() {
     assert!(!dry.contains("lacks") && machine.built().exists(), "{dry}");
 }
 
-/// A directory where a read-only file system is mounted for one command.
-fn read_only(machine: &Machine) -> PathBuf {
-    let place = machine.home.join("read only");
-    fs::create_dir(&place).unwrap();
-    place
-}
-
-/// What install.sh says that fails beside that file system.
+/// What install.sh says that fails beside a read-only file system.
 fn beside_read_only(machine: &Machine, line: &[&str], target: &Path) -> String {
     let prepared = "mount -t tmpfs -o ro tmpfs \"$HOME/read only\" &&
         PATH=$FAKES exec /bin/dash install.sh \"$@\"";
@@ -250,31 +220,25 @@ fn log_of(machine: &Machine) -> String {
     fs::read_to_string(machine.home.join("log")).unwrap_or_default()
 }
 
+/// Root alone, by managers that need no answers.
 #[test]
-fn yes_as_root_installs_and_goes_on() {
-    for (manager, log) in [
-        (
-            "apt-get",
-            "apt-get update\napt-get install -y --no-install-recommends \
-             curl ca-certificates gcc libc6-dev\nrustup -y\n",
-        ),
-        ("dnf", "dnf install -y curl gcc glibc-static\nrustup -y\n"),
+fn yes_installs_and_goes_on() {
+    let apt = "apt-get update\napt-get install -y --no-install-recommends \
+         curl ca-certificates gcc libc6-dev\nrustup -y\n";
+    let dnf = "dnf install -y curl gcc glibc-static\nrustup -y\n";
+    for (machine, log) in [
+        (installable("apt-get"), apt),
+        (installable("dnf"), dnf),
+        (installable("zypper"), ""),
+        (installable("apt-get").of_user(), ""),
     ] {
-        let machine = installable(manager);
         let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
-        assert_builds(&machine, &output);
+        match log {
+            "" => assert_eq!(output.status.code(), Some(1), "{output:?}"),
+            _ => assert_builds(&machine, &output),
+        }
         assert_eq!(log_of(&machine), log);
     }
-}
-
-#[test]
-fn yes_installs_nothing_by_other_managers_or_users() {
-    let machine = installable("zypper");
-    let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
-    assert_eq!((output.status.code(), log_of(&machine).as_str()), (Some(1), ""));
-    let machine = installable("apt-get").of_user();
-    let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
-    assert_eq!((output.status.code(), log_of(&machine).as_str()), (Some(1), ""));
 }
 
 /// Types an answer on a terminal of its own, by script(1).
@@ -320,7 +284,7 @@ fn called_by_sudo() -> Machine {
 }
 
 #[test]
-fn with_sudo_the_users_cargo_builds_as_that_user() {
+fn with_sudo_the_users_cargo_builds_as_that_user_and_the_demo_apart() {
     let machine = called_by_sudo();
     let output = machine.command("/bin/dash").args(BUILD).env("SUDO_USER", "bob").output().unwrap();
     assert_builds(&machine, &output);
@@ -330,12 +294,6 @@ fn with_sudo_the_users_cargo_builds_as_that_user() {
     let build = format!("-u bob -H -- {env} {}/install.sh --build\n", root().display());
     assert!(log.ends_with(&build), "{log}");
     assert!(!machine.home.join(".cargo").exists());
-}
-
-// --- the demonstration's build ---
-
-#[test]
-fn the_demo_has_a_build_of_its_own_by_the_user_with_cargo() {
     for machine in [Machine::new("apt-get"), called_by_sudo()] {
         let output =
             machine.command("/bin/dash").args(DEMO).env("SUDO_USER", "bob").output().unwrap();

@@ -92,20 +92,3 @@ fn help_is_the_comment_that_a_script_begins_with() {
         assert!(said.starts_with(name) && output.stderr.is_empty(), "{script}: {said}");
     }
 }
-
-#[test]
-fn a_mistyped_word_is_answered_with_the_nearest() {
-    for (script, word, expected) in [
-        ("install.sh", "--demmo", "is not an option; did you mean --demo?"),
-        ("install.sh", "--roll", "is not an option; did you mean --rollback?"),
-        ("install.sh", "--dir=/a b", "is not an option; did you mean --dir?"),
-        ("install.sh", "uninstall", "is unknown; did you mean --uninstall?"),
-        ("packaging/build", "debb", "is unknown; did you mean deb?"),
-        ("tests/runtimes/run", "containerd", "is unknown; did you mean containerd-ctr?"),
-        ("tests/faults/run", "kil", "is unknown; did you mean kill?"),
-        ("tests/reference-suites/run", "brigde", "is unknown; did you mean bridge?"),
-        ("tests/run", "-x", "is not an option; tests/run --help lists what is"),
-    ] {
-        assert_refused(script, word, expected);
-    }
-}

@@ -3,8 +3,8 @@
 //! `fixtures/traces/<runtime>.jsonl` has one call per line, in the order they were made: `plugin`,
 //! `env`, `stdin`, `stdout`, `stderr` and `rc`, the exit status. Container ids, MAC addresses, host
 //! link names and namespace paths are invented; each stands for the same thing wherever it appears.
-//! One VERSION call of each kind is kept. The calls of host-local come from the main plugins, so
-//! they are replayed only where the main plugins are not.
+//! One VERSION call of each kind is kept. The calls of host-local come from the main plugins, which
+//! make them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::protocol::{has_user_namespaces, in_own_namespace};
+use crate::protocol::{assert_silent_success, has_user_namespaces, in_own_namespace};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
 use crate::support::networks::bandwidth::can_limit;
@@ -22,7 +22,7 @@ use crate::support::scratch::Scratch;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::{TcpServer, connect};
 
-peers! { version_calls_get_the_recorded_answer, status_calls_succeed_as_recorded, host_local_hands_out_the_recorded_addresses, loopback_tells_the_recorded_addresses }
+peers! { version_calls_get_the_recorded_answer, status_calls_succeed_as_recorded, loopback_tells_the_recorded_addresses }
 
 peers! {
     chains_of_ctr_work_as_recorded = |peer| Replay::of_chains(peer, RUNTIMES[0]);
@@ -113,6 +113,12 @@ pub fn assert_closed(lab: &Lab, ports: Vec<(u64, u16)>, place: &str) {
     }
 }
 
+/// The addresses of a result with their prefixes.
+pub fn addresses(result: &Value) -> Vec<&str> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap()).collect()
+}
+
 /// Without its bridges, which stay by contract, the host is as before.
 #[track_caller]
 pub fn assert_as_before(lab: &Lab, before: &Snapshot, bridges: BTreeSet<&str>, who: &str) {
@@ -153,48 +159,8 @@ fn status_calls_succeed_as_recorded(peer: &Peer) {
         let data = Scratch::new();
         recorded.stdin["ipam"]["dataDir"] = data.text().into();
         let outcome = recorded.call(peer).env("CNI_PATH", peer.dir().to_str().unwrap()).run();
-        assert_eq!(
-            (outcome.status, outcome.stdout.as_str()),
-            (recorded.rc, ""),
-            "{runtime}: {outcome:?}"
-        );
-    }
-}
-
-/// Runtimes make calls concurrently, so the order of the record does not say which call got which
-/// address. Between two DELs, the addresses as a set are the recorded ones.
-fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
-    for (runtime, text) in RUNTIMES {
-        let data = Scratch::new();
-        let mut handed_out = HandedOut::default();
-        let calls = recorded(text)
-            .into_iter()
-            .filter(|call| call.plugin == "host-local" && call.command() != "STATUS");
-        for (number, mut recorded) in calls.enumerate() {
-            recorded.stdin["ipam"]["dataDir"] = data.text().into();
-            let mut call = recorded.call(peer);
-            if !call.env["CNI_NETNS"].is_empty() {
-                call = call.env("CNI_NETNS", "/run/netns/nowhere"); // a recorded /proc/PID may be in use here
-            }
-            let outcome = call.run();
-            let place = format!("{runtime}, call {number}");
-            if recorded.rc != 0 {
-                assert_failed_as_recorded(peer, &outcome, &recorded);
-            } else if recorded.command() == "ADD" {
-                let mut expected = recorded.stdout.clone();
-                handed_out.take(&recorded.stdout, &mut expected, &outcome.ok());
-                assert_eq!(outcome.ok(), expected, "{place}");
-            } else {
-                assert_eq!(
-                    (outcome.status, outcome.stdout.as_str()),
-                    (0, ""),
-                    "{place}: {outcome:?}"
-                );
-                handed_out.assert_same(&place);
-            }
-        }
-        handed_out.assert_same(runtime);
-        assert_eq!(leases(&data), [""; 0], "{runtime}: every container was deleted");
+        let is = (outcome.status, outcome.stdout.as_str());
+        assert_eq!(is, (recorded.rc, ""), "{runtime}: {outcome:?}");
     }
 }
 
@@ -225,14 +191,6 @@ impl HandedOut {
     }
 }
 
-/// The reserved addresses of all networks.
-fn leases(data: &Scratch) -> Vec<String> {
-    let networks = std::fs::read_dir(data.text()).unwrap().map(|network| network.unwrap().path());
-    let files = networks.flat_map(|network| std::fs::read_dir(network).unwrap());
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
-}
-
 /// The reference answers a configuration of version 0.3.1 in the form of 1.0.0, ours in the form of
 /// 0.3.1.
 fn loopback_tells_the_recorded_addresses(peer: &Peer) {
@@ -242,11 +200,7 @@ fn loopback_tells_the_recorded_addresses(peer: &Peer) {
     for (runtime, recorded) in all_recorded(|call| call.plugin == "loopback") {
         let outcome = in_own_namespace(recorded.call(peer)).run();
         if recorded.command() == "DEL" {
-            assert_eq!(
-                (outcome.status, outcome.stdout.as_str()),
-                (0, ""),
-                "{runtime}: {outcome:?}"
-            );
+            assert_silent_success(&outcome);
             continue;
         }
         let mut expected = recorded.stdout.clone();
@@ -359,12 +313,7 @@ impl Replay {
             self.containers.get(&recorded.env["CNI_NETNS"]).map(|(_, container)| container);
         match (recorded.plugin.as_str(), recorded.command(), container) {
             ("bridge", "ADD", Some(container)) if recorded.rc == 0 => {
-                let addresses: Vec<&str> = result["ips"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|ip| ip["address"].as_str().unwrap())
-                    .collect();
+                let addresses = addresses(result);
                 assert_eq!(container.addresses(&recorded.env["CNI_IFNAME"]), addresses, "{place}");
             }
             ("portmap", "ADD", Some(container)) => {
@@ -383,13 +332,7 @@ impl Replay {
             ("bandwidth", "ADD", Some(_))
                 if recorded.stdin["runtimeConfig"]["bandwidth"].is_object() =>
             {
-                let limited = self
-                    .lab
-                    .host
-                    .sh("tc qdisc show")
-                    .lines()
-                    .filter(|line| line.contains(" tbf "))
-                    .count();
+                let limited = self.lab.host.sh("tc qdisc show").matches(" tbf ").count();
                 assert!(limited >= 2, "{place}: one a direction");
             }
             ("bridge", "DEL", Some(container)) => {

@@ -11,48 +11,36 @@ use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
+use crate::support::table::cells;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
 
-/// A network with features of both versions of the reference, or of the new one only.
+/// What a network has, where the first word is its plugin, and changes of the configuration. The last three have keys of the
+/// reference of specification 1.1.0.
+const NETWORKS: &str = r#"
+bridge | {}
+bridge, masqueraded | {"ipMasq": true}
+bridge, MACs checked | {"macspoofchk": true}
+bridge, everything | {"ipMasq": true, "macspoofchk": true, "hairpinMode": true}
+ptp | {}
+ptp, masqueraded | {"ipMasq": true}
+bridge, no IPAM | {"ipam": null}
+bridge, nftables | {"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}
+bridge, iptables | {"ipMasq": true, "ipMasqBackend": "iptables"}
+ptp, nftables | {"ipMasq": true, "ipMasqBackend": "nftables"}
+"#;
+
 struct Network {
     what: &'static str,
-    plugin: &'static str,
     changes: Value,
 }
 
 fn networks(reference: &Peer) -> Vec<Network> {
-    let network = |what, plugin, changes| Network { what, plugin, changes };
-    let mut networks = vec![
-        network("bridge", "bridge", json!({})),
-        network("bridge, masqueraded", "bridge", json!({"ipMasq": true})),
-        network("bridge, MACs checked", "bridge", json!({"macspoofchk": true})),
-        network(
-            "bridge, everything",
-            "bridge",
-            json!({"ipMasq": true, "macspoofchk": true, "hairpinMode": true}),
-        ),
-        network("ptp", "ptp", json!({})),
-        network("ptp, masqueraded", "ptp", json!({"ipMasq": true})),
-        network("no IPAM", "bridge", json!({"ipam": null})),
-    ];
-    if speaks(reference, "1.1.0") {
-        networks.push(network(
-            "bridge, nftables",
-            "bridge",
-            json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}),
-        ));
-        networks.push(network(
-            "bridge, iptables",
-            "bridge",
-            json!({"ipMasq": true, "ipMasqBackend": "iptables"}),
-        ));
-        networks.push(network(
-            "ptp, nftables",
-            "ptp",
-            json!({"ipMasq": true, "ipMasqBackend": "nftables"}),
-        ));
-    }
-    networks
+    let count = if speaks(reference, "1.1.0") { 10 } else { 7 };
+    let network = |[what, changes]: [&'static str; 2]| Network {
+        what,
+        changes: serde_json::from_str(changes).unwrap(),
+    };
+    cells(NETWORKS).into_iter().take(count).map(network).collect()
 }
 
 fn speaks(peer: &Peer, version: &str) -> bool {
@@ -61,11 +49,11 @@ fn speaks(peer: &Peer, version: &str) -> bool {
 
 fn conf(network: &Network) -> Value {
     // A default route, in the form that each of the two plugins takes.
-    let default = match network.plugin {
-        "ptp" => {
+    let default = match network.what.starts_with("ptp") {
+        true => {
             json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}})
         }
-        _ => json!({"isDefaultGateway": true}),
+        false => json!({"isDefaultGateway": true}),
     };
     with(&with(&bridge::dual_stack(), default), network.changes.clone())
 }

@@ -11,6 +11,7 @@ use crate::support::attachment::with;
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{self, bandwidth, can_limit};
 use crate::support::networks::bridge::static_ipam;
+use crate::support::peers::tests;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
@@ -36,22 +37,18 @@ fn a_default_burst_does_not_suspend_the_limit() {
     });
 }
 
-/// The kernel drops packets that are larger than the bucket.
-#[test]
-fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
-    limits_differ(true, false, |lab| {
+tests! {
+    /// The kernel drops packets that are larger than the bucket.
+    a_burst_that_is_shorter_than_a_packet_lets_packets_pass = limits_differ(true, false, |lab| {
         let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80});
         let chain = lab.chain(&bandwidth::network(), &bandwidth(limits));
         assert_pings(&lab.host, &chain.ips()[0]);
         chain.add();
         lab.host.try_sh(&format!("ping -n -q -c3 -i0.2 -W1 {}", chain.ips()[0])).status.success()
     });
-}
 
-/// The reference names the ifb by network and container, so two interfaces collide.
-#[test]
-fn two_interfaces_of_a_container_can_be_limited() {
-    limits_differ(OK, FAILED, |lab| {
+    /// The reference names the ifb by network and container, so two interfaces collide.
+    two_interfaces_of_a_container_can_be_limited = limits_differ(OK, FAILED, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         chain.add();
         let address = json!([{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}]);
@@ -60,56 +57,41 @@ fn two_interfaces_of_a_container_can_be_limited() {
         let prev_result = second.add();
         chain.clone().ifname("eth1").conf(json!({"prevResult": prev_result})).try_add().status
     });
-}
 
-/// An existing ingress qdisc makes the last step of ADD fail. The reference leaves the queues and
-/// the ifb.
-#[test]
-fn an_add_of_limits_that_fails_leaves_nothing() {
-    limits_differ(true, false, |lab| {
+    /// An existing ingress qdisc makes the last step of ADD fail. The reference leaves the queues and
+    /// the ifb.
+    an_add_of_limits_that_fails_leaves_nothing = limits_differ(true, false, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         lab.host.sh(&format!("tc qdisc add dev {} ingress", host_end(&chain)));
         let before = Watch::start(lab, &[]);
         assert_eq!(chain.try_add().status, FAILED);
         before.changes_now().is_empty()
     });
-}
 
-/// The reference leaves the qdiscs on the host's end until that link is deleted.
-#[test]
-fn del_takes_the_limits_off_the_host_s_end() {
-    limits_differ(true, false, |lab| {
+    /// The reference leaves the qdiscs on the host's end until that link is deleted.
+    del_takes_the_limits_off_the_host_s_end = limits_differ(true, false, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
         let before = Watch::start(lab, &[]);
         chain.add();
         chain.del();
         before.changes().is_empty()
     });
-}
 
-/// Without limits and prevResult the reference dereferences a nil pointer: Go's exit status 2.
-#[test]
-fn no_prev_result_is_no_crash_of_bandwidth() {
-    limits_differ(FAILED, 2, |lab| {
+    /// Without limits and prevResult the reference dereferences a nil pointer: Go's exit status 2.
+    no_prev_result_is_no_crash_of_bandwidth = limits_differ(FAILED, 2, |lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({})));
         chain.clone().conf(json!({"prevResult": null})).try_add().status
     });
-}
 
-/// The ifb only hands frames on. In the reference the kernel gives it a link-local address.
-#[test]
-fn the_ifb_has_no_address() {
-    limits_differ(0, 1, |lab| {
+    /// The ifb only hands frames on. In the reference the kernel gives it a link-local address.
+    the_ifb_has_no_address = limits_differ(0, 1, |lab| {
         let result = lab.chain(&bandwidth::network(), &bandwidth::both()).add();
         let interfaces = result["interfaces"].as_array().unwrap();
         addresses(lab, interfaces.last().unwrap()["name"].as_str().unwrap())
     });
-}
 
-/// The kernel knows the host's end, whatever prevResult says. The reference refuses such a result.
-#[test]
-fn limits_need_no_interfaces_in_prev_result() {
-    limits_differ((OK, OK), (FAILED, FAILED), |lab| {
+    /// The kernel knows the host's end, whatever prevResult says. The reference refuses such a result.
+    limits_need_no_interfaces_in_prev_result = limits_differ((OK, OK), (FAILED, FAILED), |lab| {
         let old = lab.chain(
             &with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})),
             &bandwidth::both(),
@@ -120,12 +102,9 @@ fn limits_need_no_interfaces_in_prev_result() {
             new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status,
         )
     });
-}
 
-/// Releases 1.5 of the reference had the keys; 1.9.1 limits all traffic instead.
-#[test]
-fn some_subnets_alone_can_be_limited() {
-    limits_differ(false, true, |lab| {
+    /// Releases 1.5 of the reference had the keys; 1.9.1 limits all traffic instead.
+    some_subnets_alone_can_be_limited = limits_differ(false, true, |lab| {
         let chain = lab.chain(
             &bandwidth::network(),
             &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})),

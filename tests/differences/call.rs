@@ -2,15 +2,48 @@
 
 use serde_json::{Value, json};
 
-use super::{FAILED, OK, differs};
+use super::{FAILED, differ, differs, network};
 use crate::plugins::main::bridge::failed_add;
 use crate::plugins::main::ptp::failing;
 use crate::support::attachment::with;
 use crate::support::failed_add::{Case, fail};
-use crate::support::networks::bridge::{self, static_ipam};
+use crate::support::networks::bridge;
 use crate::support::networks::ptp;
 use crate::support::networks::stacked::MACVLAN;
 use crate::support::snapshot::Watch;
+
+/// A late DEL comes when the namespace already has an interface of that name from another attachment.
+const ROWS: &str = r#"
+answers a null in a list with a Go panic | {"vlanTrunk": [null]} | run ADD; head -c1 /run/ADD | {
+has code 999 for a full subnet | {"ipam": {"subnet": "10.10.0.0/30"}} | add; id=second ifname=eth1; code ADD | 101 | 999
+has code 999 for a mistake of the configuration | {"vlan": 5000} | code ADD | 7 | 999
+has code 999 for a namespace that cannot be opened | {} | netns=/run/netns/nowhere; code ADD | 4 | 999
+takes an address for a namespace that cannot be opened | {"type": "ptp"} | netns=/run/netns/nowhere; code ADD | 4 | 999
+has code 999 for a namespace that cannot be opened | {"type": "loopback"} | netns=/run/netns/nowhere; code ADD | 4 | 999
+leaves cniVersion out of the error object | {"vlan": 5000} | run ADD; grep -o '"cniVersion": "1.0.0"' /run/ADD | "cniVersion": "1.0.0"
+takes half a character for a replacement character | {"type": "static", "ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}]}} | with '"unknown":"\ud800"'; try ADD | 1 | 0
+does not decode a number beyond a double | {"type": "static", "ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}]}} | with '"unknown":1e999'; try ADD | 1 | 0
+refuses DEL with unknown CNI_ARGS | {} | add; args=COLOUR=red; try DEL; has eth0 | 0 none | 1 eth0
+has no GC | {"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"} | add; vanish; with '"cni.dev/valid-attachments":[]'; try GC; [ ! -e $store/10.10.0.2 ] || echo lease; ! nft list ruleset|grep -q 10.10.0.2 || echo rule | 0 | 0 lease rule
+notices an unknown masquerade backend after all other changes | {"ipMasq": true, "ipMasqBackend": "ebtables"} | try ADD; here br0 | 1 none | 1 br0
+prints the 1.0.0 form of a loopback's result under an old version | {"type": "loopback", "cniVersion": "0.2.0"} | ifname=lo; add; grep -c '"ip4"' /run/ADD | 1 | 0
+prints the 1.0.0 form of a loopback's result under 0.4.0 | {"type": "loopback", "cniVersion": "0.4.0"} | ifname=lo; add; grep -c '"version": "4"' /run/ADD | 1 | 0
+leaves the rules in DEL when the namespace is gone | {"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables", "ipam": {DUAL}} | add; vanish; try DEL; nft list ruleset|grep -o -e macspoofchk-container -e '10\.10\.0\.2'|sort -u | 0 | 0 10.10.0.2 macspoofchk-container
+leaves the rules in DEL when the namespace is gone | {"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipMasqBackend": "iptables", "ipam": {DUAL}} | add; vanish; try DEL; nft list ruleset|grep -o -e macspoofchk-container -e '10\.10\.0\.2'|sort -u | 0 | 0 10.10.0.2 macspoofchk-container
+leaves the rules in DEL when the namespace is gone | {"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"} | add; vanish; run DEL; nft list ruleset|grep -o '10\.10\.0\.2'|sort -u |  | 10.10.0.2
+leaves the link to a DEL without CNI_NETNS | {} | add; netns=; del; has eth0 | none | eth0
+leaves the link to a DEL without CNI_NETNS | {"type": "ptp"} | add; netns=; del; has eth0 | none | eth0
+fails DEL for ever where a plain file is left of the namespace | {} | add; umount --lazy $netns; try DEL | 0 | 1
+fails DEL for ever where a plain file is left of the namespace | {"type": "ptp"} | add; umount --lazy $netns; try DEL | 0 | 1
+fails DEL of a configuration that does not decode any more | {} | add; with '"mtu":"large","vlan":-1'; try DEL; has eth0 | 0 none | 1 eth0
+removes another attachment's interface in a late DEL | {} | add; id=another; run DEL; has eth0 | eth0 | none
+removes another attachment's interface in a late DEL | {"type": "ptp"} | add; id=another; run DEL; has eth0 | eth0 | none
+"#;
+
+#[test]
+fn calls_differ_where_the_table_says_so() {
+    differ("bridge", ROWS, network);
+}
 
 /// After a failed ADD the reference leaves links, addresses and rules until DEL; ours leaves
 /// nothing.
@@ -86,117 +119,5 @@ fn del_removes_the_interface_that_add_made() {
             .sh("ip link add link lo name eth0 type macvlan 2>/dev/null || ip link add eth0 type veth peer name end");
         attachment.del();
         ["other", "eth0"].map(|name| container.link(name).is_some())
-    });
-}
-
-/// The reference answers a null in vlanTrunk with a Go panic.
-#[test]
-fn a_null_in_a_list_is_no_crash() {
-    differs("bridge", true, false, |lab| {
-        let outcome = lab
-            .attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]})))
-            .try_add();
-        // On a kernel with VLAN filtering the null may also be accepted as an empty entry.
-        serde_json::from_str::<Value>(&outcome.stdout).is_ok()
-    });
-}
-
-/// Every error of the reference has code 999: a runtime cannot tell a full subnet from a typo.
-#[test]
-fn error_codes_tell_what_kind_of_error_it_is() {
-    differs("bridge", (101, 7), (999, 999), |lab| {
-        let conf = with(&bridge::conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
-        lab.attach(&lab.container(), &conf).add();
-        let full = lab.attach(&lab.container(), &conf).try_add().err().code;
-        let mistake =
-            lab.attach(&lab.container(), &with(&conf, json!({"vlan": 5000}))).try_add().err().code;
-        (full, mistake)
-    });
-}
-
-/// A namespace that cannot be opened is an error in CNI_NETNS, found before an address is
-/// allocated. The reference answers 999, and ptp takes an address first.
-#[test]
-fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
-    for plugin in ["bridge", "ptp", "loopback"] {
-        differs(plugin, 4, 999, |lab| {
-            let conf = with(&bridge::conf(), json!({"type": plugin}));
-            lab.attach(&lab.container(), &conf)
-                .netns(Some("/run/netns/nowhere"))
-                .try_add()
-                .err()
-                .code
-        });
-    }
-}
-
-/// The specification's error object has its cniVersion.
-#[test]
-fn an_error_object_has_the_version_of_the_configuration() {
-    differs("bridge", Some(json!("1.0.0")), None, |lab| {
-        let outcome =
-            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlan": 5000}))).try_add();
-        outcome.json().get("cniVersion").cloned()
-    });
-}
-
-/// JSON without an equivalent string or number: a lone UTF-16 surrogate, a number beyond a double.
-/// The reference substitutes a replacement character or never decodes the value.
-#[test]
-fn half_a_character_and_a_number_beyond_a_double_are_refused() {
-    for unknown in [r#""\ud800""#, "1e999"] {
-        differs("static", FAILED, OK, |lab| {
-            let conf =
-                static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
-            let mut call = lab
-                .attach(&lab.container(), &with(&conf, json!({"type": "static"})))
-                .call("ADD", None);
-            let text = String::from_utf8(call.stdin).unwrap();
-            call.stdin = text.replacen('{', &format!(r#"{{"unknown":{unknown},"#), 1).into_bytes();
-            call.run().status
-        });
-    }
-}
-
-/// The reference's DEL refuses unknown CNI_ARGS as ADD does, so a runtime with other arguments
-/// cannot delete the attachment.
-#[test]
-fn del_takes_any_cni_args() {
-    differs("bridge", (OK, false), (FAILED, true), |lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &bridge::conf());
-        attachment.add();
-        let status = attachment.args("COLOUR=red").try_del().status;
-        (status, container.link("eth0").is_some())
-    });
-}
-
-/// No plugin of the reference implements GC.
-#[test]
-fn gc_removes_what_no_runtime_knows_any_more() {
-    let conf = with(
-        &bridge::conf(),
-        json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"}),
-    );
-    differs("bridge", (false, false), (true, true), |lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf);
-        attachment.add();
-        container.vanish();
-        attachment.gc(&[]).ok();
-        (
-            lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
-            lab.host.sh("nft list ruleset").contains("10.10.0.2"),
-        )
-    });
-}
-
-/// The reference notices an unknown backend after all other changes.
-#[test]
-fn an_unknown_masquerade_backend_is_refused_before_any_change() {
-    let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "ebtables"}));
-    differs("bridge", false, true, |lab| {
-        lab.attach(&lab.container(), &conf).try_add().err();
-        lab.host.link("br0").is_some()
     });
 }

@@ -2,20 +2,36 @@
 
 use serde_json::{Value, json};
 
-use super::{FAILED, OK, differs};
-use crate::plugins::meta::portmap::{host, iptables, udp};
-use crate::support::attachment::with;
-use crate::support::netns::Lab;
+use super::{FAILED, OK, differ, differs};
+use crate::plugins::meta::portmap::{host, udp};
+use crate::support::attachment::{Attachment, with};
+use crate::support::netns::{Container, Lab};
 use crate::support::networks::portmap::{self, is_open, network, publish, web};
-use crate::support::snapshot::Watch;
-use crate::support::table::cells;
 use crate::support::traffic::{TcpServer, connect};
 
-/// The status of an ADD of portmap on `network()` with these changes.
-fn add_portmap(lab: &Lab, backend: Option<&str>, changes: Value) -> i32 {
-    lab.chain(&network(), &with(&portmap::portmap(backend, json!([web()])), changes))
-        .try_add()
-        .status
+/// The convention's default of a protocol is TCP. A mark bit has no meaning where no mark is set.
+const ROWS: &str = r#"
+uses nftables only where iptables is missing | {} | add; iptables-save -t nat|grep -o -m1 CNI-DN |  | CNI-DN
+makes tables that stay for ever | {"backend": "nftables"} | nft -s list ruleset >/run/before; add; del; nft -s list ruleset|cmp -s - /run/before && echo same | same
+notices an invalid port after it has made chains and jumps | {"backend": "iptables", "runtimeConfig": {"portMappings": [{"hostPort": 70000, "containerPort": 80, "protocol": "tcp"}]}} | try ADD; nft list ruleset|grep -o -m1 CNI- | 1 | 1 CNI-
+does not compare the shared masquerading in CHECK | {"backend": "iptables"} | add; iptables -t nat -F CNI-HOSTPORT-MASQ; check | 1 | 0
+does not compare the shared jumps in CHECK | {"backend": "iptables"} | add; ip6tables -t nat -F PREROUTING; check | 1 | 0
+adds the rules of nftables again in a second ADD | {"backend": "nftables"} | add; nft -s list ruleset >/run/once; add; nft -s list ruleset|cmp -s - /run/once && echo same | same
+passes a missing protocol to a program | {"backend": "iptables", "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}} | try ADD | 0 | 1
+passes a missing protocol to a program | {"backend": "nftables", "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}} | try ADD | 0 | 1
+writes capitals, which iptables takes, into rules of nftables | {"backend": "nftables", "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "TCP"}]}} | try ADD | 0 | 1
+takes a mark bit | {"backend": "nftables", "markMasqBit": 5} | try ADD | 1 | 0
+"#;
+
+fn published(lab: &Lab, changes: Value) -> (Container, Attachment<'_>) {
+    let chain = lab.chain(&network(), &with(&portmap::portmap(None, json!([web()])), changes));
+    let attachment = Attachment::clone(&chain);
+    (chain.container, attachment)
+}
+
+#[test]
+fn published_ports_differ_where_the_table_says_so() {
+    differ("portmap", ROWS, published);
 }
 
 /// The reference silently adds a rule that no packet reaches.
@@ -24,18 +40,9 @@ fn a_host_port_that_is_taken_is_an_error() {
     for backend in portmap::BACKENDS {
         differs("portmap", FAILED, OK, |lab| {
             publish(lab, Some(backend), json!([web()]));
-            add_portmap(lab, Some(backend), json!({}))
+            lab.chain(&network(), &portmap::portmap(Some(backend), json!([web()]))).try_add().status
         });
     }
-}
-
-/// The reference uses nftables only where iptables is missing.
-#[test]
-fn portmap_uses_nftables_unless_iptables_is_asked_for() {
-    differs("portmap", true, false, |lab| {
-        publish(lab, None, json!([web()]));
-        iptables::rules(lab).is_empty()
-    });
 }
 
 /// A runtime may call DEL with its configuration alone, as after a restart; the reference leaves
@@ -53,16 +60,6 @@ fn del_of_portmap_needs_no_mappings() {
     }
 }
 
-/// The reference creates tables that stay for ever.
-#[test]
-fn the_last_del_of_portmap_takes_the_table_away() {
-    differs("portmap", true, false, |lab| {
-        let before = lab.host.sh("nft -s list ruleset");
-        publish(lab, Some("nftables"), json!([web()])).del();
-        lab.host.sh("nft -s list ruleset") == before
-    });
-}
-
 /// The reference finds rules by the container's ID, whatever their network.
 #[test]
 fn del_of_portmap_is_for_one_network() {
@@ -73,34 +70,6 @@ fn del_of_portmap_is_for_one_network() {
         is_open(lab, 8080)
     };
     differs("portmap", [true; 2], [false; 2], observe);
-}
-
-/// The reference notices the invalid port after it has created chains and jumps.
-#[test]
-fn a_failed_add_of_portmap_leaves_no_rule() {
-    differs("portmap", false, true, |lab| {
-        let before = Watch::start(lab, &[]);
-        let chain = lab.chain(
-            &network(),
-            &portmap::portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 70_000}))])),
-        );
-        chain.try_add().err();
-        chain.main.del();
-        before.changes_now().contains("CNI-")
-    });
-}
-
-/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not compare
-/// them.
-#[test]
-fn check_of_portmap_looks_at_what_is_shared() {
-    for script in ["iptables -t nat -F CNI-HOSTPORT-MASQ", "ip6tables -t nat -F PREROUTING"] {
-        differs("portmap", FAILED, OK, |lab| {
-            let chain = publish(lab, Some("iptables"), json!([web()]));
-            lab.host.sh(script);
-            chain.check(&chain.result).status
-        });
-    }
 }
 
 /// The host does not see packets that the kernel bridges from port to port, so the answer to a
@@ -140,28 +109,6 @@ fn masq_all_is_for_nftables_too() {
     });
 }
 
-/// What the reference does; the backend; the changes; the status of ADD, ours and the reference's.
-const ADDS: &str = r#"
-passes the missing protocol to a program, where the convention's default is TCP | iptables | {"protocol": null} | 0 | 1
-passes the missing protocol to a program, where the convention's default is TCP | nftables | {"protocol": null} | 0 | 1
-writes capitals, which iptables takes, into nftables' rules | nftables | {"protocol": "TCP"} | 0 | 1
-takes a mark bit, which has no meaning where no mark is set | nftables | {"markMasqBit": 5} | 1 | 0
-"#;
-
-#[test]
-fn adds_of_portmap_that_one_of_the_two_refuses() {
-    for [what, backend, changes, ours, reference] in cells(ADDS) {
-        let changes: Value = serde_json::from_str(changes).unwrap();
-        let mappings = json!({"portMappings": [with(&web(), changes.clone())]});
-        let of_mapping = changes.get("markMasqBit").is_none();
-        let changes = if of_mapping { json!({"runtimeConfig": mappings}) } else { changes };
-        differs("portmap", ours, reference, |lab| {
-            eprintln!("the reference {what}"); // shown when the case fails
-            ["0", "1"][add_portmap(lab, Some(backend), changes.clone()) as usize]
-        });
-    }
-}
-
 /// The reference publishes nothing, or not what was requested.
 #[test]
 fn a_mapping_that_cannot_be_made_is_refused() {
@@ -199,17 +146,6 @@ fn conditions_of_nftables_are_of_one_container() {
         second.add();
         let _other_server = TcpServer::start(&second.container, 80);
         (is_open(lab, 8080), is_open(lab, 9090))
-    });
-}
-
-/// The reference adds the rules again with nftables.
-#[test]
-fn a_repeated_add_of_portmap_adds_nothing() {
-    differs("portmap", true, false, |lab| {
-        let chain = publish(lab, Some("nftables"), json!([web()]));
-        let once = lab.host.sh("nft -s list ruleset");
-        chain.add();
-        lab.host.sh("nft -s list ruleset") == once
     });
 }
 

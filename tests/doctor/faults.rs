@@ -58,6 +58,7 @@ bridge link set dev $end state 0 | D540 | a port of the bridge: its state | brid
 bridge link set dev $end isolated on; bridge link set dev $peer isolated on | D330 | has isolated true, expected false | 
 ip neigh replace 10.97.1.2 lladdr 02:00:00:00:00:99 dev pods0 nud permanent | D540 | seen by | ip neigh del 10.97.1.2 dev pods0
 in: ip neigh replace 10.97.1.1 lladdr 02:00:00:00:00:99 nud permanent dev eth0 | D533 | permanently sends to 02:00:00:00:00:99 | 
+in: ip neigh replace fd00:97::1 lladdr 02:00:00:00:00:99 nud permanent dev eth0 | D533 | permanently sends to 02:00:00:00:00:99 | 
 in: nft 'add table ip t; add chain ip t c { type filter hook input priority 0; policy drop; }' | D540 | a rule of the container | in: nft delete table ip t
 in: nft 'add table ip t; add chain ip t c { type filter hook output priority 0; ip daddr 198.51.100.2 drop; }' | D540 | is refused in the container | in: nft delete table ip t
 nft 'add table arp t; add chain arp t c { type filter hook input priority 0; policy drop; }; add chain arp t o { type filter hook output priority 0; policy drop; }'; ip neigh flush dev pods0; ip -n c1 neigh flush dev eth0 | D530 | 10.97.1.1 does not answer ARP | nft delete table arp t

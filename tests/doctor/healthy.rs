@@ -4,62 +4,58 @@ use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
+use crate::support::table::cells;
 use crate::support::traffic::TcpServer;
+
+/// What is unlike the usual; a script that the kernel must be able to run; a script of the host; options of `net add` and of
+/// `doctor`; and the plugins. BRIDGE is a bridge that is a gateway, IPAM host-local with a default route, PORTS portmap.
+const HEALTHY: &str = r#"
+IPv6 alone | true | ip addr flush dev uplink scope global; ip -6 addr add 2001:db8:ffff::1/64 dev uplink nodad; ip -6 route replace default via 2001:db8:ffff::2 |  |  | {"type": "bridge", "bridge": "six0", "isDefaultGateway": true, "ipMasq": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "fd00:188:1::/64"}]], "routes": [{"dst": "::/0"}]}}
+no default route | true | true |  |  | {BRIDGE, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.188.2.0/24"}]]}}
+a pair with an address of its own alone | true | true |  |  | {"type": "ptp", "ipMasq": true, "ipam": {"type": "static", "addresses": [{"address": "10.188.3.2/32", "gateway": "10.188.3.1"}], "routes": [{"dst": "0.0.0.0/0"}]}}
+a macvlan on a promiscuous link | true | ip link set uplink promisc on |  |  | {"type": "macvlan", "master": "uplink", "ipam": {"type": "host-local", "ranges": [[{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.50", "rangeEnd": "198.51.100.60", "gateway": "198.51.100.2"}]], "routes": [{"dst": "0.0.0.0/0"}]}}
+a strict check of sources | true | for n in all default uplink; do echo 1 >/proc/sys/net/ipv4/conf/$n/rp_filter; done |  |  | {BRIDGE, IPAM}
+the stub of systemd-resolved | true | mkdir /run/etc; cp -a /etc/. /run/etc 2>/dev/null; mount --bind /run/etc /etc; rm -f /etc/resolv.conf; echo 'nameserver 127.0.0.53' >/etc/resolv.conf |  |  | {BRIDGE, IPAM}
+a bridge that filters VLANs | ip link add f0 type bridge vlan_filtering 1 && ip link del f0 | true |  | --no-packets | {"type": "bridge", "bridge": "trunk0", "vlan": 7, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.188.9.0/24"}]]}}
+podman | true | true | -p 8080:80 |  | {BRIDGE, "ipMasq": true, "hairpinMode": true, IPAM}, PORTS, {"type": "firewall"}, {"type": "tuning"}
+every plugin behind a bridge | true | true | -p 8080:80 |  | {BRIDGE, "ipMasq": true, IPAM}, PORTS, {"type": "firewall", "backend": "nftables"}, {"type": "bandwidth", "ingressRate": 8000000, "ingressBurst": 800000}, {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "mtu": 1400}
+both families | true | true |  |  | {"type": "bridge", "bridge": "dual0", "isDefaultGateway": true, "ipMasq": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.184.1.0/24"}], [{"subnet": "fd00:184::/64"}]]}}, PORTS, {"type": "firewall", "ingressPolicy": "same-bridge"}, {"type": "bandwidth", "capabilities": {"bandwidth": true}}
+a pair | true | true |  |  | {"type": "ptp", "ipMasq": true, IPAM}, PORTS
+masquerading by iptables | true | true |  |  | {BRIDGE, "ipMasq": true, "ipMasqBackend": "iptables", IPAM}
+a bridge that is no gateway | true | true |  |  | {"type": "bridge", "bridge": "lone0", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.184.5.0/24"}]]}}
+macvlan | true | ip link add lower0 up type veth peer name far0; ip link set far0 up |  | --no-packets | {"type": "macvlan", "master": "lower0", IPAM}
+ipvlan | ip link add link uplink name p0 type ipvlan && ip link del p0 | ip link add lower0 up type veth peer name far0; ip link set far0 up |  | --no-packets | {"type": "ipvlan", "master": "lower0", IPAM}
+vlan | ip link add link uplink name p0 type vlan id 9 && ip link del p0 | ip link add lower0 up type veth peer name far0; ip link set far0 up |  | --no-packets | {"type": "vlan", "master": "lower0", "vlanId": 7, IPAM}
+"#;
 
 /// host-local with a default route.
 fn ipam(subnet: &str) -> Value {
-    let any = if subnet.contains(':') { "::/0" } else { "0.0.0.0/0" };
-    json!({"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": any}]})
-}
-
-/// Attaches two containers, and finds nothing.
-#[track_caller]
-fn is_healthy(site: &Site, network: &str) {
-    let containers = [site.attached(network), site.attached(network)];
-    assert_eq!(site.findings(""), [Value::Null; 0]);
-    let findings = site.findings(&containers[0].netns);
-    assert_eq!(findings, [Value::Null; 0]);
+    json!({"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
 #[test]
-fn a_host_with_ipv6_alone() {
-    let site = Site::empty();
-    let plugin = json!({"type": "bridge", "bridge": "six0", "isDefaultGateway": true, "ipMasq": true,
-        "ipam": ipam("fd00:188:1::/64")});
-    site.configure("six", &json!([plugin]));
-    site.lab.host.sh("ip addr flush dev uplink scope global; ip -6 addr add 2001:db8:ffff::1/64 dev uplink nodad;
-        ip -6 route replace default via 2001:db8:ffff::2");
-    is_healthy(&site, "six");
-}
-
-#[test]
-fn a_network_without_a_default_route() {
-    let site = Site::empty();
-    let mut plugin = bridge("inner0", "10.188.2.0/24");
-    plugin["ipam"]["routes"] = json!([]);
-    site.configure("inner", &json!([plugin]));
-    is_healthy(&site, "inner");
-}
-
-#[test]
-fn a_pair_with_an_address_of_its_own_alone() {
-    let site = Site::empty();
-    let ipam = json!({"type": "static", "addresses": [{"address": "10.188.3.2/32", "gateway": "10.188.3.1"}],
-        "routes": [{"dst": "0.0.0.0/0"}]});
-    site.configure("single", &json!([{"type": "ptp", "ipMasq": true, "ipam": ipam}]));
-    let _container = site.attached("single");
-    assert_eq!(site.findings(""), [Value::Null; 0]);
-}
-
-#[test]
-fn a_macvlan_on_a_promiscuous_link() {
-    let site = Site::empty();
-    let mut ipam = ipam("198.51.100.0/24");
-    ipam["ranges"] = json!([[{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.50",
-        "rangeEnd": "198.51.100.60", "gateway": "198.51.100.2"}]]);
-    site.configure("flat", &json!([{"type": "macvlan", "master": "uplink", "ipam": ipam}]));
-    site.lab.host.sh("ip link set uplink promisc on");
-    is_healthy(&site, "flat");
+fn healthy_hosts_have_no_finding() {
+    for [what, needs, script, options, packets, plugins] in cells(HEALTHY) {
+        let site = Site::empty();
+        if !site.lab.host.try_sh(needs).status.success() {
+            skip(needs);
+            continue;
+        }
+        site.lab.host.sh(script);
+        let plugins = plugins
+            .replace("BRIDGE", r#""type": "bridge", "bridge": "pods0", "isGateway": true"#)
+            .replace("IPAM", &format!("\"ipam\": {}", ipam("10.188.1.0/24")))
+            .replace("PORTS", r#"{"type": "portmap", "capabilities": {"portMappings": true}}"#);
+        site.configure("pods", &serde_json::from_str(&format!("[{plugins}]")).unwrap());
+        let first = site.lab.container();
+        let output = site.run(&format!("net add pods {} {options}", first.netns));
+        assert!(output.status.success(), "{what}: {output:?}");
+        let _served = (!options.is_empty()).then(|| TcpServer::start(&first, 80));
+        let _second = (!plugins.contains("static")).then(|| site.attached("pods"));
+        for subject in ["", &format!("{} {packets}", first.netns)] {
+            assert_eq!(site.findings(subject), [Value::Null; 0], "{what} {subject}");
+        }
+    }
 }
 
 #[test]
@@ -74,60 +70,9 @@ fn a_container_on_three_networks() {
     let container = site.attached("first");
     site.attach("second", &container, "net1");
     site.attach("third", &container, "net2");
+    let _process = site.lab.container_of_process();
     assert_eq!(site.findings(""), [Value::Null; 0]);
     assert_eq!(site.findings(&container.netns), [Value::Null; 0]);
-}
-
-#[test]
-fn a_host_with_a_strict_check_of_sources() {
-    let site = Site::with_bridge("10.188.8.0/24");
-    site.lab
-        .host
-        .sh("for n in all default uplink; do echo 1 >/proc/sys/net/ipv4/conf/$n/rp_filter; done");
-    is_healthy(&site, "pods");
-}
-
-#[test]
-fn a_bridge_that_filters_vlans() {
-    let site = Site::empty();
-    let filters = "ip link add f0 type bridge vlan_filtering 1 && ip link del f0";
-    if !site.lab.host.try_sh(filters).status.success() {
-        return skip("bridge vlan_filtering");
-    }
-    let plugin = json!({"type": "bridge", "bridge": "trunk0", "vlan": 7,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.188.9.0/24"}]]}});
-    site.configure("tagged", &json!([plugin]));
-    let _containers = [site.attached("tagged"), site.attached("tagged")];
-    assert_eq!(site.findings(""), [Value::Null; 0]);
-}
-
-#[test]
-fn a_host_with_the_stub_of_systemd_resolved() {
-    let site = Site::with_bridge("10.188.10.0/24").with_own_etc();
-    site.lab.host.sh("rm -f /etc/resolv.conf; echo 'nameserver 127.0.0.53' >/etc/resolv.conf");
-    is_healthy(&site, "pods");
-}
-
-/// podman's network of 4.x with CNI: one bridge, four plugins.
-#[test]
-fn a_host_of_podman() {
-    let site = Site::empty();
-    let plugin = json!({"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
-        "hairpinMode": true, "ipam": ipam("10.188.11.0/24")});
-    let list = json!([plugin, {"type": "portmap", "capabilities": {"portMappings": true}},
-        {"type": "firewall"}, {"type": "tuning"}]);
-    site.configure("podman", &list);
-    let containers = [site.lab.container(), site.lab.container()];
-    for (number, container) in containers.iter().enumerate() {
-        let id = format!("{number:064x}");
-        let line =
-            format!("net add podman {} --container-id {id} -p 808{number}:80", container.netns);
-        let output = site.run(&line);
-        assert!(output.status.success(), "{output:?}");
-    }
-    assert_eq!(site.findings(""), [Value::Null; 0]);
-    let _served = TcpServer::start(&containers[0], 80);
-    assert_eq!(site.findings(&containers[0].netns), [Value::Null; 0]);
 }
 
 /// nerdctl names a process, and its ids have a namespace in front.

@@ -31,16 +31,6 @@ fn a_link_that_a_container_names_is_not_its_other_end() {
     assert!(!site.findings("").iter().any(of_other), "{:#?}", site.findings(""));
 }
 
-#[test]
-fn one_mac_address_of_two_containers_is_found() {
-    let site = Site::with_bridge(SUBNET);
-    let (first, second) = (site.attached("pods"), site.attached("pods"));
-    let mac = first.sh("ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'");
-    let fault = format!("nsenter --net={} ip link set eth0 address {}", second.netns, mac.trim());
-    let finding = site.finds(&fault, "D322");
-    assert!(finding["evidence"].as_str().unwrap().contains(mac.trim()), "{finding}");
-}
-
 /// A network of a link on the host's `lower0`. The other end of that pair is `far0`.
 fn on_lower(kind: &str) -> Option<Site> {
     let site = Site::empty();

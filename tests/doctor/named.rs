@@ -12,10 +12,10 @@ const SUBNET: &str = "10.187.1.0/24";
 /// fix is about the second, which has it without a record.
 #[track_caller]
 fn both_are_reported(site: &Site, (first, second): (&Container, &Container), code: &str) {
-    for asked in [first, second] {
-        let findings = site.findings(&asked.netns);
+    for asked in ["", &first.netns, &second.netns] {
+        let findings = site.findings(asked);
         let found = findings.iter().find(|finding| finding["code"] == code);
-        let found = found.unwrap_or_else(|| panic!("no {code} for {}: {findings:#?}", asked.netns));
+        let found = found.unwrap_or_else(|| panic!("no {code} for {asked:?}: {findings:#?}"));
         for container in [first, second] {
             let name = container.netns.rsplit('/').next().unwrap();
             assert!(found["evidence"].as_str().unwrap().contains(name), "{found}");
@@ -33,6 +33,8 @@ fn an_address_of_another_container_is_a_finding_of_both() {
     second.sh("ip addr add 10.187.1.2/24 dev eth0");
     both_are_reported(&site, (&first, &second), "D503");
     assert_eq!(site.codes(&third.netns), [""; 0], "the conflict is of others");
+    site.fix(&site.findings("")[0]);
+    assert_eq!(site.codes(""), [""; 0]);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! What a container may be called, and the output.
 
-use serde_json::{Value, json};
-
-use super::site::{Site, bridge};
+use super::site::Site;
 
 #[test]
 fn a_container_is_examined_by_each_of_its_names() {
@@ -69,72 +67,6 @@ fn a_plugin_that_only_we_can_run_is_a_finding() {
     assert!(evidence.ends_with("; so for 1 more of its plugins"), "{evidence}");
     site.fix(finding);
     assert_eq!(site.codes(""), [""; 0]);
-}
-
-#[test]
-fn the_report_has_a_line_for_each_finding_and_its_fix() {
-    let site = Site::with_bridge("10.180.22.0/24");
-    let _container = site.attached("pods");
-    site.lab.host.sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
-    let text = String::from_utf8(site.run("doctor").stdout).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(
-        lines,
-        [
-            "node     error  D220  sysctl net/ipv4/ip_forward is 0, and 1 attachment needs it",
-            "                      fix: sudo sysctl -w net/ipv4/ip_forward=1",
-            "network  ok           pods in /run/net.d",
-            "others   ok           1 of 1 attachments have no finding",
-            "1 error",
-        ]
-    );
-}
-
-/// Networks as people have them, each with a container.
-fn healthy_networks() -> Vec<(&'static str, Value)> {
-    let dual = json!([[{"subnet": "10.184.1.0/24"}], [{"subnet": "fd00:184::/64"}]]);
-    let of = |subnet: &str| json!({"type": "host-local", "ranges": [[{"subnet": subnet}]]});
-    let publishing = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    vec![
-        (
-            "dual",
-            json!([
-                {"type": "bridge", "bridge": "dual0", "isDefaultGateway": true, "ipMasq": true,
-                    "ipam": {"type": "host-local", "ranges": dual}},
-                publishing,
-                {"type": "firewall", "ingressPolicy": "same-bridge"},
-                {"type": "bandwidth", "capabilities": {"bandwidth": true}},
-                {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}},
-            ]),
-        ),
-        (
-            "routed",
-            json!([{"type": "ptp", "ipMasq": true, "ipam": of("10.184.2.0/24")}, publishing]),
-        ),
-        ("flat", json!([{"type": "macvlan", "master": "uplink", "ipam": of("10.184.3.0/24")}])),
-        (
-            "legacy",
-            json!([{"type": "bridge", "bridge": "old0", "isGateway": true, "ipMasq": true,
-            "ipMasqBackend": "iptables", "ipam": of("10.184.4.0/24")}]),
-        ),
-        ("lonely", json!([{"type": "bridge", "bridge": "lone0", "ipam": of("10.184.5.0/24")}])),
-    ]
-}
-
-#[test]
-fn a_healthy_host_has_no_findings() {
-    let site = Site::empty();
-    let mut second = bridge("second0", "10.184.6.0/24");
-    second["ipam"]["routes"] = json!([]);
-    site.configure("second", &json!([second]));
-    for (name, plugins) in healthy_networks() {
-        site.configure(name, &plugins);
-        let container = site.attached(name);
-        site.attach("second", &container, "net1");
-        assert_eq!(site.findings(&container.netns), [Value::Null; 0], "{name}");
-    }
-    let _process = site.lab.container_of_process();
-    assert_eq!(site.findings(""), [Value::Null; 0]);
 }
 
 /// A person may complete what the command takes.

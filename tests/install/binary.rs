@@ -190,20 +190,6 @@ fn assert_refused(prepare: impl Fn(&Place), args: &[&str], expected: &str) {
     assert_eq!(place.snapshot(), before, "{expected}");
 }
 
-#[test]
-fn the_binary_names_a_directory_that_it_cannot_make() {
-    let place = Place::new();
-    fs::write(place.root.join("file"), "").unwrap();
-    let dir = place.root.join("file/bin");
-    let output =
-        Command::new(call::binary()).args(["install", "--dir"]).arg(&dir).output().unwrap();
-    let (said, dir) = (String::from_utf8(output.stderr).unwrap(), dir.display());
-    assert_eq!(
-        (output.status.code(), said),
-        (Some(1), format!("{dir}: make {dir}: not a directory\n"))
-    );
-}
-
 /// A package's script may run in a root directory without /proc.
 #[test]
 fn the_binary_finds_itself_without_proc() {

@@ -98,22 +98,6 @@ fn a_choice_that_leaves_nothing_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_plan_names_the_choice_and_makes_it_not() {
-    let place = Place::new();
-    let output = place.command(&["--dry-run", "--only", "ptp,bridge"]);
-    let plan = String::from_utf8(output.stdout).unwrap();
-    let expected = [
-        "would make DIR/.cni-multi/only",
-        "would make DIR/cni-multi",
-        "would make DIR/bridge",
-        "would make DIR/ptp",
-    ];
-    let plan = plan.replace(place.dir.to_str().unwrap(), "DIR");
-    assert_eq!(plan.lines().collect::<Vec<_>>(), expected);
-    assert!(place.snapshot().is_empty());
-}
-
-#[test]
 fn a_watch_keeps_the_chosen_names_and_follows_another_choice() {
     let place = Place::new();
     let build = place.build("new");

@@ -141,13 +141,3 @@ fn unwritable_usr_local_is_a_note() {
         [denied("cni-multi"), denied("cnitool"), taken, "theirs\n/opt/cni/bin/cni-multi\n".into()];
     assert_eq!(printed, expected.concat());
 }
-
-#[test]
-fn user_s_own_directory_is_installed_without_a_word() {
-    let place = Place::new();
-    let (_, said) = place.done(&[]);
-    assert_eq!(
-        (said.as_str(), place.names().contains(&".cni-multi/on-path".to_owned())),
-        ("", false)
-    );
-}

@@ -50,20 +50,6 @@ fn plan_of_first_install_names_each_path() {
 }
 
 #[test]
-fn plan_into_missing_directory_makes_nothing() {
-    let mut place = Place::new();
-    place.dir = place.root.join("opt/cni/bin");
-    let output = place.command(&["--dry-run"]);
-    assert!(output.status.success(), "{output:?}");
-    let plan = String::from_utf8(output.stdout).unwrap();
-    let expected = ["would make DIR", "would make DIR/cni-multi"];
-    let expected = lines(&expected, &listed_by(&call::binary()), make).join("\n") + "\n";
-    assert_eq!(plan.replace(place.dir.to_str().unwrap(), "DIR"), expected);
-    assert_eq!(plan, place.ok(&["--dry-run", "--binary", call::binary().to_str().unwrap()]));
-    assert!(!place.root.join("opt").exists());
-}
-
-#[test]
 fn plan_of_upgrade_names_what_is_kept_and_unlinked() {
     let place = Place::with_foreign_plugins();
     place.install(&place.other("old"));

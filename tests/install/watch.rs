@@ -207,15 +207,12 @@ fn what_cannot_be_watched_is_named() {
     let place = Place::new();
     let file = place.root.join("file");
     fs::write(&file, "").unwrap();
-    for (dir, reason) in [
-        (place.root.join("missing"), "watch the directory: no such file or directory"),
-        (file, "watch the directory: not a directory"),
-    ] {
+    for dir in [place.root.join("missing"), file] {
         let mut command = Command::new(crate::support::call::binary());
         command.arg0("cni-multi").args(["install", "--watch", "--dir"]).arg(&dir);
         let output = command.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(said, format!("{}: {reason}\n", dir.display()));
+        assert!(said.starts_with(&format!("{}: watch the directory: ", dir.display())), "{said}");
         assert_eq!(output.status.code(), Some(1));
     }
     let output = place.command(&["--watch", "--uninstall"]);

@@ -1,8 +1,7 @@
 //! `net check` reports each difference by itself: a line for a person, an object for a program.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Site as Pretended;
 use super::names::Site;
 
 /// Changes that bridge, portmap and bandwidth see, more than one each.
@@ -63,25 +62,4 @@ fn the_plugin_s_own_error_is_one_object() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("; also: "), "{said}");
-}
-
-/// The difference has the advice that ADD's error has.
-#[test]
-fn a_plugin_that_is_not_found_is_a_difference_with_advice() {
-    let site = Pretended::with_lab();
-    for (kind, advice) in [
-        ("bridgee", "did you mean \"bridge\"?"),
-        ("completely-else", "there are bandwidth, bond, bridge, "),
-    ] {
-        let plugins = json!([{"type": kind}, {"type": "nothing-like-it"}]);
-        let list = json!({"cniVersion": "1.1.0", "name": "odd", "plugins": plugins});
-        site.network("30-odd.conflist", &list);
-        let said = site.net("check odd red").stderr;
-        let line = said.lines().find(|line| line.starts_with(&format!("{kind}: "))).unwrap();
-        assert!(line.contains(advice), "{said}");
-        assert_eq!(said.matches("nothing-like-it: ").count(), 1, "{said}");
-        let printed = site.net("check odd red -o json").stdout;
-        let printed: Vec<Value> = serde_json::from_str(&printed).unwrap();
-        assert!(printed[0]["details"].as_str().unwrap().contains(advice), "{printed:?}");
-    }
 }

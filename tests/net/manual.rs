@@ -7,12 +7,10 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use crate::support::attachment::skip;
 use crate::support::call::{Peer, binary};
 use crate::support::netns::Lab;
-use crate::support::patience;
 use crate::support::scratch::Scratch;
 use crate::support::shells::Shell;
 use crate::support::table::cells;
@@ -134,19 +132,16 @@ fn one_page_is_printed_and_an_unknown_one_refused() {
     let page = fs::read_to_string(dir.join("man/man1/cni-multi-net-gc.1")).unwrap();
     assert_eq!(printed(&["man", "--page", "cni-multi-net-gc"]), page);
     assert_eq!(printed(&["man", "--page", "cni-multi-net-gc(1)"]), page);
-    for (name, next) in [
-        ("cni-multi-nat", "did you mean \"cni-multi-net\"?"),
-        ("bridge.8", "`cni-multi man` lists the pages"),
-    ] {
-        let refused = run(&["man", "--page", name]);
-        let said = String::from_utf8(refused.stderr).unwrap();
-        let expected = format!("no page is named {name:?}; {next}\n");
-        assert_eq!((refused.status.code(), said), (Some(2), expected));
+    for (args, status) in [(["--page", "cni-multi-nat"], 2), (["", "/proc/none"], 1)] {
+        let args: Vec<&str> = ["man"].into_iter().chain(args).filter(|it| !it.is_empty()).collect();
+        let refused = run(&args);
+        assert_eq!(
+            (refused.status.code(), refused.stdout.is_empty()),
+            (Some(status), true),
+            "{refused:?}"
+        );
+        assert!(!refused.stderr.is_empty());
     }
-    let blocked = run(&["man", "/proc/none"]);
-    let said = String::from_utf8(blocked.stderr).unwrap();
-    assert_eq!((blocked.status.code(), blocked.stdout.is_empty()), (Some(1), true), "{said}");
-    assert!(said.starts_with("create /proc/none/man/man1: "), "{said}");
 }
 
 /// install.sh writes the pages and the completions of both names to where shells look.
@@ -195,19 +190,6 @@ fn completion_knows_every_command_and_option() {
         }
     }
     assert_eq!(offered(&["cni-multi", "create"]), [""; 0], "a hidden command");
-}
-
-/// A shell shows nothing, whatever the words are, and an answer takes less than a blink.
-#[test]
-fn completion_never_fails_and_is_quick() {
-    let unknown = ["cni-multi", "no", "such", "command", ""];
-    for words in [&[][..], &[""], &unknown, &["cnitool", "-"], &["\u{1b}", "="]] {
-        printed(&[&["complete", "--"], words].concat());
-    }
-    printed(&["complete"]);
-    let start = Instant::now();
-    printed(&["complete", "--", "cni-multi", "net", ""]);
-    assert!(start.elapsed() < patience(1).max(Duration::from_secs(1)), "{:?}", start.elapsed());
 }
 
 /// The host of the test below: two networks, a namespace, and the record of a container elsewhere.

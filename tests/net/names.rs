@@ -158,30 +158,6 @@ fn del_without_the_network_s_file_takes_the_record() {
     assert_eq!(site.says("del pods shop/till"), (Some(1), unknown.to_owned()));
 }
 
-#[test]
-fn add_without_the_namespace_lists_those_there() {
-    let site = Site::new();
-    let missing = |name: &str| {
-        let (status, said) = site.says(&format!("add pods {name}"));
-        assert!(
-            status == Some(1) && said.contains("namespaces in /run/netns: outside, red"),
-            "{said}"
-        );
-        said
-    };
-    assert!(missing("nosuch").ends_with("; `ip netns add nosuch` makes it\n"));
-    assert!(missing("/nonexistent/x").ends_with("; namespaces in /run/netns: outside, red\n"));
-    let pid = site.sh("sleep 1000 >/dev/null 2>&1 & echo $!").trim().to_owned();
-    let of_process = format!("; the namespace of process {pid} is /proc/{pid}/ns/net\n");
-    let said = missing(&pid);
-    assert!(said.ends_with(&of_process), "{said}");
-    let object: Value =
-        serde_json::from_slice(&site.net("add pods nosuch -o json").stderr).unwrap();
-    assert!(object["details"].as_str().unwrap().contains("`ip netns add nosuch`"), "{object}");
-    let (_, said) = site.says("add pods red --container-id other");
-    assert!(!said.contains("namespaces in"), "another reason: {said}");
-}
-
 /// A wrong name is an error, or a success that says so.
 #[test]
 fn nothing_succeeds_silently_on_what_is_not_attached() {

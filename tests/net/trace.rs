@@ -42,22 +42,3 @@ fn each_call_is_reported_with_input_answer_and_time() {
         );
     });
 }
-
-#[test]
-fn a_failed_call_and_its_undo_are_reported() {
-    for_ours("bridge", |lab| {
-        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-        attach(lab, &[network(), portmap], "-p 8080:80");
-        let container = lab.container();
-        let failed = net(lab, &format!("add pods {} -p 8080:80 --trace", container.netns)).run();
-        assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");
-        let expected = [
-            "ADD bridge (compiled in)",
-            "ADD portmap (compiled in)",
-            "DEL portmap (compiled in)",
-            "DEL bridge (compiled in)",
-        ];
-        assert_eq!(calls(&failed.stderr), expected);
-        assert!(failed.stderr.contains("\nerror "), "{failed:?}");
-    });
-}

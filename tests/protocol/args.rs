@@ -12,7 +12,6 @@ peers! {
     refused_arguments,
     value_that_does_not_parse_is_refused,
     known_argument_takes_effect,
-    last_duplicate_wins,
     del_releases_whatever_the_arguments,
     bridge_is_deleted_whatever_the_arguments,
     version_and_plugins_without_arguments_ignore_them,
@@ -103,17 +102,14 @@ fn known_argument_takes_effect(peer: &Peer) {
     let data = Scratch::new();
     let result = add(peer, "host-local", "IP=10.1.2.77", &data).ok();
     assert_eq!(result["ips"][0]["address"], "10.1.2.77/24");
+    let last = add(peer, "host-local", "IP=10.1.2.77;IP=10.1.2.78", &Scratch::new()).ok();
+    assert_eq!(last["ips"][0]["address"], "10.1.2.78/24");
 
     let result = add(peer, "static", "IP=10.9.9.9/16,fd00::9/64;GATEWAY=10.9.0.1", &data).ok();
     let addresses: Vec<_> =
         result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
     assert_eq!(addresses, ["10.1.2.3/24", "10.9.9.9/16", "fd00::9/64"]);
     assert_eq!(result["ips"][1]["gateway"], "10.9.0.1");
-}
-
-fn last_duplicate_wins(peer: &Peer) {
-    let result = add(peer, "host-local", "IP=10.1.2.77;IP=10.1.2.78", &Scratch::new()).ok();
-    assert_eq!(result["ips"][0]["address"], "10.1.2.78/24");
 }
 
 /// DEL of ours ignores the arguments; the reference refuses them.

@@ -9,7 +9,6 @@ use crate::support::peers::peers;
 
 peers! {
     previous_result_of_another_family_is_refused,
-    previous_result_without_version_has_the_one_of_the_configuration,
     previous_result_of_the_same_family_is_converted,
     previous_result_that_is_no_object_is_refused,
     null_among_the_entries_is_refused_with_its_place,
@@ -78,24 +77,15 @@ fn previous_result_of_another_family_is_refused(peer: &Peer) {
     }
 }
 
-fn previous_result_without_version_has_the_one_of_the_configuration(peer: &Peer) {
-    if !has_user_namespaces() {
-        return;
-    }
-    for version in VERSIONS {
-        let result = loopback(peer, version, &previous(family(version), None)).ok();
-        assert_eq!(result["cniVersion"], version);
-        assert_eq!(the_address(&result), "10.1.2.3/24");
-    }
-}
-
 fn previous_result_of_the_same_family_is_converted(peer: &Peer) {
     if !has_user_namespaces() {
         return;
     }
     for version in VERSIONS {
-        for other in VERSIONS.into_iter().filter(|other| family(other) == family(version)) {
-            let result = loopback(peer, version, &previous(family(version), Some(other))).ok();
+        // Without a version it has the one of the configuration.
+        let of_family = VERSIONS.into_iter().filter(|other| family(other) == family(version));
+        for other in of_family.map(Some).chain([None]) {
+            let result = loopback(peer, version, &previous(family(version), other)).ok();
             assert_eq!(result["cniVersion"], version);
             assert_eq!(the_address(&result), "10.1.2.3/24");
         }

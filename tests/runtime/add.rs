@@ -149,19 +149,10 @@ fn a_plugin_gets_its_configuration_and_the_specified_additions() {
 #[test]
 fn names_that_no_attachment_can_have_run_nothing() {
     let host = Host::new("1.0.0");
-    for (arguments, msg) in [
-        ("--container-id some-%%id", "invalid characters in containerID\nsome-%%id"),
-        (
-            "-i 1234567890123456",
-            "interface name is too long\ninterface name should be less than 16 characters",
-        ),
-        ("-i .", "interface name is . or .."),
-        ("-i ..", "interface name is . or .."),
-        ("-i a/b", "interface name contains / or : or whitespace characters"),
-        ("-i a:b", "interface name contains / or : or whitespace characters"),
-    ] {
+    for arguments in ["--container-id some-%%id", "-i 1234567890123456", "-i .", "-i ..", "-i a/b"]
+    {
         let outcome = host.net(&format!("add net /x {arguments}"));
-        assert_eq!((outcome.status, outcome.stderr), (2, format!("{msg}\n")), "{arguments}");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{arguments}");
     }
     assert_eq!(host.calls(), "");
 }

@@ -77,21 +77,3 @@ fn the_reference_s_first_del_succeeds_after_an_uninstall() {
         }
     });
 }
-
-#[test]
-fn uninstall_names_no_command_that_it_has_deleted() {
-    for_ours("bridge", |lab| {
-        let conf = with(&bridge::dual_stack(), json!({"ipMasq": true}));
-        lab.attach(&lab.container(), &conf).add();
-        let own = binary().display().to_string();
-        let said = go_back(lab, &own, "uninstall");
-        assert!(said.contains(&format!("`{own} net gc --leave` removes theirs")), "{said}");
-        let packaged = "/usr/libexec/cni-multi";
-        lab.host.sh(&format!("mount -t tmpfs tmpfs /usr/libexec && cp {own} {packaged}"));
-        for by in ["/run/bin/cni-multi", packaged] {
-            let said = go_back(lab, by, "uninstall");
-            let command = "`cni-multi net gc --leave` of a copy that stays removes theirs";
-            assert!(said.contains(command), "{by}: {said}");
-        }
-    });
-}

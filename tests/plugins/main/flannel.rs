@@ -143,7 +143,7 @@ fn the_configuration_stays_until_the_delegate_has_succeeded(lab: &Lab) {
     let script = "#!/bin/sh\ncat >/run/told-$CNI_COMMAND\n[ $CNI_COMMAND != DEL ] || [ -e /run/ready ] || exit 1\necho '{\"cniVersion\":\"1.1.0\"}'";
     lab.host.sh(&format!("mkdir /run/theirs; cat >/run/theirs/tubes <<'END'\n{script}\nEND\nchmod +x /run/theirs/tubes"));
     let (_, flannel) = lab.place(&with(&newest(), json!({"delegate": {"type": "tubes"}})));
-    let path = format!("{}:/run/theirs", lab.cni_path(&Peer::Ours));
+    let path = format!("{}:/run/theirs", Peer::Ours.dir().display());
     let call = |command: &str| flannel.call(command, None).env("CNI_PATH", &path).run();
     call("ADD").ok();
     let before = kept(lab);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::failed_add::assert_fails;
 use crate::support::attachment::{for_ours, has_programs, ips, skip, with};
 use crate::support::dhcp::scripted::{DISCOVER, Scripted, wait_for_release};
-use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6};
+use crate::support::dhcp::servers::{Dnsmasq, Kea, Router, SERVER_V6};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::dhcp::journal;
@@ -116,7 +116,7 @@ fn an_address_of_kea_is_renewed_and_released(lab: &Lab) {
     assert_eq!(daemon.end_by("TERM"), 0);
     daemon.start_again();
     wait_for_renewal("after a restart");
-    daemon.crash_and_start_again();
+    daemon.start_again();
     wait_for_renewal("after a crash");
     attachment.check(&result).ok();
     assert_pings(&container, SERVER_V6);
@@ -158,7 +158,7 @@ fn another_router_leads_out_after_the_next_renewal(lab: &Lab) {
     advertising.stop();
     lab.outside
         .sh(&format!("ip addr add fe80::2/64 dev lan nodad; ip addr del {before}/64 dev lan"));
-    advertising.start_again();
+    advertising.restart();
     wait_until("the other router", 10, || leads_to("fe80::2"));
     assert_eq!(default_route(&container).lines().count(), 1);
     attachment.check(&result).ok();
@@ -239,7 +239,7 @@ fn an_address_is_made_of_a_routers_prefix_and_renewed(lab: &Lab) {
     assert_pings(&container, SERVER_V6);
     let renewals = |daemon: &Daemon| daemon.log().matches("state=bound").count();
     wait_until("a renewal", 8, || renewals(&daemon) >= 2);
-    daemon.crash_and_start_again();
+    daemon.start_again();
     wait_until("a renewal after a crash", 8, || renewals(&daemon) >= 3);
     attachment.check_and_del(&result);
     assert_eq!(journal(lab), [""; 0]);
@@ -269,7 +269,7 @@ fn an_address_leaves_with_a_silent_router_and_comes_back(lab: &Lab) {
     wait_until("the address has left", 10, || container.addresses("eth0").is_empty());
     let error = attachment.check(&result).err().text();
     assert!(error.contains("/6 is expired"), "{error}");
-    advertising.start_again();
+    advertising.restart();
     wait_until("the address is back", 15, || container.addresses("eth0") == address);
     attachment.check(&result).ok();
     assert_pings(&container, SERVER_V6);
