@@ -1,14 +1,12 @@
 //! A failed ADD ends in time, says why and leaves nothing. An offered address that another host uses
 //! is declined, and another address is taken.
 
-use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{on_a_lan, on_each_lan};
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
+use super::{alone, network, on_a_lan, on_each_lan};
+use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{
     DECLINE, DISCOVER, RELEASE, REQUEST, Scripted, option, wait_for_release,
@@ -18,30 +16,27 @@ use crate::support::dhcp::{Daemon, HASTY, JOURNAL, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::{conf, journal};
 use crate::support::patience;
-use crate::support::snapshot::Watch;
+use crate::support::peers::each_case;
 
 /// Expects ADD to fail with these words in its error and to leave everything as before. (The
 /// reference leaves the link; only the state after DEL is compared for it.)
 #[track_caller]
-fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
-    let container = lab.container();
-    let attachment = lab.attach(&container, conf);
-    let watch = Watch::start(lab, &[&container]);
+pub fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
+    let (_, attachment, before) = lab.watched(conf);
     let text = attachment.try_add().err().text();
     for word in words {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
     if lab.peer == Peer::Ours {
-        watch.assert_unchanged("since before the ADD that failed");
+        before.assert_unchanged("the ADD that failed");
     }
     attachment.del(); // runtimes call DEL after a failed ADD
-    watch.assert_unchanged("since before the ADD that failed, after DEL");
+    before.assert_unchanged("the ADD that failed, after DEL");
 }
 
 /// A network with a scripted server, and a daemon with short timeouts.
 fn hasty(lab: &Lab, script: Value) -> (Scripted, Daemon<'_>) {
-    lab.lan(Kind::Macvlan);
-    (Scripted::start(lab, script), Daemon::with_flags(lab, &HASTY))
+    (network(lab, script), Daemon::with_flags(lab, &HASTY))
 }
 
 #[test]
@@ -61,35 +56,31 @@ fn no_server_answers() {
 #[test]
 fn a_bridge_without_an_uplink_is_named_in_time() {
     let told = "bridge \"br0\" has no port but containers'";
+    let on_bridge = Kind::Bridge.conf();
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let daemon = Daemon::start(lab); // it searches for fifty seconds
         let start = Instant::now();
-        assert_fails(lab, &Kind::Bridge.conf(), &[told, "make the LAN's link a port of it"]);
+        assert_fails(lab, &on_bridge, &[told, "make the LAN's link a port of it"]);
         assert!(start.elapsed() < patience(12), "{:?}", start.elapsed());
         drop(daemon);
         let _daemon = Daemon::with_flags(lab, &HASTY);
-        let before = with(&Kind::Bridge.conf(), json!({"name": "net2", "ipam": null}));
-        lab.attach(&lab.container(), &before).add();
-        assert_fails(lab, &Kind::Bridge.conf(), &["no more tries", told]);
+        lab.added(&with(&on_bridge, json!({"name": "net2", "ipam": null})));
+        assert_fails(lab, &on_bridge, &["no more tries", told]);
         lab.host.sh("ip addr add 10.60.0.9/24 dev br0"); // the host may be the server
-        let outcome = lab.attach(&lab.container(), &Kind::Bridge.conf()).try_add();
+        let outcome = lab.place(&on_bridge).1.try_add();
         assert!(!outcome.err().text().contains(told), "{outcome:?}");
     });
 }
 
 /// At boot containers may be there before systemd-networkd has made the uplink a port.
-#[test]
-fn an_uplink_that_comes_after_the_container_is_waited_for() {
-    for_ours("dhcp", |lab| {
-        let (_server, _daemon) = hasty(lab, json!({}));
-        let container = lab.container();
-        std::thread::scope(|scope| {
-            let adding = scope.spawn(|| lab.attach(&container, &Kind::Bridge.conf()).add());
-            lab.host.sh("until ip link show br0; do sleep 0.1; done; sleep 4"); // longer than the search
-            lab.host.sh("ip link set lan down master br0; sleep 0.3; ip link set lan up");
-            assert_eq!(adding.join().unwrap()["ips"][0]["address"], "10.60.0.50/24");
-        });
+fn an_uplink_that_comes_after_the_container_is_waited_for(lab: &Lab) {
+    let (_server, _daemon) = hasty(lab, json!({}));
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| lab.added(&Kind::Bridge.conf()).2);
+        lab.host.sh("until ip link show br0; do sleep 0.1; done; sleep 4"); // longer than the search
+        lab.host.sh("ip link set lan down master br0; sleep 0.3; ip link set lan up");
+        assert_eq!(adding.join().unwrap()["ips"][0]["address"], "10.60.0.50/24");
     });
 }
 
@@ -117,59 +108,47 @@ fn an_acknowledgement_without_a_mask_is_given_back() {
 #[test]
 fn a_slow_server_is_waited_for() {
     on_each_lan(json!({"delay": 1500}), |lab, _, _| {
-        let result = lab.attach(&lab.container(), &conf()).add();
-        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+        assert_eq!(ips(&lab.added(&conf()).2), ["10.60.0.50"]);
     });
 }
 
 #[test]
 fn no_address_is_left() {
-    for program in BOTH {
-        if !program.is_there() {
-            continue;
-        }
+    for program in BOTH.into_iter().filter(|program| program.is_there()) {
         for_each_peer("dhcp", |lab| {
+            let is_ours = lab.peer == Peer::Ours;
             lab.lan(Kind::Macvlan);
             let server = Server::start(lab, program, 50, 50);
             let _daemon = Daemon::with_flags(lab, &HASTY);
-            let first = lab.attach(&lab.container(), &conf());
-            let result = first.add();
-            assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
-            let container = lab.container();
-            let second = lab.attach(&container, &conf());
+            let (_, first, result) = lab.added(&conf());
+            assert_eq!(ips(&result), ["10.60.0.50"]);
+            let (container, second) = lab.place(&conf());
             let text = second.try_add().err().text();
             assert!(text.contains("no more tries"), "{text}");
-            if lab.peer == Peer::Ours {
+            if is_ours {
                 assert!(container.link("eth0").is_none());
                 // The journal is not compared as a whole: the first lease is renewed meanwhile.
                 assert_eq!(journal(lab).len(), 1);
             }
             second.del();
-            first.check(&result).ok();
-            first.del();
-            if lab.peer == Peer::Ours {
+            first.check_and_del(&result);
+            if is_ours {
                 server.assert_has_no_lease();
-                assert_eq!(
-                    lab.attach(&lab.container(), &conf()).add()["ips"][0]["address"],
-                    "10.60.0.50/24"
-                );
+                assert_eq!(ips(&lab.added(&conf()).2), ["10.60.0.50"]);
             }
         });
     }
 }
 
 /// There never was one, or it was killed and has left its socket behind.
-#[test]
-fn there_is_no_daemon() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let elsewhere = with(&conf(), json!({"ipam": {"daemonSocketPath": "/run/elsewhere.sock"}}));
-        assert_fails(lab, &elsewhere, &["/run/elsewhere.sock"]);
-        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.socket", "cni-dhcp.service"]);
-        Daemon::start(lab).kill();
-        assert!(lab.path(SOCKET).exists());
-        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.service"]);
-    });
+fn there_is_no_daemon(lab: &Lab) {
+    lab.lan(Kind::Macvlan);
+    let elsewhere = with(&conf(), json!({"ipam": {"daemonSocketPath": "/run/elsewhere.sock"}}));
+    assert_fails(lab, &elsewhere, &["/run/elsewhere.sock"]);
+    assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.socket", "cni-dhcp.service"]);
+    Daemon::start(lab).kill();
+    assert!(lab.path(SOCKET).exists());
+    assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.service"]);
 }
 
 /// The runtime kills the plugin after a timeout: the daemon releases the lease. The reference's
@@ -177,8 +156,7 @@ fn there_is_no_daemon() {
 #[test]
 fn the_plugin_is_killed_while_it_waits() {
     on_a_lan(json!({"request": "silence"}), |lab, server, _| {
-        let container = lab.container();
-        let mut plugin = begun(&lab.attach(&container, &conf()));
+        let mut plugin = lab.place(&conf()).1.call("ADD", None).spawn();
         server.wait_for(REQUEST, 1, 5);
         plugin.kill().unwrap();
         plugin.wait().unwrap();
@@ -186,96 +164,71 @@ fn the_plugin_is_killed_while_it_waits() {
         let asked = server.heard_of(REQUEST).len();
         // The server may have granted the lease although its answer was lost.
         server.wait_for(RELEASE, 1, 5);
-        let again = lab.attach(&lab.container(), &conf());
         server.change(json!({"request": "ack"}));
-        again.add();
+        lab.added(&conf());
         assert_eq!(server.heard_of(REQUEST).len(), asked + 1, "nothing goes on for the dead one");
     });
 }
 
-/// Starts an ADD without waiting for its end.
-pub fn begun(attachment: &Attachment) -> Child {
-    let call = attachment.call("ADD", None);
-    let mut line = call.wrapper.clone();
-    line.push(call.program.to_str().unwrap().to_owned());
-    let mut plugin = Command::new(&line[0])
-        .args(&line[1..])
-        .envs(&call.env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    plugin.stdin.take().unwrap().write_all(&call.stdin).unwrap();
-    plugin
-}
-
-#[test]
-fn the_interface_is_not_there() {
-    for_ours("dhcp", |lab| {
-        let (server, _daemon) = hasty(lab, json!({}));
-        assert_fails(
-            lab,
-            &with(&conf(), json!({"type": "dhcp", "master": null})),
-            &["eth0", "ptp"],
-        );
-        assert!(server.heard().is_empty());
-    });
+fn the_interface_is_not_there(lab: &Lab) {
+    let (server, _daemon) = hasty(lab, json!({}));
+    assert_fails(lab, &alone(), &["eth0", "ptp"]);
+    assert!(server.heard().is_empty());
 }
 
 /// A configuration error names its path, and no packet is sent.
-#[test]
-fn a_mistake_in_the_configuration() {
-    let cases = [
-        (json!({"provide": [{"option": "256"}]}), "ipam.provide[0].option", "256"),
-        (json!({"daemonSocketPath": "run/dhcp.sock"}), "ipam.daemonSocketPath", "run/dhcp.sock"),
-    ];
-    for_ours("dhcp", |lab| {
-        let (server, _daemon) = hasty(lab, json!({}));
-        for (ipam, path, word) in &cases {
-            assert_fails(lab, &with(&conf(), json!({"ipam": ipam})), &[path, word]);
-        }
-        assert!(server.heard().is_empty(), "{:?}", server.heard());
-    });
+fn a_mistake_in_the_configuration(lab: &Lab) {
+    let (server, _daemon) = hasty(lab, json!({}));
+    for (key, value, words) in [
+        ("provide", json!([{"option": "256"}]), ["ipam.provide[0].option", "256"]),
+        ("daemonSocketPath", json!("run/dhcp.sock"), ["ipam.daemonSocketPath", "run/dhcp.sock"]),
+    ] {
+        assert_fails(lab, &with(&conf(), json!({"ipam": {key: value}})), &words);
+    }
+    assert!(server.heard().is_empty(), "{:?}", server.heard());
 }
 
 /// If the daemon cannot write a new lease to its journal, it releases the lease: after a crash the
 /// lease would have no owner.
-#[test]
-fn the_disk_is_full() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({"lease": 4}));
-        lab.host.sh(&format!(
-            "mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64,mode=0700 full {JOURNAL}"
-        ));
-        let mut daemon = Daemon::with_flags(lab, &HASTY);
-        let kept = lab.attach(&lab.container(), &conf());
-        let result = kept.add();
-        lab.host.sh(&format!("dd if=/dev/zero of={JOURNAL}/filler bs=1k 2>/dev/null || true"));
-        let renewed = server.heard_of(REQUEST).len();
-        let error = lab.attach(&lab.container(), &conf()).try_add().err().text();
-        assert!(error.contains("No space left") || error.contains("no space left"), "{error}");
-        // The existing lease is renewed although the disk is full.
-        server.wait_for(REQUEST, renewed + 1, 8);
-        lab.host.sh(&format!("rm {JOURNAL}/filler"));
-        lab.attach(&lab.container(), &conf()).add();
-        kept.check(&result).ok();
-        assert!(!daemon.has_ended());
-    });
+fn the_disk_is_full(lab: &Lab) {
+    let server = network(lab, json!({"lease": 4}));
+    lab.host.sh(&format!(
+        "mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64,mode=0700 full {JOURNAL}"
+    ));
+    let mut daemon = Daemon::with_flags(lab, &HASTY);
+    let (_, kept, result) = lab.added(&conf());
+    lab.host.sh(&format!("dd if=/dev/zero of={JOURNAL}/filler bs=1k 2>/dev/null || true"));
+    let renewed = server.heard_of(REQUEST).len();
+    let error = lab.place(&conf()).1.try_add().err().text();
+    assert!(error.to_lowercase().contains("no space left"), "{error}");
+    // The existing lease is renewed although the disk is full.
+    server.wait_for(REQUEST, renewed + 1, 8);
+    lab.host.sh(&format!("rm {JOURNAL}/filler"));
+    lab.added(&conf());
+    kept.check(&result).ok();
+    assert!(!daemon.has_ended());
 }
 
 // --- an offered address that another host uses ---
 
+/// The host of the server has the first address too.
+fn with_a_taken_address(kind: Kind, script: Value, flags: &[&str], case: impl Fn(&Lab, &Scripted)) {
+    for_ours("dhcp", |lab| {
+        if !kind.is_in(lab) {
+            return skip("ipvlan");
+        }
+        lab.lan(kind);
+        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
+        let server = Scripted::start(lab, script.clone());
+        let _daemon = Daemon::with_flags(lab, flags);
+        case(lab, &server);
+    });
+}
+
 #[test]
 fn an_address_that_answers_is_declined_and_the_next_one_taken() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
-        let server = Scripted::start(lab, json!({}));
-        let _daemon = Daemon::start(lab);
-        let container = lab.container();
-        let result = lab.attach(&container, &conf()).add();
-        assert_eq!(result["ips"][0]["address"], "10.60.0.51/24");
+    with_a_taken_address(Kind::Macvlan, json!({}), &[], |lab, server| {
+        assert_eq!(ips(&lab.added(&conf()).2), ["10.60.0.51"]);
         let declined = server.heard_of(DECLINE);
         assert_eq!(declined.len(), 1, "{declined:?}");
         assert_eq!(option(&declined[0], 50).as_deref(), Some("0a3c0032"));
@@ -287,16 +240,9 @@ fn an_address_that_answers_is_declined_and_the_next_one_taken() {
 /// The ten-second pause after a DECLINE (RFC 2131) is longer than the timeout set by these flags.
 #[test]
 fn an_address_in_use_and_no_time_for_another_is_an_error() {
-    for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
-        let _server = Scripted::start(lab, json!({"addresses": ["10.60.0.50"]}));
-        let _daemon = Daemon::with_flags(lab, &HASTY);
-        let container = lab.container();
-        let watch = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &conf()).try_add().err().text();
-        assert!(error.contains("10.60.0.50"), "which address: {error}");
-        watch.assert_unchanged("since before the ADD that failed");
+    let only = json!({"addresses": ["10.60.0.50"]});
+    with_a_taken_address(Kind::Macvlan, only, &HASTY, |lab, _| {
+        assert_fails(lab, &conf(), &["10.60.0.50"]);
     });
 }
 
@@ -304,16 +250,16 @@ fn an_address_in_use_and_no_time_for_another_is_an_error() {
 /// owner.
 #[test]
 fn no_probe_is_sent_on_ipvlan() {
-    for_ours("dhcp", |lab| {
-        if !Kind::Ipvlan.is_in(lab) {
-            return skip("ipvlan");
-        }
-        lab.lan(Kind::Ipvlan);
-        lab.outside.sh("ip addr add 10.60.0.50/24 dev lan");
-        let server = Scripted::start(lab, json!({}));
-        let _daemon = Daemon::start(lab);
-        let result = lab.attach(&lab.container(), &Kind::Ipvlan.conf()).add();
-        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+    with_a_taken_address(Kind::Ipvlan, json!({}), &[], |lab, server| {
+        assert_eq!(ips(&lab.added(&Kind::Ipvlan.conf()).2), ["10.60.0.50"]);
         assert!(server.heard_of(DECLINE).is_empty());
     });
+}
+
+each_case! { |case| for_ours("dhcp", case);
+    an_uplink_that_comes_after_the_container_is_waited_for
+    there_is_no_daemon
+    the_interface_is_not_there
+    a_mistake_in_the_configuration
+    the_disk_is_full
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{network, on_a_lan};
-use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
+use super::{alone, network, on_a_lan, short};
+use crate::support::attachment::{for_ours, for_reference, not_compared, skip};
 use crate::support::call::{Peer, binary, farm};
 use crate::support::dhcp::Daemon;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST};
@@ -25,11 +25,9 @@ fn for_both(case: impl Fn(&Lab)) {
 #[test]
 fn our_plugin_and_the_reference_s_daemon() {
     for_both(|lab| {
-        let server = network(lab);
+        let server = network(lab, json!({}));
         let _daemon = Daemon::start(lab);
-        let attachment = lab
-            .attach(&lab.container(), &with(&conf(), json!({"type": "dhcp", "master": null})))
-            .by(&Peer::Ours);
+        let attachment = lab.place(&alone()).1.by(&Peer::Ours);
         let text = attachment.try_add().err().text();
         assert!(text.contains("reference") && text.contains("cni-dhcp.service"), "{text}");
         assert_eq!(attachment.status().err().code, 50);
@@ -43,11 +41,10 @@ fn our_plugin_and_the_reference_s_daemon() {
 fn the_reference_s_plugin_and_our_daemon() {
     let Some(reference) = Peer::reference() else { return not_compared("dhcp") };
     on_a_lan(json!({}), |lab, _, daemon| {
-        let attachment = lab.attach(&lab.container(), &conf()).by(&reference);
-        let text = attachment.try_add().err().text();
+        let text = lab.place(&conf()).1.by(&reference).try_add().err().text();
         assert!(text.contains("cni-multi"), "{text}");
         assert!(!daemon.has_ended());
-        lab.attach(&lab.container(), &conf()).add();
+        lab.added(&conf());
     });
 }
 
@@ -56,12 +53,11 @@ fn the_reference_s_plugin_and_our_daemon() {
 #[test]
 fn containers_of_the_reference_are_deleted_by_ours() {
     for_both(|lab| {
-        let _server = network(lab);
+        let _server = network(lab, json!({}));
         let mut daemon = Daemon::start(lab);
-        let attachment = lab.attach(&lab.container(), &conf());
-        attachment.add();
+        let (_, attachment, _) = lab.added(&conf());
         daemon.kill();
-        attachment.clone().by(&Peer::Ours).del();
+        attachment.by(&Peer::Ours).del();
     });
 }
 
@@ -70,26 +66,24 @@ fn containers_of_the_reference_are_deleted_by_ours() {
 #[test]
 fn an_upgraded_daemon_keeps_the_leases() {
     for_ours("dhcp", |lab| {
-        let server = network(lab);
-        server.change(json!({"lease": 8, "t1": 1, "t2": 6}));
+        let server = network(lab, short());
         let scratch = Scratch::new();
         let program = scratch.join("dhcp");
         write_build("old", &program);
         let command = format!("exec {} daemon", program.display());
         let mut old = Daemon::wrapped(lab, &["sh", "-c", &command]);
-        let attachment = lab.attach(&lab.container(), &conf());
-        let result = attachment.add();
-        let lease = lab.dhcp(&["leases", "-o", "json"]).json();
+        let (_, attachment, result) = lab.added(&conf());
+        let leases = || lab.dhcp(&["leases", "-o", "json"]).json();
+        let lease = leases();
         write_build("new", &scratch.join("unpacked"));
         std::fs::rename(scratch.join("unpacked"), &program).unwrap();
         assert!(running_build(&old).ends_with(b"\nbuild old\n"));
         assert_eq!(old.end_by("TERM"), 0);
         let new = Daemon::wrapped(lab, &["sh", "-c", &command]);
         assert!(running_build(&new).ends_with(b"\nbuild new\n"));
-        let before = server.heard_of(REQUEST).len();
-        server.wait_for(REQUEST, before + 1, 5);
+        server.wait_for(REQUEST, server.heard_of(REQUEST).len() + 1, 5);
         attachment.check(&result).ok();
-        let kept = lab.dhcp(&["leases", "-o", "json"]).json();
+        let kept = leases();
         for key in ["key", "address", "server"] {
             assert_eq!(kept[0][key], lease[0][key], "{key}: {lease} {kept}");
             assert!(!kept[0][key].is_null(), "{key}: {kept}");

@@ -2,14 +2,15 @@
 //! servers.
 
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::failed_add::begun;
-use super::{on_a_lan, only_lease, plugged, short, with_each_server};
-use crate::support::attachment::{for_each_peer, for_ours, ips};
+use super::{network, on_a_lan, only_lease, plugged, short, with_each_server};
+use crate::support::attachment::{for_each_peer, for_ours, ips, skip};
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, option};
-use crate::support::dhcp::servers::Server;
+use crate::support::dhcp::servers::{BOTH, Server};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, Process, SERVER, wait_until};
 use crate::support::kernel;
 use crate::support::netns::{Container, Lab};
@@ -34,8 +35,7 @@ fn wait_for_renewal(server: &Server, address: &str, what: &str) {
 #[test]
 fn leases_are_renewed() {
     with_each_server(Kind::Macvlan, |lab, server, _| {
-        let attachment = lab.attach(&lab.container(), &conf());
-        let result = attachment.add();
+        let (_, attachment, result) = lab.added(&conf());
         let address = only_lease(server);
         for turn in 0..2 {
             wait_for_renewal(server, &address, &format!("{turn}"));
@@ -48,20 +48,15 @@ fn leases_are_renewed() {
 /// The acceptance criterion of issue 7: no renewal is missed although the daemon is restarted and
 /// killed.
 fn no_renewal_is_missed(kind: Kind) {
-    for program in crate::support::dhcp::servers::BOTH {
-        if !program.is_there() {
-            continue;
-        }
+    for program in BOTH.into_iter().filter(|program| program.is_there()) {
         for_ours("dhcp", |lab| {
             if !kind.is_in(lab) {
-                return crate::support::attachment::skip("ipvlan");
+                return skip("ipvlan");
             }
             lab.lan(kind);
             let mut server = Server::start(lab, program, 50, 59);
             let mut daemon = Daemon::start(lab);
-            let container = lab.container();
-            let attachment = lab.attach(&container, &kind.conf());
-            let result = attachment.add();
+            let (container, attachment, result) = lab.added(&kind.conf());
             let address = ips(&result)[0].clone();
             wait_for_renewal(&server, &address, "by the first daemon");
             assert_eq!(daemon.end_by("TERM"), 0);
@@ -99,17 +94,19 @@ struct Leased<'a> {
 }
 
 fn lease(lab: &Lab, script: Value) -> Leased<'_> {
-    lab.lan(Kind::Macvlan);
-    let server = Scripted::start(lab, script);
+    let server = network(lab, script);
     // A DISCOVER is retried after two seconds at most.
     let daemon = Daemon::with_flags(lab, &["-timeout", "1s", "-resendmax", "2s"]);
-    let container = lab.container();
-    let attachment = lab.attach(&container, &conf());
-    let result = attachment.add();
+    let (container, attachment, result) = lab.added(&conf());
     let scratch = Scratch::new();
     let line = ["ip", "-o", "-4", "monitor", "address", "route"].map(str::to_owned);
     let monitor = Process::start(&container, &line, Stdio::null(), scratch.join("monitor"));
     Leased { server, daemon, container, attachment, result, monitor, _scratch: scratch }
+}
+
+/// A server that answers nothing.
+fn silence() -> Value {
+    json!({"discover": "silence", "request": "silence", "renew": "silence", "rebind": "silence"})
 }
 
 /// Runs the case with a lease of our plugin.
@@ -137,8 +134,7 @@ fn a_renewal_due_while_the_daemon_was_down_is_made_at_once() {
     with_lease(json!({"lease": 20, "t1": 1, "t2": 15}), |_, leased| {
         leased.daemon.kill();
         let before = leased.server.heard_of(REQUEST).len();
-        // Wait past T1 of the lease.
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        sleep(Duration::from_millis(1500)); // past T1 of the lease
         leased.daemon.start_again();
         leased.server.wait_for(REQUEST, before + 1, 2);
         leased.assert_undisturbed();
@@ -151,16 +147,12 @@ fn a_renewal_due_while_the_daemon_was_down_is_made_at_once() {
 fn a_lease_that_expired_while_the_daemon_was_down_is_over() {
     with_lease(json!({"lease": 2, "t1": 1, "t2": 1}), |_, leased| {
         leased.daemon.kill();
-        leased
-            .server
-            .change(json!({"discover": "silence", "request": "silence", "renew": "silence", "rebind": "silence"}));
-        // Wait past the end of the lease.
-        std::thread::sleep(std::time::Duration::from_millis(2500));
+        leased.server.change(silence());
+        sleep(Duration::from_millis(2500)); // past the end of the lease
         assert!(leased.has_address());
         leased.daemon.start_again();
-        wait_until("the address is taken back", 3, || {
-            leased.container.addresses("eth0").is_empty()
-        });
+        let is_gone = || leased.container.addresses("eth0").is_empty();
+        wait_until("the address is taken back", 3, is_gone);
         leased.attachment.check(&leased.result).err();
     });
 }
@@ -183,13 +175,9 @@ fn another_server_takes_the_lease_over() {
         lab.outside.sh("ip addr add 10.60.0.2/16 dev lan");
         let Leased { server, daemon: _daemon, container, attachment, result, monitor, .. } = leased;
         drop(server);
-        let second =
-            Scripted::start(lab, json!({"server": "10.60.0.2", "lease": 8, "t1": 1, "t2": 6}));
-        let heard = second.wait_for(REQUEST, 3, 10);
-        assert_eq!(
-            (&heard[0]["to"], &heard[0]["ciaddr"]),
-            (&json!("broadcast"), &json!("10.60.0.50"))
-        );
+        let of_second = json!({"server": "10.60.0.2", "lease": 8, "t1": 1, "t2": 6});
+        let heard = Scripted::start(lab, of_second).wait_for(REQUEST, 3, 10);
+        assert_eq!([&heard[0]["to"], &heard[0]["ciaddr"]], ["broadcast", "10.60.0.50"]);
         assert_eq!((option(&heard[0], 50), option(&heard[0], 54)), (None, None));
         assert_eq!(heard[2]["to"], "unicast", "to the server that has extended it");
         assert!(!monitor.output().contains("Deleted"), "{}", monitor.output());
@@ -206,14 +194,10 @@ fn a_refused_renewal_and_the_same_address_again() {
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));
         let asked = leased.server.wait_for(DISCOVER, before + 1, 10);
-        assert_eq!(
-            option(&asked[before], 50).as_deref(),
-            Some("0a3c0032"),
-            "the old address is asked for"
-        );
+        let old = option(&asked[before], 50);
+        assert_eq!(old.as_deref(), Some("0a3c0032"), "the old address is asked for");
         leased.server.change(json!({"renew": "ack"}));
-        let before = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, before + 2, 5);
+        leased.server.wait_for(REQUEST, leased.server.heard_of(REQUEST).len() + 2, 5);
         leased.assert_undisturbed();
     });
 }
@@ -223,21 +207,16 @@ fn a_refused_renewal_and_the_same_address_again() {
 /// for ever.
 #[test]
 fn an_expired_lease_takes_its_address_along_and_may_come_back() {
-    for_ours("dhcp", |lab| {
-        let silence = json!({"discover": "silence", "request": "silence", "renew": "silence", "rebind": "silence"});
-        let answers =
-            json!({"discover": "offer", "request": "ack", "renew": "ack", "rebind": "ack"});
-        let leased = lease(
-            lab,
-            json!({"lease": 3, "t1": 1, "t2": 2, "options": {"33": "c00002000a3c0008"}}),
-        );
+    let answers = json!({"discover": "offer", "request": "ack", "renew": "ack", "rebind": "ack"});
+    let script = json!({"lease": 3, "t1": 1, "t2": 2, "options": {"33": "c00002000a3c0008"}});
+    with_lease(script, |_, leased| {
         let routes = leased.container.sh("ip route");
-        leased.server.change(silence);
+        leased.server.change(silence());
         wait_until("the address is gone", 5, || leased.container.addresses("eth0").is_empty());
         let error = leased.attachment.check(&leased.result).err().text();
         assert!(error.contains("expired"), "{error}");
         assert!(leased.daemon.log().contains("state=expired"), "{}", leased.daemon.log());
-        leased.server.change(answers);
+        leased.server.change(answers.clone());
         wait_until("the address is back", 8, || leased.has_address());
         wait_until("the routes are back", 2, || leased.container.sh("ip route") == routes);
         leased.attachment.check(&leased.result).ok();
@@ -266,23 +245,16 @@ fn leases_from_before_a_reboot_are_void() {
 #[test]
 fn torn_and_foreign_files_of_the_journal_are_passed_over() {
     with_lease(short(), |lab, leased| {
-        let torn = lab.attach(&lab.container(), &conf());
-        let second = torn.add();
+        let (_, torn, second) = lab.added(&conf());
         leased.daemon.kill();
-        let files = journal(lab);
-        assert_eq!(files.len(), 2, "{files:?}");
-        let of_second = files.iter().find(|file| {
-            let text = lab.host.sh(&format!("cat '{JOURNAL}/{file}'"));
-            text.contains(&ips(&second)[0])
-        });
-        let of_second = of_second.expect("the journal has the address");
+        assert_eq!(journal(lab).len(), 2);
+        let address = &ips(&second)[0];
         lab.host.sh(&format!(
-            "cd {JOURNAL}; head -c 40 '{of_second}' >x; mv x '{of_second}'; echo hello >README; : >empty; mkdir dir; ln -s /etc/passwd link; \
-             head -c 100000 /dev/urandom >noise; echo '{{\"protocol\": 99}}' >other.json; mkfifo pipe"
+            "cd {JOURNAL}; second=$(grep -rlwF {address} .); head -c 40 $second >x; mv x $second; echo hello >README; : >empty; mkdir dir; \
+             ln -s /etc/passwd link; head -c 100000 /dev/urandom >noise; echo '{{\"protocol\": 99}}' >other.json; mkfifo pipe"
         ));
         leased.daemon.start_again();
-        let before = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, before + 1, 5);
+        leased.server.wait_for(REQUEST, leased.server.heard_of(REQUEST).len() + 1, 5);
         leased.assert_undisturbed();
         torn.check(&second).err();
         torn.del();
@@ -295,19 +267,16 @@ fn torn_and_foreign_files_of_the_journal_are_passed_over() {
 fn a_crash_while_a_lease_is_requested_gives_it_back() {
     on_a_lan(json!({"request": "silence"}), |lab, server, daemon| {
         // A main plugin would call DEL after the failure.
-        let attachment = plugged(lab, &lab.container());
-        let mut plugin = begun(&attachment);
+        let mut plugin = plugged(lab, &lab.container()).call("ADD", None).spawn();
         server.wait_for(REQUEST, 1, 5);
-        let stopped =
-            Command::new("kill").args(["-STOP", &plugin.id().to_string()]).status().unwrap();
-        assert!(stopped.success(), "the plugin would see to it itself");
+        let stop = Command::new("kill").args(["-STOP", &plugin.id().to_string()]).status();
+        assert!(stop.unwrap().success(), "the plugin would see to it itself");
         daemon.kill();
         plugin.kill().unwrap();
         plugin.wait().unwrap();
         assert_eq!(journal(lab).len(), 1, "what has been asked for is written down");
         daemon.start_again();
-        let released = server.wait_for(RELEASE, 1, 5);
-        assert_eq!(released[0]["ciaddr"], "10.60.0.50");
+        assert_eq!(server.wait_for(RELEASE, 1, 5)[0]["ciaddr"], "10.60.0.50");
         wait_until("the journal is empty", 3, || journal(lab).is_empty());
     });
 }
@@ -317,8 +286,7 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
 #[test]
 fn a_plugin_gives_back_its_lease_when_its_daemon_dies() {
     on_a_lan(json!({"request": "silence"}), |lab, server, daemon| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf());
+        let (_, attachment) = lab.place(&conf());
         std::thread::scope(|scope| {
             let adding = scope.spawn(|| attachment.try_add());
             server.wait_for(REQUEST, 1, 5);
@@ -334,32 +302,29 @@ fn a_plugin_gives_back_its_lease_when_its_daemon_dies() {
 /// under the first one.
 #[test]
 fn a_lease_survives_a_new_hardware_address_and_a_new_name() {
-    for_ours("dhcp", |lab| {
+    with_lease(short(), |lab, leased| {
         if !kernel::has_cookies() {
             return;
         }
-        let leased = lease(lab, short());
+        let await_renewals = |more| {
+            leased.server.wait_for(REQUEST, leased.server.heard_of(REQUEST).len() + more, 15);
+        };
         let mac = leased.server.heard()[0]["chaddr"].clone();
         leased.container.sh("ip link set eth0 address 02:00:00:00:00:77");
-        let renewed = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, renewed + 2, 15);
+        await_renewals(2);
         let mut result = leased.result.clone();
         result["interfaces"][0]["mac"] = json!("02:00:00:00:00:77"); // as `tuning` reports it
         leased.attachment.check(&result).ok();
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));
         let asked = &leased.server.wait_for(DISCOVER, before + 1, 15)[before];
-        assert_eq!(
-            (&asked["chaddr"], &asked["flags"]),
-            (&mac, &json!(0x8000)),
-            "to the old one nothing comes"
-        );
+        let broadcast = json!(0x8000); // to the old address nothing comes
+        assert_eq!((&asked["chaddr"], &asked["flags"]), (&mac, &broadcast));
         leased.server.change(json!({"renew": "ack"}));
         leased
             .container
             .sh("ip link set eth0 down; ip link set eth0 name other; ip link set other up");
-        let renewed = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, renewed + 3, 15);
+        await_renewals(3);
         assert!(!leased.monitor.output().contains("Deleted inet"), "{}", leased.monitor.output());
         assert_eq!(leased.container.addresses("other"), ["10.60.0.50/24"]);
         leased.attachment.del();
