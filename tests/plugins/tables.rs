@@ -34,12 +34,10 @@ struct One<'a> {
 
 impl<'a> One<'a> {
     fn add(lab: &'a Lab, conf: &(Value, Option<Value>)) -> One<'a> {
-        let container = lab.container();
-        let main = lab.attach(&container, &conf.0);
-        let of_network = |chained: &Value| {
-            with(chained, json!({"name": conf.0["name"], "cniVersion": conf.0["cniVersion"]}))
-        };
-        let chained = conf.1.as_ref().map(|chained| lab.attach(&container, &of_network(chained)));
+        let (container, main) = lab.place(&conf.0);
+        let of_network = json!({"name": conf.0["name"], "cniVersion": conf.0["cniVersion"]});
+        let attach = |chained: &Value| lab.attach(&container, &with(chained, of_network));
+        let chained = conf.1.as_ref().map(attach);
         let one = One { container, main, chained, result: RefCell::default() };
         one.add_again();
         one
@@ -84,6 +82,11 @@ struct Subject {
     works: fn(&Lab, &One<'_>),
 }
 
+/// Runs a case of ours with each table, on a host that it needs.
+fn for_each_table(case: impl Fn(&Lab, &Subject)) {
+    SUBJECTS.iter().for_each(|subject| subject.run(|lab| case(lab, subject)));
+}
+
 const SUBJECTS: [Subject; 5] = [
     Subject {
         table: "inet cni_multi_masquerade",
@@ -99,14 +102,8 @@ const SUBJECTS: [Subject; 5] = [
         conf: || (with(&published(), json!({"macspoofchk": true})), None),
         works: |_, one| {
             assert_pings(&one.container, "10.10.0.1");
-            let own = one
-                .container
-                .sh("cat /sys/class/net/eth0/address 2>/dev/null; ip -br link show eth0");
-            let own = own
-                .split_whitespace()
-                .find(|word| word.matches(':').count() == 5)
-                .unwrap()
-                .to_owned();
+            let link = one.container.link("eth0").unwrap();
+            let own = link["address"].as_str().unwrap();
             one.container.sh("ip link set eth0 address 02:00:00:00:00:99");
             assert_no_ping(&one.container, "10.10.0.1");
             one.container.sh(&format!("ip link set eth0 address {own}"));
@@ -179,20 +176,40 @@ impl Subject {
         fastpath::prepare(lab)
     }
 
-    fn is_left(&self, lab: &Lab) -> String {
-        lab.host.sh("nft -s list ruleset | grep -e cni_multi -e CNI- -e 10.10.0 || true")
+    /// Runs a case of ours on a host that the table needs.
+    fn run(&self, case: impl Fn(&Lab)) {
+        for_ours(self.plugin, |lab| {
+            if self.prepare(lab) {
+                case(lab);
+            }
+        });
+    }
+
+    #[track_caller]
+    fn assert_nothing_left(&self, lab: &Lab, since: &str) {
+        let left = "nft -s list ruleset | grep -e cni_multi -e CNI- -e 10.10.0 || true";
+        assert_eq!(lab.host.sh(left), "", "{}: {since}", self.table);
+    }
+
+    /// Kind and name of each object of the table.
+    fn objects(&self, lab: &Lab) -> Vec<(&'static str, String)> {
+        let listing = lab.host.json(&format!("nft -j list table {}", self.table));
+        let named = |object: &Value| {
+            let of_kind = |kind: &&'static str| object.get(kind).is_some();
+            let kind = ["chain", "set", "map", "flowtable"].into_iter().find(of_kind)?;
+            Some((kind, object[kind]["name"].as_str().unwrap().to_owned()))
+        };
+        listing["nftables"].as_array().unwrap().iter().filter_map(named).collect()
     }
 
     /// Scripts that flush or delete parts of the table.
     fn damages(&self, lab: &Lab) -> Vec<String> {
-        let table = self.table;
-        let listing = lab.host.json(&format!("nft -j list table {table}"));
-        let objects = listing["nftables"].as_array().unwrap();
-        let named = |kind: &str| -> Vec<String> {
-            objects.iter().filter_map(|o| Some(o.get(kind)?["name"].as_str()?.to_owned())).collect()
+        let (table, objects) = (self.table, self.objects(lab));
+        let named = |kind: &str| -> Vec<&str> {
+            objects.iter().filter(|it| it.0 == kind).map(|it| it.1.as_str()).collect()
         };
         let (chains, sets, maps) = (named("chain"), named("set"), named("map"));
-        assert!(!chains.is_empty() && sets.contains(&"attachments".to_owned()), "{listing:#}");
+        assert!(!chains.is_empty() && sets.contains(&"attachments"), "{objects:?}");
         let flush_all: String =
             maps.iter().map(|map| format!("nft flush map {table} {map}; ")).collect();
         let mut damages = vec![
@@ -201,31 +218,22 @@ impl Subject {
             format!("nft add table {table} '{{ flags dormant; }}'"),
             "nft flush ruleset".to_owned(),
         ];
-        for chain in &chains {
-            // The chain of conditions is named after its attachment.
-            let chain = match chain.starts_with("if") {
-                true => format!(
-                    "$(nft list table {table} | grep -o '{}[0-9a-f-]*' | head -1)",
-                    &chain[..4]
-                ),
-                false => chain.clone(),
+        for (kind, name) in &objects {
+            let mut name = name.clone();
+            if name.starts_with("if") {
+                // The chain of conditions is named after its attachment.
+                let begins = &name[..4];
+                name =
+                    format!("$(nft list table {table} | grep -o '{begins}[0-9a-f-]*' | head -1)");
+            }
+            let empty = match *kind {
+                "flowtable" => format!("nft flush chain {table} {}", chains[0]),
+                _ => {
+                    damages.push(format!("nft flush {kind} {table} {name}"));
+                    format!("nft flush table {table}; {flush_all} true")
+                }
             };
-            damages.push(format!("nft flush chain {table} {chain}"));
-            damages.push(format!(
-                "nft flush table {table}; {flush_all} nft delete chain {table} {chain}"
-            ));
-        }
-        for (kind, name) in
-            sets.iter().map(|set| ("set", set)).chain(maps.iter().map(|map| ("map", map)))
-        {
-            damages.push(format!("nft flush {kind} {table} {name}"));
-            damages.push(format!("nft flush table {table}; nft delete {kind} {table} {name}"));
-        }
-        for name in named("flowtable") {
-            damages.push(format!(
-                "nft flush chain {table} {}; nft delete flowtable {table} {name}",
-                chains[0]
-            ));
+            damages.push(format!("{empty}; nft delete {kind} {table} {name}"));
         }
         damages
     }
@@ -243,18 +251,13 @@ impl One<'_> {
 /// After the damage ADD works in full, and DEL leaves nothing of the attachments made before or
 /// after it.
 fn survives_damage(subject: &Subject) {
-    for_ours(subject.plugin, |lab| {
-        if !subject.prepare(lab) {
-            return;
-        }
+    subject.run(|lab| {
         let first = subject.add(lab, 0);
         let damages = subject.damages(lab);
         first.del();
-        assert_eq!(subject.is_left(lab), "");
-        let mut number = 0;
-        for damage in &case::in_turn(damages, 3) {
+        subject.assert_nothing_left(lab, "ADD and DEL");
+        for (damage, number) in case::in_turn(damages, 3).iter().zip((2..).step_by(2)) {
             eprintln!("{damage}"); // shown when the case fails
-            number += 2;
             let before = subject.add(lab, number);
             lab.host.sh(damage);
             let after = subject.add(lab, number + 1);
@@ -263,15 +266,15 @@ fn survives_damage(subject: &Subject) {
             before.del();
             (subject.works)(lab, &after);
             after.del();
-            assert_eq!(subject.is_left(lab), "", "{damage}, then ADD and both DELs");
+            subject.assert_nothing_left(lab, "ADD after the damage, and both DELs");
             let alone = subject.add(lab, number);
             lab.host.sh(damage);
             alone.del();
-            assert_eq!(subject.is_left(lab), "", "{damage}, then DEL");
+            subject.assert_nothing_left(lab, "DEL after the damage");
             alone.add_again();
             (subject.works)(lab, &alone);
             alone.del();
-            assert_eq!(subject.is_left(lab), "", "{damage}, DEL, ADD and DEL");
+            subject.assert_nothing_left(lab, "DEL, ADD and DEL after the damage");
         }
     });
 }
@@ -308,10 +311,7 @@ fn issue_40_the_administrator_s_chain_comes_first_in_each_table() {
         }),
     ];
     for (subject, rule, is_exempt) in exempts {
-        for_ours(subject.plugin, |lab| {
-            if !subject.prepare(lab) {
-                return;
-            }
+        subject.run(|lab| {
             let table = subject.table;
             lab.host.sh(&format!(
                 "nft 'add table {table}; add chain {table} admin; add rule {table} admin {rule}'"
@@ -333,7 +333,7 @@ fn issue_40_the_administrator_s_chain_comes_first_in_each_table() {
             (subject.works)(lab, &other);
             other.check();
             other.del();
-            assert_eq!(subject.is_left(lab), "", "{table}");
+            subject.assert_nothing_left(lab, table);
         });
     }
 }
@@ -341,99 +341,85 @@ fn issue_40_the_administrator_s_chain_comes_first_in_each_table() {
 /// CHECK reports what was flushed, and `net sync` fills it again.
 #[test]
 fn each_flushed_chain_or_set_is_reported_and_repaired() {
-    for subject in &SUBJECTS {
-        for_ours(subject.plugin, |lab| {
-            if !subject.prepare(lab) {
-                return;
+    for_each_table(|lab, subject| {
+        let (main, chained) = (subject.conf)();
+        let mut plugins = vec![main];
+        plugins.extend(chained);
+        let mut options = "";
+        if subject.plugin == "portmap" {
+            start_services(lab, "kube-ipvs0");
+            options = "-p 8080:80 -p 198.51.100.1:9000:80 -p [2001:db8:ffff::1]:9000:80";
+            let capable = json!({"capabilities": {"portMappings": true}});
+            plugins[1] = with(&with(&plugins[1], conditions()), capable);
+        }
+        let synced = attach(lab, &plugins, options);
+        let table = subject.table;
+        let list = format!("nft -s list table {table} | grep -o '[^ ,={{}}\t]*' | sort");
+        let content = || lab.host.sh(&list);
+        let mut flushed = 0;
+        for (kind, name) in subject.objects(lab) {
+            let whole = content();
+            if kind == "flowtable" {
+                continue;
             }
-            let (main, chained) = (subject.conf)();
-            let mut plugins = vec![main];
-            plugins.extend(chained);
-            let mut options = "";
-            if subject.plugin == "portmap" {
-                start_services(lab, "kube-ipvs0");
-                options = "-p 8080:80 -p 198.51.100.1:9000:80 -p [2001:db8:ffff::1]:9000:80";
-                let capable = json!({"capabilities": {"portMappings": true}});
-                plugins[1] = with(&with(&plugins[1], conditions()), capable);
+            lab.host.sh(&format!("nft flush {kind} {table} {name}"));
+            if content() == whole {
+                continue; // it is empty
             }
-            let synced = attach(lab, &plugins, options);
-            let content = || {
-                let list = format!("nft -s list table {}", subject.table);
-                lab.host.sh(&format!("{list} | grep -o '[^ ,={{}}\t]*' | sort"))
-            };
-            let listing = lab.host.json(&format!("nft -j list table {}", subject.table));
-            let mut flushed = 0;
-            for object in listing["nftables"].as_array().unwrap() {
-                let kind =
-                    ["chain", "set", "map"].into_iter().find(|kind| object.get(kind).is_some());
-                let Some(kind) = kind else { continue };
-                let name = object[kind]["name"].as_str().unwrap();
-                let whole = content();
-                lab.host.sh(&format!("nft flush {kind} {} {name}", subject.table));
-                if content() == whole {
-                    continue; // it is empty
-                }
-                flushed += 1;
-                // Without what it has recorded for DEL, firewall's DEL searches.
-                let is_record = subject.plugin == "firewall"
-                    && ["attachments", "accepts4", "accepts6"].contains(&name);
-                let found = synced.check();
-                assert_eq!(found.status, i32::from(!is_record), "{kind} {name}: {found:?}");
-                let repair = synced.net("sync pods");
-                assert_eq!(repair.status, 0, "{kind} {name}: {repair:?}");
-                synced.check().ok();
-                // Which other attachments share an element is not known without the ledger.
-                let may_differ = is_record || name == "attachments";
-                assert!(content() == whole || may_differ, "{kind} {name}: {}", content());
-            }
-            assert!(flushed > 2, "{}: {flushed}", subject.table);
-        });
-    }
+            flushed += 1;
+            // Without what it has recorded for DEL, firewall's DEL searches.
+            let is_record = subject.plugin == "firewall"
+                && ["attachments", "accepts4", "accepts6"].contains(&&*name);
+            let found = synced.check();
+            assert_eq!(found.status, i32::from(!is_record), "{kind} {name}: {found:?}");
+            let repair = synced.net("sync pods");
+            assert_eq!(repair.status, 0, "{kind} {name}: {repair:?}");
+            synced.check().ok();
+            // Which other attachments share an element is not known without the ledger.
+            let may_differ = is_record || name == "attachments";
+            assert!(content() == whole || may_differ, "{kind} {name}: {}", content());
+        }
+        assert!(flushed > 2, "{table}: {flushed}");
+    });
 }
 
 /// Debian's nftables.service does this when the host stops and starts.
 #[test]
 fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
-    for subject in &SUBJECTS {
-        for_ours(subject.plugin, |lab| {
-            if !subject.prepare(lab) {
-                return;
-            }
-            let before = subject.add(lab, 0);
-            before.check();
-            lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules");
-            eprintln!("{}", lab.host.sh("cat /run/rules")); // shown when the case fails
-            (subject.works)(lab, &before);
-            before.check();
-            let after = subject.add(lab, 1);
-            after.check();
-            (subject.works)(lab, &after);
-            before.del();
-            (subject.works)(lab, &after);
-            after.check();
-            after.del();
-            assert_eq!(subject.is_left(lab), "", "{}", subject.table);
-        });
-    }
+    for_each_table(|lab, subject| {
+        let before = subject.add(lab, 0);
+        before.check();
+        lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules");
+        eprintln!("{}", lab.host.sh("cat /run/rules")); // shown when the case fails
+        (subject.works)(lab, &before);
+        before.check();
+        let after = subject.add(lab, 1);
+        after.check();
+        (subject.works)(lab, &after);
+        before.del();
+        (subject.works)(lab, &after);
+        after.check();
+        after.del();
+        subject.assert_nothing_left(lab, "a reload");
+    });
 }
 
 /// The same with iptables-save and iptables-restore, for the tables that iptables manages.
 #[test]
 fn iptables_saved_and_restored_serves_check_add_and_del() {
+    let subject = &SUBJECTS[3];
     for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            let subject = &SUBJECTS[3];
-            subject.prepare(lab);
-            let conf = || (forwarded(), Some(isolation::policy(backend, "open")));
-            let before = One::add(lab, &conf());
+        subject.run(|lab| {
+            let conf = (forwarded(), Some(isolation::policy(backend, "open")));
+            let before = One::add(lab, &conf);
             lab.host.sh("for f in iptables ip6tables; do $f-save > /run/saved && $f-restore < /run/saved; done");
             before.check();
-            let after = One::add(lab, &conf());
+            let after = One::add(lab, &conf);
             after.check();
             before.del();
             (subject.works)(lab, &after);
             after.del();
-            assert_eq!(subject.is_left(lab), "", "{backend:?}");
+            subject.assert_nothing_left(lab, "a restore");
         });
     }
 }
@@ -451,7 +437,7 @@ fn ruleset_loaded_again_with_a_changed_rule_fails_check() {
     ];
     for (subject, change) in changes {
         let subject = &SUBJECTS[subject];
-        for_ours(subject.plugin, |lab| {
+        subject.run(|lab| {
             let one = subject.add(lab, 0);
             one.check();
             lab.host.sh(&format!(
@@ -460,7 +446,7 @@ fn ruleset_loaded_again_with_a_changed_rule_fails_check() {
             ));
             let result = one.result.borrow();
             let checked = one.chained.as_ref().unwrap_or(&one.main).check(&result);
-            assert_eq!(checked.err().code, 103, "{change}");
+            checked.fails(103, "");
         });
     }
 }

@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::assert_refused;
 use crate::support::netns::Lab;
 use crate::support::networks::host_local::{STORE, leases};
 use crate::support::table::cells;
@@ -72,13 +73,10 @@ carry into the next octets | [[{"subnet": "10.0.0.0/16", "rangeStart": "10.0.0.2
 
 #[test]
 fn networks_do_not_share_addresses() {
+    let one = subnet("10.0.0.0/24");
+    let other = with(&one, json!({"name": "net2"}));
     for_each_peer("host-local", |lab| {
-        let (one, other) =
-            (subnet("10.0.0.0/24"), with(&subnet("10.0.0.0/24"), json!({"name": "net2"})));
-        assert_eq!(
-            (address(lab, &one, "a"), address(lab, &other, "a")),
-            ("10.0.0.2".to_owned(), "10.0.0.2".to_owned())
-        );
+        [&one, &other].iter().for_each(|conf| assert_eq!(address(lab, conf, "a"), "10.0.0.2"));
         delete(lab, &one, "a");
         assert_eq!(leases(lab), [""; 0]);
         assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net2 | grep 10").trim(), "10.0.0.2");
@@ -122,9 +120,7 @@ fn a_directory_that_cannot_be_used_fails_add_and_is_named() {
         for (prepare, data_dir, named) in &cases {
             lab.host.sh(prepare);
             let conf = with(&subnet("10.0.0.0/24"), json!({"ipam": {"dataDir": data_dir}}));
-            let error = lab.attach(&lab.container(), &conf).try_add().err();
-            assert!(error.text().contains(named), "{error:?}");
-            assert!(lab.peer != Peer::Ours || error.code == 5, "{error:?}");
+            assert_refused(lab, &conf, 5, named);
         }
     });
 }
@@ -147,38 +143,34 @@ fn torn_bookkeeping_does_not_stop_anyone() {
 fn error_of_a_full_range_counts_leases_of_gone_containers() {
     for_ours("host-local", |lab| {
         let conf = subnet("10.213.7.0/29"); // .2 to .6, which no other test has
-        let container = lab.container();
+        let (container, attachment) = lab.place(&conf);
         for id in ["a", "b", "c", "d", "e"] {
             address(lab, &conf, id);
         }
+        let refused = attachment.id("f");
+        let advice = |attachment: &Attachment<'_>| attachment.try_add().err().details;
         container.sh("ip addr add 10.213.7.3/29 dev lo; ip addr add 10.213.7.6/29 dev lo");
-        let error = lab.attach(&lab.container(), &conf).id("f").try_add().err();
-        assert_eq!(
-            error.details,
-            "3 of 5 leases are of containers that are gone; \
-             free those with: cni-multi net gc net1"
-        );
+        let gone =
+            "3 of 5 leases are of containers that are gone; free those with: cni-multi net gc net1";
+        assert_eq!(advice(&refused), gone);
         container.sh("for n in 2 4 5; do ip addr add 10.213.7.$n/29 dev lo; done");
-        let error = lab.attach(&lab.container(), &conf).id("f").try_add().err();
-        let advice = "all 5 leases are of containers that exist: make the range larger";
-        assert_eq!(error.details, advice);
-        let taken = json!({"runtimeConfig": {"ips": ["10.213.7.3"]}});
+        let larger = "all 5 leases are of containers that exist: make the range larger";
+        assert_eq!(advice(&refused), larger);
         delete(lab, &conf, "e");
-        let error = lab.attach(&container, &with(&conf, taken)).id("f").try_add().err();
-        assert_eq!(error.details, "", "the range is not full");
+        let taken = refused.conf(json!({"runtimeConfig": {"ips": ["10.213.7.3"]}}));
+        assert_eq!(advice(&taken), "", "the range is not full");
     });
 }
 
 #[test]
 fn error_of_a_second_add_names_the_del_that_frees_it() {
     for_ours("host-local", |lab| {
-        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24")).id("a");
+        let attachment = lab.place(&subnet("10.0.0.0/24")).1.id("a");
         attachment.add();
         let error = attachment.try_add().err();
-        let command = "cni-multi net del net1 ";
-        let (before, line) = error.details.split_once(command).unwrap();
-        assert_eq!(before, "its \"eth0\" has the address from an earlier ADD; DEL frees it: ");
-        assert!(line.ends_with(" --container-id a --ifname eth0"), "{line}");
+        let begins = "its \"eth0\" has the address from an earlier ADD; DEL frees it: cni-multi net del net1 ";
+        assert!(error.details.starts_with(begins), "{error:?}");
+        assert!(error.details.ends_with(" --container-id a --ifname eth0"), "{error:?}");
         attachment.del();
         attachment.add();
     });

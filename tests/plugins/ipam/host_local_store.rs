@@ -5,30 +5,21 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::support::attachment::{ips, not_compared};
 use crate::support::call::{Call, Outcome, Peer};
+use crate::support::scratch::Scratch;
 
-/// A data directory of the test's own, removed on drop.
-struct DataDir(PathBuf);
+/// A data directory of the test's own.
+struct DataDir(Scratch);
 
 impl DataDir {
-    fn new(test: &str) -> DataDir {
-        let path =
-            std::env::temp_dir().join(format!("cni-multi-store-{test}-{}", std::process::id()));
-        // An earlier process may have had the same process ID.
-        let _ = fs::remove_dir_all(&path);
-        DataDir(path)
-    }
-
     fn call(&self, peer: &Peer, command: &str, id: &str) -> Outcome {
         Call::new(peer, "host-local", command, config_of(self)).env("CNI_CONTAINERID", id).run()
     }
 
     #[track_caller]
     fn add(&self, peer: &Peer, id: &str) -> Vec<String> {
-        let result = self.call(peer, "ADD", id).ok();
-        let ips = result["ips"].as_array().unwrap().iter();
-        ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned())
-            .collect()
+        ips(&self.call(peer, "ADD", id).ok())
     }
 
     #[track_caller]
@@ -58,26 +49,11 @@ impl DataDir {
     }
 }
 
-impl Drop for DataDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The reference, or `None` with a message about the skipped test.
-fn reference() -> Option<Peer> {
-    let peer = Peer::reference();
-    if peer.is_none() {
-        eprintln!("skipped: CNI_REFERENCE names no directory with the reference plugins");
-    }
-    peer
-}
-
 #[test]
 fn the_same_calls_leave_the_same_files() {
-    let Some(reference) = reference() else { return };
+    let Some(reference) = Peer::reference() else { return not_compared("host-local") };
     let [ours, theirs] = [Peer::Ours, reference].map(|peer| {
-        let data = DataDir::new("same");
+        let data = DataDir(Scratch::new());
         for id in ["a", "b", "c", "d"] {
             data.add(&peer, id);
         }
@@ -91,8 +67,8 @@ fn the_same_calls_leave_the_same_files() {
 
 #[test]
 fn leases_survive_an_upgrade_and_a_rollback() {
-    let Some(reference) = reference() else { return };
-    let data = DataDir::new("turns");
+    let Some(reference) = Peer::reference() else { return not_compared("host-local") };
+    let data = DataDir(Scratch::new());
     let peers = [Peer::Ours, reference];
     for round in 0..12 {
         let (peer, other) = (&peers[round % 2], &peers[(round + 1) % 2]);
@@ -123,7 +99,7 @@ fn leases_survive_an_upgrade_and_a_rollback() {
 
 #[test]
 fn both_at_once_give_no_address_twice() {
-    let data = DataDir::new("once");
+    let data = DataDir(Scratch::new());
     let peers = Peer::all();
     let mut ips: Vec<String> = std::thread::scope(|scope| {
         let add = |worker: usize| {
@@ -157,7 +133,7 @@ fn both_at_once_give_no_address_twice() {
 }
 
 fn config_of(data: &DataDir) -> String {
-    let data_dir = &data.0;
+    let data_dir = data.0.text();
     format!(
         r#"{{"cniVersion":"1.0.0","name":"net","ipam":{{"type":"host-local","dataDir":{data_dir:?},"ranges":[[{{"subnet":"10.1.0.0/16"}}],[{{"subnet":"fd00:1::/64"}}]]}}}}"#
     )
