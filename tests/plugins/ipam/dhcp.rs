@@ -304,7 +304,8 @@ fn what_ipam_asks_for_is_on_the_wire() {
 /// Malformed answers arrive before the valid one.
 #[test]
 fn nonsense_is_ignored() {
-    on_each_lan(json!({"before": NONSENSE}), |lab, server, daemon| {
+    let before = json!({"before": NONSENSE.split('|').collect::<Vec<_>>()});
+    on_each_lan(before, |lab, server, daemon| {
         assert_eq!(ips(&lab.added(&conf()).2), ["10.60.0.50"]);
         assert_eq!(server.heard_of(REQUEST).len(), 1);
         assert!(!daemon.has_ended());

@@ -46,7 +46,7 @@ fn all_but(dropped: &str) -> String {
 }
 
 /// The command line of a daemon that lacks one.
-fn without<'a>(bounding: &'a str) -> [&'a str; 4] {
+fn without(bounding: &str) -> [&str; 4] {
     ["setpriv", "--bounding-set", bounding, "--"]
 }
 

@@ -170,16 +170,19 @@ fn sigterm_releases_nothing() {
 /// At T2 any server may extend the lease, and from then on it belongs to that server.
 #[test]
 fn another_server_takes_the_lease_over() {
-    with_lease(json!({"lease": 8, "t1": 1, "t2": 2}), |lab, leased| {
+    for_ours("dhcp", |lab| {
+        let leased = lease(lab, json!({"lease": 8, "t1": 1, "t2": 2}));
         lab.outside.sh("ip addr add 10.60.0.2/16 dev lan");
+        let Leased { server, daemon: _daemon, container, attachment, result, monitor, .. } = leased;
+        drop(server);
         let of_second = json!({"server": "10.60.0.2", "lease": 8, "t1": 1, "t2": 6});
-        leased.server = Scripted::start(lab, of_second);
-        let heard = leased.server.wait_for(REQUEST, 3, 10);
-        assert_eq!(heard[0]["to"], "broadcast");
-        assert_eq!(heard[0]["ciaddr"], "10.60.0.50");
+        let heard = Scripted::start(lab, of_second).wait_for(REQUEST, 3, 10);
+        assert_eq!([&heard[0]["to"], &heard[0]["ciaddr"]], ["broadcast", "10.60.0.50"]);
         assert_eq!((option(&heard[0], 50), option(&heard[0], 54)), (None, None));
         assert_eq!(heard[2]["to"], "unicast", "to the server that has extended it");
-        leased.assert_undisturbed();
+        assert!(!monitor.output().contains("Deleted"), "{}", monitor.output());
+        attachment.check(&result).ok();
+        assert_eq!(container.addresses("eth0"), ["10.60.0.50/24"]);
     });
 }
 
