@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::binary;
-#[cfg(feature = "cluster")]
-use crate::support::etcd::Etcd;
 use crate::support::netns::Lab;
 #[cfg(feature = "cluster")]
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::Node;
 use crate::support::synced::{Synced, attach, attach_another};
 
 /// The leases of a network with the scope `machine`.
@@ -152,8 +150,8 @@ fn an_import_that_is_not_whole_changes_nothing() {
 #[test]
 #[cfg(feature = "cluster")]
 fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::configured(&etcd, 1, &json!({}));
+    let Some((_etcd, [one])) = Node::cluster() else { return };
+    one.kill();
     let synced = moved(&one.lab, "cluster");
     pools(&one.lab, json!({"1": held(&id_of(&one.lab)), "2": held("of-another-node")}));
     let rest = "left out 1: no attachment of this machine holds them\n";

@@ -71,7 +71,7 @@ fn reclaim(world: &World, machine: &Machine) {
     let operator = &world.machines[next].node;
     for _ in 0..TRIES {
         world.sleep(Duration::from_millis(300));
-        if operator.reclaim(machine.node.number) {
+        if operator.ipam(&format!("reclaim n{}", machine.node.number)).status == 0 {
             return world.history.count("machine reclaimed");
         }
     }
