@@ -197,7 +197,7 @@ impl Site {
     fn live_until_dead(
         &mut self,
         during: During,
-        decide: impl FnMut(&Stop) -> Then + Send,
+        mut decide: impl FnMut(&Stop) -> Then + Send,
         next: impl FnOnce(&Site),
     ) -> Lived {
         self.begin_anew();
@@ -211,11 +211,17 @@ impl Site {
         }
         let armed = AtomicBool::new(during.is_start());
         let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
-        let call = daemon(&self.swept);
+        let args = ["ipam", "daemon"].map(str::to_owned).to_vec();
+        let wrapper = self.swept.lab.host.enter.clone();
+        let call = Call { program: binary(), args, env: BTreeMap::new(), stdin: vec![], wrapper };
         let site = &*self;
         std::thread::scope(|scope| {
             let tracer = scope.spawn(|| {
-                let traced = follow(&call, [&armed, &over], decide);
+                let traced = trace(&call, |stop| match (over.load(SeqCst), armed.load(SeqCst)) {
+                    (true, _) => Then::Kill,
+                    (false, true) => decide(stop),
+                    (false, false) => Then::Go,
+                });
                 done.store(true, SeqCst);
                 traced
             });
@@ -250,25 +256,6 @@ impl Site {
         UnixStream::connect(self.swept.lab.path(SOCKET)).is_ok()
             && self.swept.ipam("metrics").stdout.contains("cni_ipam_connected 1\n")
     }
-}
-
-/// The daemon as a call for the tracer.
-fn daemon(node: &Node) -> Call {
-    let args = ["ipam", "daemon"].map(str::to_owned).to_vec();
-    let wrapper = node.lab.host.enter.clone();
-    Call { program: binary(), args, env: BTreeMap::new(), stdin: vec![], wrapper }
-}
-
-fn follow(
-    call: &Call,
-    [armed, over]: [&AtomicBool; 2],
-    mut decide: impl FnMut(&Stop) -> Then + Send,
-) -> Traced {
-    trace(call, |stop| match (over.load(SeqCst), armed.load(SeqCst)) {
-        (true, _) => Then::Kill,
-        (false, true) => decide(stop),
-        (false, false) => Then::Go,
-    })
 }
 
 /// Defines a test for each phase.

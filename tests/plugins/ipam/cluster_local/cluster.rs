@@ -16,6 +16,9 @@ use crate::support::netns::{Container, Lab};
 pub const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
 
+/// The first block with eight allocatable addresses.
+const BLOCK: &str = "4-0a010008-29";
+
 /// A node with a network of 65 533 addresses, so that blocks have eight.
 pub struct Held<'a> {
     lab: &'a Lab,
@@ -56,6 +59,16 @@ impl<'a> Held<'a> {
     pub fn hold(&self, blocks: &[(&str, Value)]) {
         self.lab.hold("pods", blocks);
     }
+}
+
+/// Runs a case on a node with a block that is confirmed.
+fn with_block(case: impl Fn(&Held<'_>)) {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, json!({}));
+        held.hold(&[(BLOCK, json!({}))]);
+        lab.confirm();
+        case(&held);
+    });
 }
 
 #[test]
@@ -99,10 +112,7 @@ fn confirmed_blocks_give_addresses_and_the_fullest_first() {
 
 #[test]
 fn held_blocks_need_no_socket_no_program_and_no_sync() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         for (command, id) in [("ADD", "a"), ("ADD", "b"), ("DEL", "a"), ("ADD", "c"), ("GC", "c")] {
             let call = held.attachment(id).call(command, None);
             assert_eq!(calls_outside(&call), [""; 0], "{command} {id}");
@@ -112,14 +122,11 @@ fn held_blocks_need_no_socket_no_program_and_no_sync() {
 
 #[test]
 fn a_directory_that_was_replaced_is_not_allocated_from() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         held.add("a");
         held.lab.host.sh(&format!("cp -a {DATA} /run/copy && rm -r {DATA} && mv /run/copy {DATA}"));
         held.try_add("b").fails(11, WAYS_OUT);
-        lab.confirm();
+        held.lab.confirm();
         assert_eq!(held.add("b"), "10.1.0.9");
         held.lab.host.sh("sed -i s/-/_/ /run/cni-multi/ipam-confirmed.json"); // another boot
         held.try_add("c").fails(11, WAYS_OUT);
@@ -128,37 +135,30 @@ fn a_directory_that_was_replaced_is_not_allocated_from() {
 
 #[test]
 fn a_file_of_blocks_that_cannot_be_read_stops_add_alone() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         held.add("a");
         let file = format!("{DATA}/pods/blocks.json");
-        lab.host.sh(&format!("cp {file} /run/good"));
+        held.lab.host.sh(&format!("cp {file} /run/good"));
         for (damage, reason) in [
             ("head -c 99 /run/good", "EOF while parsing"),
             (r#"sed 's/"version":2/"version":1/' /run/good"#, "it is not of version 2"),
         ] {
-            lab.host.sh(&format!("{damage} >{file}"));
+            held.lab.host.sh(&format!("{damage} >{file}"));
             let error = held.try_add("b").fails(6, &format!("read {file}: "));
             assert!(error.msg.contains(reason), "{error:?}");
             assert!(error.details.starts_with("nothing is allocated without it"), "{error:?}");
         }
         held.attachment("a").gc(&[("a", "eth0")]).ok();
         held.attachment("a").del();
-        lab.host.sh(&format!("mv /run/good {file}"));
+        held.lab.host.sh(&format!("mv /run/good {file}"));
         assert_eq!(held.add("b"), "10.1.0.9", "the round robin goes on");
     });
 }
 
 #[test]
 fn check_fails_in_blocks_that_another_node_may_have() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         let result = held.attachment("a").add();
-        const BLOCK: &str = "10.1.0.8 is in block 10.1.0.8/29";
         for (changes, reason) in [
             (json!({"state": "lost"}), Some("which another node has")),
             (json!({"contested": true}), Some("which another node has leases in")),
@@ -166,10 +166,13 @@ fn check_fails_in_blocks_that_another_node_may_have() {
             (json!({"state": "returning"}), None),
             (json!({}), None),
         ] {
-            held.hold(&[("4-0a010008-29", changes.clone())]);
+            held.hold(&[(BLOCK, changes.clone())]);
             let check = held.attachment("a").check(&result);
             match reason {
-                Some(reason) => drop(check.fails(103, &format!("{BLOCK}, {reason}"))),
+                Some(reason) => {
+                    let said = format!("10.1.0.8 is in block 10.1.0.8/29, {reason}");
+                    drop(check.fails(103, &said));
+                }
                 None => drop(check.ok()),
             }
             if changes != json!({}) {

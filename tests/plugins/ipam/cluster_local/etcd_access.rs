@@ -161,22 +161,17 @@ fn files_of_certificates_are_checked_before_they_are_used() {
     }
 }
 
-/// The commands of docs/cluster-etcd.md, run as they are there.
-#[test]
-fn the_commands_of_the_page_make_a_user_for_the_prefix() {
-    let Some(etcd) = Etcd::one() else { return };
+/// The password of the user `cni`, and that of root, in docs/cluster-etcd.md.
+pub const PASSWORD: &str = "change-me-too";
+pub const OF_ROOT: &str = "change-me";
+
+/// Runs the commands of the page, by etcdctl with these options.
+pub fn enable_users(etcd: &Etcd, options: &str) {
     let page = include_str!("../../../../docs/cluster-etcd.md");
     let test = "etcd_access::the_commands_of_the_page_make_a_user_for_the_prefix";
-    etcd.lab.host.sh(&format!("set -e; export ETCDCTL_API=3\n{}", commands(page, test)[0]));
-    etcd.inside(|| {
-        let mut engine = engine_with(&[ONE], with_login(&etcd, "change-me-too", Files::default()));
-        done(engine.create(&claim("n1", "4-0a580100-26")));
-    });
+    let commands = commands(page, test)[0].replace("etcdctl ", &format!("etcdctl {options} "));
+    etcd.lab.host.sh(&format!("set -e; export ETCDCTL_API=3\n{commands}"));
 }
-
-const USERS: &str = "user add root:r && $E role add cni && \
-    $E role grant-permission cni --prefix=true readwrite /cni-multi/v2/ && $E user add cni:secret && \
-    $E user grant-role cni cni && $E auth enable";
 
 fn with_login(etcd: &Etcd, password: &str, files: Files) -> Access {
     let path = etcd.scratch.join("password");
@@ -185,21 +180,19 @@ fn with_login(etcd: &Etcd, password: &str, files: Files) -> Access {
     Access { user: Some(("cni".into(), path)), files, ..Access::default() }
 }
 
-pub fn enable_users(etcd: &Etcd, ctl: &str) {
-    etcd.lab.host.sh(&format!("export ETCDCTL_API=3; E='etcdctl {ctl}'; $E {USERS}"));
-}
-
 /// The shortest lifetime of a token is a second; one that is used lives on.
 #[test]
-fn an_expired_token_is_renewed() {
+fn the_commands_of_the_page_make_a_user_for_the_prefix() {
     let Some(etcd) = Etcd::one_with("--auth-token-ttl 1") else { return };
-    enable_users(&etcd, "--endpoints 127.0.0.1:2379");
+    enable_users(&etcd, "");
+    let beside = format!("ETCDCTL_API=3 etcdctl --user cni:{PASSWORD} put /cni-multi/v3/x y");
+    assert!(!etcd.lab.host.try_sh(&beside).status.success(), "the role is for the prefix alone");
     etcd.inside(|| {
         let of = |password| engine_with(&[ONE], with_login(&etcd, password, Files::default()));
-        let mut store = of("secret");
+        let mut store = of(PASSWORD);
         done(store.create(&claim("n1", "4-0a580100-26")));
         std::thread::sleep(Duration::from_millis(3500));
-        done(store.create(&claim("n1", "4-0a580140-26")));
+        done(store.create(&claim("n1", "4-0a580140-26"))); // by another token
 
         let wrong = refusal(of("wrong"));
         assert!(wrong.ends_with("check etcd.user and etcd.passwordFile"), "{wrong}");
@@ -219,7 +212,7 @@ fn with_users_the_gateway_wants_no_common_name() {
     enable_users(&etcd, &ctl);
     etcd.inside(|| {
         let of = |client| {
-            let login = with_login(&etcd, "secret", files(&etcd, "ca", client));
+            let login = with_login(&etcd, PASSWORD, files(&etcd, "ca", client));
             engine_with(&[SECURE], login)
         };
         assert_eq!(of("client").get(&Key::Meta), Outcome::Done(None));

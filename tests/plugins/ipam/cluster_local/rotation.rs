@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::etcd_access::{enable_users, start_secure, with_certificates};
+use super::etcd_access::{OF_ROOT, PASSWORD, enable_users, start_secure, with_certificates};
 use crate::support::call::Outcome;
 use crate::support::etcd::Etcd;
 use crate::support::node::Node;
@@ -152,7 +152,7 @@ fn an_expired_certificate_that_is_replaced_recovers() {
 #[test]
 fn a_changed_password_is_read_again_and_an_expired_token_renewed() {
     let Some(etcd) = Etcd::one_with("--auth-token-ttl 1") else { return };
-    enable_users(&etcd, "--endpoints 127.0.0.1:2379");
+    enable_users(&etcd, "");
     let login = json!({"user": "cni", "passwordFile": "/etc/cni-multi/password"});
     let node = Node::configured(&etcd, 1, json!({"etcd": login}));
     let set = |password: &str| {
@@ -160,14 +160,16 @@ fn a_changed_password_is_read_again_and_an_expired_token_renewed() {
             "umask 077; echo {password} >/etc/cni-multi/.new && mv /etc/cni-multi/.new /etc/cni-multi/password"
         ))
     };
-    set("secret");
+    set(PASSWORD);
     node.start();
     claim_more(&node);
     std::thread::sleep(Duration::from_millis(3500));
     claim_more(&node);
     assert!(!node.log().contains("refused"), "{}", node.log());
     // The member forgets the user's tokens with the password.
-    etcd.members[0].ctl("--user root:r user passwd cni --interactive=false <<END\nanother\nEND");
+    etcd.members[0].ctl(&format!(
+        "--user root:{OF_ROOT} user passwd cni --interactive=false <<END\nanother\nEND"
+    ));
     claim_until(&node, |outcome, _| outcome.status != 0);
     set("another");
     claim_until(&node, |outcome, node| outcome.status == 0 && node.log().contains(AGAIN));

@@ -137,29 +137,3 @@ fn a_file_of_names_that_cannot_be_read_is_an_error_with_the_next_step() {
     assert!(error.details.contains("restore the file"), "{error:?}");
     net.del("a");
 }
-
-/// Prints how long an ADD takes beside 10 and beside 8000 names that no attachment has; the limit is
-/// that of a release binary.
-#[test]
-#[ignore = "measures: run with --ignored"]
-fn an_add_beside_8000_names_takes_as_long_as_beside_10() {
-    let data = Scratch::new();
-    let nets = ["few", "many"].map(|name| Net::new(&data, name, sticky("10.0.0.0/8", "arg:VM")));
-    let mut least = [std::time::Duration::MAX; 2];
-    for (net, count) in nets.iter().zip([10, 8000]) {
-        add(net, "first", "VM=first").ok();
-        plant(net, count);
-        add(net, "second", "VM=second").ok();
-    }
-    for round in 0..200 {
-        for (net, least) in nets.iter().zip(&mut least) {
-            let id = format!("c{round}");
-            let begin = std::time::Instant::now();
-            add(net, &id, "VM=third").ok();
-            *least = begin.elapsed().min(*least);
-            net.del(&id);
-        }
-    }
-    eprintln!("beside 10: {:?}, beside 8000: {:?}", least[0], least[1]);
-    assert!(least[1].as_secs_f64() <= least[0].as_secs_f64() * 1.2, "{least:?}");
-}
