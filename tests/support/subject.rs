@@ -143,6 +143,24 @@ pub fn main_plugins() -> Vec<Subject> {
     ]
 }
 
+/// cluster-local with blocks that its daemon has confirmed; it does not run.
+fn held() -> Subject {
+    let ipam = with(
+        &bridge::dual_stack()["ipam"],
+        json!({"type": "cluster-local", "blockSize": 64, "patience": 0}),
+    );
+    let plugin = json!({"type": "cluster-local", "ipam": ipam});
+    Subject::new("cluster-local, held", hold_blocks, vec![plugin])
+}
+
+fn hold_blocks(lab: &Lab) -> bool {
+    held().attach(lab, &lab.container())[0].try_add(); // it writes what is configured
+    let chunks = ["4-0a0a0000-26", "6-20010db8001000000000000000000000-122"];
+    lab.hold("net1", &chunks.map(|chunk| (chunk, json!({}))));
+    lab.confirm();
+    true
+}
+
 /// The IPAM plugins alone; the other subjects run them under a main plugin.
 fn ipam_plugins() -> Vec<Subject> {
     let host_local = bridge::dual_stack()["ipam"].clone();
@@ -162,6 +180,7 @@ fn ipam_plugins() -> Vec<Subject> {
             any_host,
             vec![json!({"type": "cluster-local", "ipam": shared})],
         ),
+        held(),
         Subject::new(
             "whereabouts",
             any_host,
@@ -246,6 +265,7 @@ macro_rules! test_each_subject {
             host_local "host-local"
             static_ "static"
             cluster_local "cluster-local"
+            cluster_local_with_held_blocks "cluster-local, held"
             whereabouts "whereabouts"
             portmap "portmap"
             portmap_by_iptables "portmap, iptables"
