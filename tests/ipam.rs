@@ -54,14 +54,18 @@ impl Site {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Stderr of a command that fails with this status.
+    /// A command fails with this status, and says this.
     #[track_caller]
-    fn fails(&self, line: &str, status: i32) -> String {
+    fn fails(&self, line: &str, status: i32, words: &str) {
         let output = self.run(line);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{line}: {stderr}");
         assert_eq!(output.stdout, b"", "{line}");
-        stderr
+        assert!(stderr.contains(words), "{line}: {stderr} has no {words}");
+    }
+
+    fn write(&self, document: &str) {
+        fs::write(self.lab.path("/run/leases.json"), document).unwrap();
     }
 
     fn add(&self, container: &Container) {
@@ -113,7 +117,7 @@ fn ls_names_the_owner_of_each_address() {
     let table = site.prints("ipam list");
     let range = format!("pods     {}-{}  2     13    11", site.address(1), site.address(14));
     assert!(table.contains(&range), "{table}");
-    assert!(site.fails("ipam ls pots", 1).contains("networks with leases: pods"));
+    site.fails("ipam ls pots", 1, "networks with leases: pods");
 }
 
 #[test]
@@ -124,17 +128,17 @@ fn free_refuses_a_living_owner_and_frees_a_gone_one() {
     site.abandon(9);
     let before = site.store();
     for force in ["", " --force"] {
-        let said = site.fails(&format!("ipam free pods {}{force}", site.address(2)), 1);
+        let line = format!("ipam free pods {}{force}", site.address(2));
+        site.fails(&line, 1, "is not freed: eth0 of container");
         let advice = format!("cni-multi net del pods {} --container-id", container.netns);
-        assert!(said.contains("is not freed: eth0 of container"), "{said}");
-        assert!(said.contains(&advice), "{said}");
+        site.fails(&line, 1, &advice);
     }
     assert_eq!(site.store(), before);
-    let said = site.prints(&format!("ipam free pods {}", site.address(9)));
-    assert_eq!(said, format!("freed {}, which eth0 of container abandoned had\n", site.address(9)));
+    let line = format!("ipam free pods {}", site.address(9));
+    let said = format!("freed {}, which eth0 of container abandoned had\n", site.address(9));
+    assert_eq!(site.prints(&line), said);
     assert_eq!(site.leases().len(), 1);
-    let said = site.fails(&format!("ipam free pods {}", site.address(9)), 1);
-    assert!(said.contains("is not held in network \"pods\""), "{said}");
+    site.fails(&line, 1, "is not held in network \"pods\"");
 }
 
 /// ADD allocates before it makes the interface.
@@ -144,10 +148,10 @@ fn free_refuses_what_an_add_may_be_making() {
     site.lab.host.sh(&format!("mkdir -p {STORE}"));
     site.write_lease(9, "starting\r\neth0");
     let line = format!("ipam free pods {}", site.address(9));
-    assert!(site.fails(&line, 1).contains("if it is gone, add --force"));
+    site.fails(&line, 1, "if it is gone, add --force");
     site.prints(&format!("{line} --force"));
     site.write_lease(8, "what is this\nanyhow\nat all");
-    assert!(site.fails(&format!("ipam free pods {}", site.address(8)), 1).contains("by hand"));
+    site.fails(&format!("ipam free pods {}", site.address(8)), 1, "by hand");
 }
 
 #[test]
@@ -158,15 +162,17 @@ fn exported_leases_are_imported_on_another_machine() {
     here.abandon(9);
     let exported = here.prints("ipam export");
     let there = Site::new(174);
-    fs::write(there.lab.path("/run/leases.json"), &exported).unwrap();
-    let said = there.prints("ipam import --dry-run /run/leases.json");
-    assert_eq!(said, "pods: would import 2, already there 0\n");
+    there.write(&exported);
+    let dry = "ipam import --dry-run /run/leases.json";
+    assert_eq!(there.prints(dry), "pods: would import 2, already there 0\n");
     assert!(!there.lab.path(STORE).exists());
-    let said = there.prints("ipam import /run/leases.json");
-    assert_eq!(said, "pods: imported 2, already there 0\n");
-    assert_eq!(there.store(), here.store());
-    let said = there.prints("ipam import pods - </run/leases.json");
-    assert_eq!(said, "pods: imported 0, already there 2\n");
+    for (line, said) in [
+        ("ipam import /run/leases.json", "pods: imported 2, already there 0\n"),
+        ("ipam import pods - </run/leases.json", "pods: imported 0, already there 2\n"),
+    ] {
+        assert_eq!(there.prints(line), said);
+        assert_eq!(there.store(), here.store());
+    }
     assert_eq!(there.prints("ipam export pods"), exported);
 }
 
@@ -179,7 +185,7 @@ fn imported_leases_are_not_allocated_again() {
     let leases: Vec<Value> = (2..6).map(lease).collect();
     let networks = json!([{"network": "pods", "ipam": "host-local", "leases": leases}]);
     let document = json!({"cniMultiLeases": 1, "networks": networks});
-    fs::write(site.lab.path("/run/leases.json"), document.to_string()).unwrap();
+    site.write(&document.to_string());
     site.prints("ipam import /run/leases.json");
     let container = site.lab.container();
     site.add(&container);
@@ -206,10 +212,10 @@ fn import_is_all_or_nothing() {
                 {"address": site.address(3), "containerId": "moved", "ifname": "eth0"},
                 {"address": address, "containerId": id, "ifname": "eth0"}]},
         ]});
-        fs::write(site.lab.path("/run/leases.json"), document.to_string()).unwrap();
+        site.write(&document.to_string());
         for line in ["ipam import /run/leases.json", "ipam import --dry-run /run/leases.json"] {
-            let said = site.fails(line, 1);
-            assert!(said.contains("network \"pods\"") && said.contains(problem), "{line}: {said}");
+            site.fails(line, 1, "network \"pods\"");
+            site.fails(line, 1, problem);
         }
         let leases =
             "cd /var/lib/cni && find . -type f ! -path '*/.cni-multi/*' ! -name lock | sort";
@@ -220,23 +226,28 @@ fn import_is_all_or_nothing() {
 #[test]
 fn wrong_documents_and_words_are_named() {
     let site = Site::new(177);
-    let write = |text: &str| fs::write(site.lab.path("/run/leases.json"), text).unwrap();
-    for text in [
-        "{\"cniMultiLeases\": 1, \"netw",
-        "{\"cniMultiLeases\": 9}",
-        "[]",
-        r#"{"cniMultiLeases":1,"networks":[{"network":"pots","ipam":"host-local","leases":[]}]}"#,
+    for (text, said) in [
+        ("{\"cniMultiLeases\": 1, \"netw", "/run/leases.json"),
+        ("{\"cniMultiLeases\": 9}", "version 9 is unknown"),
+        ("[]", "the output of cni-multi ipam export"),
+        (
+            r#"{"cniMultiLeases":1,"networks":[{"network":"pots","ipam":"host-local","leases":[]}]}"#,
+            "network \"pots\" with host-local is not configured here",
+        ),
     ] {
-        write(text);
-        assert!(!site.fails("ipam import /run/leases.json", 1).is_empty(), "{text}");
+        site.write(text);
+        site.fails("ipam import /run/leases.json", 1, said);
     }
-    write(r#"{"cniMultiLeases":1,"networks":[]}"#);
-    let stderr = site.fails("ipam import pods /run/leases.json", 1);
-    assert!(stderr.contains("the document has no network \"pods\""), "{stderr}");
-    let stderr = site.fails("ipam import /run/missing", 1);
-    assert!(stderr.contains("/run/missing") && stderr.contains("ipam export"), "{stderr}");
-    assert!(site.fails("ipam free pods 10.0.0.300", 2).contains("is not an IP address"));
-    assert!(site.fails("ipam free pods", 2).contains("<ADDRESS>"));
-    assert!(site.fails("ipam ls ../x", 2).contains("network name"));
-    assert!(site.fails("ipam", 2).contains("ls"));
+    site.write(r#"{"cniMultiLeases":1,"networks":[]}"#);
+    for (line, status, said) in [
+        ("import pods /run/leases.json", 1, "the document has no network \"pods\""),
+        ("import /run/missing", 1, "/run/missing"),
+        ("import /run/missing", 1, "ipam export"),
+        ("free pods 10.0.0.300", 2, "is not an IP address"),
+        ("free pods", 2, "<ADDRESS>"),
+        ("ls ../x", 2, "network name"),
+        ("", 2, "ls"),
+    ] {
+        site.fails(&format!("ipam {line}"), status, said);
+    }
 }

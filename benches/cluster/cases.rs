@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::support::attachment::ips;
 use super::support::call::Outcome;
 use super::support::etcd::Etcd;
-use super::support::node::{LISTENING, Node};
+use super::support::node::Node;
 
 /// How large the cases are.
 pub struct Size {
@@ -48,7 +48,7 @@ struct Cluster {
 
 impl Cluster {
     fn of(nodes: u8) -> Cluster {
-        let etcd = Etcd::one_with(&LISTENING).expect("root, and etcd");
+        let etcd = Etcd::one_with("").expect("root, and etcd");
         let nodes = (1..=nodes).map(|number| Node::join(&etcd, number)).collect();
         Cluster { nodes, _etcd: etcd }
     }

@@ -10,6 +10,7 @@ mod phase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 pub use self::phase::During;
-use crate::support::attachment::ips;
-use crate::support::call::{Call, Outcome, binary};
+use crate::support::attachment::{Attachment, ips};
+use crate::support::call::{Call, binary};
 use crate::support::dhcp::wait_until;
-use crate::support::etcd::Etcd;
-use crate::support::netns::Container;
-use crate::support::node::{LISTENING, Node, SOCKET};
+use crate::support::etcd::{Etcd, Process};
+pub use crate::support::node::DATA;
+use crate::support::node::{Node, SOCKET, conf};
 use crate::support::tracer::{Stop, Then, Traced, trace};
 
 /// The addresses of the network: those of a /29 without the gateway's, each a block.
@@ -30,9 +31,6 @@ const SIZE: usize = 5;
 /// The indices of the swept node and of its neighbour.
 const SWEPT: usize = 0;
 const NEIGHBOUR: usize = 1;
-/// Where the swept node keeps its blocks and leases.
-pub const DATA: &str = "/var/lib/cni/cluster-local";
-
 /// The confirmation of the blocks in this boot.
 const CONFIRMED: &str = "/run/cni-multi/ipam-confirmed.json";
 
@@ -48,7 +46,6 @@ pub struct Site {
     etcd: Etcd,
     swept: Node,
     neighbour: Node,
-    containers: [Container; 2],
     /// The address of each attachment, by node and container id.
     held: Mutex<BTreeMap<(usize, String), String>>,
     /// Whether the swept node has power. Each ADD on this node holds the lock.
@@ -57,21 +54,13 @@ pub struct Site {
     boots: AtomicU64,
 }
 
-fn conf() -> Value {
-    json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
-        "type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/29"}]],
-        "spare": 0, "patience": 20}})
-}
-
 impl Site {
     /// None if there is no etcd here.
     pub fn new() -> Option<Site> {
-        let etcd = Etcd::one_with(&LISTENING)?;
-        let [swept, neighbour] =
-            [1, 2].map(|number| Node::named(&etcd, number, &format!("n{number}")));
-        let containers = [swept.lab.container(), neighbour.lab.container()];
+        let etcd = Etcd::one()?;
+        let [swept, neighbour] = [1, 2].map(|number| Node::configured(&etcd, number, json!({})));
         let (held, power) = (Mutex::default(), Mutex::new(true));
-        Some(Site { etcd, swept, neighbour, containers, held, power, boots: AtomicU64::new(0) })
+        Some(Site { etcd, swept, neighbour, held, power, boots: AtomicU64::new(0) })
     }
 
     /// Where this process sees the directory of the swept node.
@@ -92,9 +81,9 @@ impl Site {
         self.neighbour.start();
     }
 
-    fn try_add(&self, number: usize, id: &str) -> Outcome {
-        let node = [&self.swept, &self.neighbour][number];
-        node.lab.attach(&self.containers[number], &conf()).id(id).try_add()
+    fn attachment(&self, number: usize, id: &str) -> Attachment<'_> {
+        let conf = conf("10.1.0.0/29", json!({"spare": 0, "patience": 20}));
+        [&self.swept, &self.neighbour][number].attachment(&conf, id)
     }
 
     /// Makes an attachment; repeats a failed ADD until the node loses power.
@@ -104,7 +93,7 @@ impl Site {
             if power.as_ref().is_some_and(|has_power| !**has_power) {
                 return true;
             }
-            let outcome = self.try_add(number, id);
+            let outcome = self.attachment(number, id).try_add();
             assert!(outcome.status == 0 || outcome.err().code > 0, "{outcome:?}");
             if outcome.status == 0 {
                 let address = ips(&outcome.ok()).join(" ");
@@ -115,14 +104,13 @@ impl Site {
     }
 
     fn del(&self, number: usize, id: &str) {
-        let node = [&self.swept, &self.neighbour][number];
-        node.lab.attach(&self.containers[number], &conf()).id(id).del();
+        self.attachment(number, id).del();
         self.held.lock().unwrap().remove(&(number, id.to_owned()));
     }
 
     /// The states of the blocks of the node that is swept, with the number of leases in each.
     fn blocks(&self) -> Vec<(String, u64)> {
-        let text = self.swept.ipam_text("blocks -o json");
+        let text = self.swept.prints("blocks -o json");
         let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
         let of = |row: &Value| {
             (row["state"].as_str().unwrap().to_owned(), row["held"].as_u64().unwrap())
@@ -131,18 +119,12 @@ impl Site {
         blocks.map(of).collect()
     }
 
-    /// Makes the attachments that the phase needs, before it begins.
+    /// Makes the attachments that the phase needs, before it begins: of all blocks, of which one becomes free.
     fn prepare(&self, during: During) {
-        match during {
-            During::FirstStart | During::Start | During::StartAfterBoot | During::Claim => (),
-            During::Return => self.prepare_return(),
+        if during == During::Return {
+            (0..SIZE).for_each(|n| self.add(SWEPT, &format!("a{n}")));
+            self.del(SWEPT, "a0");
         }
-    }
-
-    /// Makes the node claim all blocks, and frees the address of one.
-    fn prepare_return(&self) {
-        (0..SIZE).for_each(|n| self.add(SWEPT, &format!("a{n}")));
-        self.del(SWEPT, "a0");
     }
 
     /// Causes the operation of the phase.
@@ -215,7 +197,7 @@ impl Site {
     fn live_until_dead(
         &mut self,
         during: During,
-        decide: impl FnMut(&Stop) -> Then + Send,
+        mut decide: impl FnMut(&Stop) -> Then + Send,
         next: impl FnOnce(&Site),
     ) -> Lived {
         self.begin_anew();
@@ -229,11 +211,17 @@ impl Site {
         }
         let armed = AtomicBool::new(during.is_start());
         let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
-        let call = daemon(&self.swept);
+        let args = ["ipam", "daemon"].map(str::to_owned).to_vec();
+        let wrapper = self.swept.lab.host.enter.clone();
+        let call = Call { program: binary(), args, env: BTreeMap::new(), stdin: vec![], wrapper };
         let site = &*self;
         std::thread::scope(|scope| {
             let tracer = scope.spawn(|| {
-                let traced = follow(&call, [&armed, &over], decide);
+                let traced = trace(&call, |stop| match (over.load(SeqCst), armed.load(SeqCst)) {
+                    (true, _) => Then::Kill,
+                    (false, true) => decide(stop),
+                    (false, false) => Then::Go,
+                });
                 done.store(true, SeqCst);
                 traced
             });
@@ -252,7 +240,10 @@ impl Site {
             next(site);
             let unused = site.blocks().iter().filter(|(state, _)| state != "active").count();
             assert!(unused <= 1, "{:?}", site.blocks());
-            let again = Again::start(&site.swept);
+            // A daemon after the one that was killed, for what still waits.
+            let mut command = site.swept.lab.host.command(binary().to_str().unwrap());
+            command.args(["ipam", "daemon"]).stdout(Stdio::null()).stderr(Stdio::null());
+            let again = Process(command.spawn().unwrap());
             acting.join().unwrap();
             drop(again);
             Lived { daemon: tracer.join().unwrap(), died }
@@ -263,45 +254,7 @@ impl Site {
     fn is_connected(&self) -> bool {
         std::thread::sleep(Duration::from_millis(200));
         UnixStream::connect(self.swept.lab.path(SOCKET)).is_ok()
-            && self.swept.ipam_text("metrics 2>&1 || true").contains("cni_ipam_connected 1\n")
-    }
-}
-
-/// The daemon as a call for the tracer.
-fn daemon(node: &Node) -> Call {
-    let args = ["ipam", "daemon"].map(str::to_owned).to_vec();
-    let wrapper = node.lab.host.enter.clone();
-    Call { program: binary(), args, env: BTreeMap::new(), stdin: vec![], wrapper }
-}
-
-fn follow(
-    call: &Call,
-    [armed, over]: [&AtomicBool; 2],
-    mut decide: impl FnMut(&Stop) -> Then + Send,
-) -> Traced {
-    trace(call, |stop| match (over.load(SeqCst), armed.load(SeqCst)) {
-        (true, _) => Then::Kill,
-        (false, true) => decide(stop),
-        (false, false) => Then::Go,
-    })
-}
-
-/// A daemon after the one that was killed, for what still waits. It is killed, too.
-struct Again(std::process::Child);
-
-impl Again {
-    fn start(node: &Node) -> Again {
-        let mut command = node.lab.host.command(binary().to_str().unwrap());
-        let quiet = std::process::Stdio::null;
-        command.args(["ipam", "daemon"]).stdout(quiet()).stderr(quiet());
-        Again(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Again {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended by itself
-        let _ = self.0.wait();
+            && self.swept.ipam("metrics").stdout.contains("cni_ipam_connected 1\n")
     }
 }
 

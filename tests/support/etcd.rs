@@ -2,6 +2,8 @@
 //! behind a bridge, and the engine under test.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,16 +39,16 @@ pub struct Etcd {
 
 /// A running server.
 pub struct Member {
-    name: String,
     words: Vec<String>,
+    log: PathBuf,
     process: Process,
     namespace: Namespace,
     /// Keeps the member's namespace alive.
     _container: Option<Container>,
 }
 
-/// A process that ends with its owner.
-struct Process(Child);
+/// A process that is killed with its owner.
+pub struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -70,51 +72,60 @@ impl Member {
     pub fn sh(&self, script: &str) -> String {
         self.namespace.sh(script)
     }
+
+    /// The server's log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The number of the store's last write.
+    pub fn revision(&self) -> u64 {
+        let reply: Value = serde_json::from_str(&self.ctl("get /nothing -w json")).unwrap();
+        reply["header"]["revision"].as_u64().unwrap()
+    }
 }
 
-/// Whether the test can run here; reports a skip if not.
-fn is_possible() -> bool {
-    if !is_root() {
-        skip("root, or unshare -Urnm");
-        return false;
-    }
-    has_programs(&["etcd", "etcdctl"])
+fn spawn(namespace: &Namespace, words: &[String], log: &Path) -> Process {
+    let mut command = namespace.command("etcd");
+    command.args(words).stdout(Stdio::null()).stderr(File::create(log).unwrap());
+    Process(command.spawn().unwrap())
 }
 
 impl Etcd {
-    /// A lab without a server; None if there is no etcd here.
+    /// A lab without a server; None if there is no etcd here, which is reported as a skip.
     pub fn none() -> Option<Etcd> {
-        is_possible().then(|| Etcd {
+        if !is_root() {
+            skip("root, or unshare -Urnm");
+            return None;
+        }
+        has_programs(&["etcd", "etcdctl"]).then(|| Etcd {
             lab: Lab::new(Peer::Ours),
             scratch: Scratch::new(),
             members: vec![],
         })
     }
 
-    /// One server on the pretend host.
+    /// One server on the pretend host, which machines in other namespaces reach.
     pub fn one() -> Option<Etcd> {
-        Etcd::one_with(&[])
+        Etcd::one_with("")
     }
 
     /// One server with further options.
-    pub fn one_with(options: &[&str]) -> Option<Etcd> {
+    pub fn one_with(options: &str) -> Option<Etcd> {
         let mut etcd = Etcd::none()?;
         etcd.start_one(options);
         Some(etcd)
     }
 
-    /// Starts a server on the pretend host.
-    pub fn start_one(&mut self, options: &[&str]) {
-        let is_given = options.iter().any(|option| option.starts_with("--listen-client-urls"));
-        let urls = ["--listen-client-urls", ONE, "--advertise-client-urls", ONE];
-        let mut words: Vec<&str> = if is_given { vec![] } else { urls.to_vec() };
-        words.extend(["--heartbeat-interval", "50", "--election-timeout", "500"]);
-        words.extend(options);
-        let namespace = self.lab.host.clone();
-        let name = format!("one{}", self.members.len());
-        let member = self.start(&name, namespace, &words);
-        self.members.push(member);
-        self.wait_until_ready(&name);
+    /// Starts a server on the pretend host. Of an option that is given twice the last one counts.
+    pub fn start_one(&mut self, options: &str) {
+        let words = format!(
+            "--name one{} --listen-client-urls http://0.0.0.0:2379 --advertise-client-urls {ONE} \
+             --heartbeat-interval 50 --election-timeout 500 {options}",
+            self.members.len()
+        );
+        self.start(self.lab.host.clone(), &words, None);
+        self.wait_until_ready(self.members.len());
     }
 
     /// Three members, each in a namespace of its own, and the client on the bridge between them.
@@ -125,58 +136,42 @@ impl Etcd {
              echo 1 >/proc/sys/net/ipv4/ip_forward",
         );
         for number in 1..=3 {
-            let member = etcd.start_member(number);
-            etcd.members.push(member);
+            let container = etcd.lab.container();
+            let netns = container.netns.trim_start_matches("/run/netns/");
+            etcd.lab.host.sh(&format!(
+                "ip link add p{number} type veth peer name eth0 netns {netns}
+                 ip link set p{number} master etcd up"
+            ));
+            container.sh(&format!(
+                "ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up
+                 ip route add 10.78.0.0/24 via 10.77.0.9"
+            ));
+            let words = format!(
+                "--name m{number} --listen-client-urls http://10.77.0.{number}:2379,{ONE} \
+                 --advertise-client-urls http://10.77.0.{number}:2379 \
+                 --listen-peer-urls http://10.77.0.{number}:2380 \
+                 --initial-advertise-peer-urls http://10.77.0.{number}:2380 \
+                 --initial-cluster m1=http://10.77.0.1:2380,m2=http://10.77.0.2:2380,m3=http://10.77.0.3:2380"
+            );
+            etcd.start((*container).clone(), &words, Some(container));
         }
-        (1..=3).for_each(|number| etcd.wait_until_ready(&format!("m{number}")));
+        (1..=3).for_each(|number| etcd.wait_until_ready(number));
         Some(etcd)
     }
 
-    fn start_member(&self, number: usize) -> Member {
-        let container = self.lab.container();
-        let netns = container.netns.trim_start_matches("/run/netns/").to_owned();
-        self.lab.host.sh(&format!(
-            "ip link add p{number} type veth peer name eth0 netns {netns}
-             ip link set p{number} master etcd up"
-        ));
-        container.sh(&format!(
-            "ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up
-             ip route add 10.78.0.0/24 via 10.77.0.9"
-        ));
-        let (client, peer) =
-            (format!("http://10.77.0.{number}:2379"), format!("http://10.77.0.{number}:2380"));
-        let listen = format!("{client},{ONE}");
-        let all = "m1=http://10.77.0.1:2380,m2=http://10.77.0.2:2380,m3=http://10.77.0.3:2380";
-        let words = [
-            "--listen-client-urls",
-            &listen,
-            "--advertise-client-urls",
-            &client,
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-            "--initial-cluster",
-            all,
-            "--initial-cluster-state",
-            "new",
-        ];
-        let member = self.start(&format!("m{number}"), (*container).clone(), &words);
-        Member { _container: Some(container), ..member }
+    fn start(&mut self, namespace: Namespace, words: &str, container: Option<Container>) {
+        let number = self.members.len() + 1;
+        let log = self.scratch.join(&format!("{number}.log"));
+        let data = self.data(number);
+        let words = format!("--data-dir {} --logger=zap --log-level=info {words}", data.display());
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let process = spawn(&namespace, &words, &log);
+        self.members.push(Member { words, log, process, namespace, _container: container });
     }
 
-    fn start(&self, name: &str, namespace: Namespace, words: &[&str]) -> Member {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let process = self.spawn(name, &namespace, &words);
-        Member { name: name.to_owned(), words, process, namespace, _container: None }
-    }
-
-    fn spawn(&self, name: &str, namespace: &Namespace, words: &[String]) -> Process {
-        let log = std::fs::File::create(self.log_path(name)).unwrap();
-        let mut command = namespace.command("etcd");
-        command.args(["--name", name, "--data-dir", self.scratch.join(name).to_str().unwrap()]);
-        command.args(["--logger=zap", "--log-level=info"]).args(words);
-        Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    /// The directory of a member.
+    pub fn data(&self, number: usize) -> PathBuf {
+        self.scratch.join(&number.to_string())
     }
 
     /// Starts a member again that was killed, or kills it first. It has its data.
@@ -184,21 +179,15 @@ impl Etcd {
         let member = &mut self.members[number - 1];
         member.signal(Signal::SIGKILL);
         member.process.0.wait().unwrap();
-        let Member { name, words, namespace, .. } = &self.members[number - 1];
-        let process = self.spawn(name, namespace, words);
-        self.members[number - 1].process = process;
-    }
-
-    fn log_path(&self, name: &str) -> std::path::PathBuf {
-        self.scratch.join(&format!("{name}.log"))
+        member.process = spawn(&member.namespace, &member.words, &member.log);
     }
 
     /// Until a member that was started serves its clients.
-    pub fn wait_until_ready(&self, name: &str) {
+    pub fn wait_until_ready(&self, number: usize) {
         let until = Instant::now() + patience(10);
-        let log = || std::fs::read_to_string(self.log_path(name)).unwrap_or_default();
+        let log = || self.members[number - 1].log();
         while !log().contains("serving client traffic") {
-            assert!(Instant::now() < until, "etcd {name} does not start: {}", log());
+            assert!(Instant::now() < until, "etcd {number} does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -231,12 +220,7 @@ impl Etcd {
         lines.chunks(2).map(shown).collect()
     }
 
-    /// The number of the member that leads.
-    pub fn leader(&self) -> usize {
-        self.find_leader().unwrap()
-    }
-
-    /// The same, while none may lead, or members do not answer.
+    /// The number of the member that leads. None may lead, or members may not answer.
     pub fn find_leader(&self) -> Option<usize> {
         let status = self.lab.host.try_sh(&format!("{CTL} endpoint status"));
         let status = String::from_utf8(status.stdout).unwrap();

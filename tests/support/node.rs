@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,11 @@ use serde_json::{Value, json};
 
 use super::attachment::{Attachment, ips, with};
 use super::call::{Outcome, Peer, binary};
-use super::etcd::{Etcd, THREE};
-use super::held::DATA;
+use super::etcd::{Etcd, Process, THREE};
+pub use super::held::DATA;
 use super::netns::{Container, Lab};
 use super::{patience, signals};
 
-/// Options of an etcd that listens for machines in other namespaces.
-pub const LISTENING: [&str; 4] = [
-    "--listen-client-urls",
-    "http://0.0.0.0:2379",
-    "--advertise-client-urls",
-    "http://127.0.0.1:2379",
-];
 /// The socket of the daemon.
 pub const SOCKET: &str = "/run/cni-multi/ipam.sock";
 /// The log of the daemon.
@@ -30,81 +23,107 @@ const LOG: &str = "/run/cni-multi/log";
 /// The way to etcd's members.
 const ROUTE: &str = "ip route add 10.77.0.0/24 via 10.78.0.254";
 
+/// Thirteen addresses in blocks of one: those of a /28 without the gateway's.
+pub const SMALL: &str = "10.1.0.0/28";
+/// 8189 addresses in blocks of eight.
+pub const WIDE: &str = "10.1.0.0/19";
+
 /// A machine.
 pub struct Node {
     pub lab: Lab,
     pub number: u8,
+    /// Where etcd listens.
+    urls: Vec<String>,
     container: Container,
-    daemon: Mutex<Option<Child>>,
+    daemon: Mutex<Option<Process>>,
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.kill();
-    }
+/// The configuration of a network, with changes of its IPAM.
+pub fn conf(subnet: &str, changes: Value) -> Value {
+    let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": subnet}]], "patience": 10});
+    json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
+        "ipam": with(&ipam, changes)})
 }
 
 impl Node {
-    /// The machine with this number, whose daemon runs. etcd listens at 10.78.0.254.
+    /// An etcd, and machines of its cluster. None if there is no etcd here.
+    pub fn cluster<const N: usize>() -> Option<(Etcd, [Node; N])> {
+        Node::cluster_with("")
+    }
+
+    /// The same with further options of etcd.
+    pub fn cluster_with<const N: usize>(options: &str) -> Option<(Etcd, [Node; N])> {
+        let etcd = Etcd::one_with(options)?;
+        let nodes = Node::all(&etcd);
+        Some((etcd, nodes))
+    }
+
+    /// The first machines, whose daemons run.
+    pub fn all<const N: usize>(etcd: &Etcd) -> [Node; N] {
+        std::array::from_fn(|at| Node::join(etcd, at as u8 + 1))
+    }
+
+    /// The machine with this number, whose daemon runs.
     pub fn join(etcd: &Etcd, number: u8) -> Node {
-        let node = Node::named(etcd, number, &format!("n{number}"));
-        node.start();
-        node
-    }
-
-    /// The same with another name, and no daemon yet.
-    pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
-        Node::configured(etcd, number, &json!({"node": name}))
-    }
-
-    /// A machine of three members, whose daemon runs. It tries another member first than its
-    /// neighbours.
-    pub fn join_three(etcd: &Etcd, number: u8) -> Node {
-        let mut urls = THREE;
-        urls.rotate_left(usize::from(number) % THREE.len());
-        let node = Node::configured(etcd, number, &json!({"etcd": {"endpoints": urls}}));
+        let node = Node::configured(etcd, number, json!({}));
         node.start();
         node
     }
 
     /// The same with changes of its ipam.json, and no daemon yet.
-    pub fn configured(etcd: &Etcd, number: u8, changes: &Value) -> Node {
+    pub fn configured(etcd: &Etcd, number: u8, changes: Value) -> Node {
         let node = Node::alone(etcd, number);
         node.configure(changes);
         node
     }
 
-    /// A machine beside etcd that is no part of a cluster.
+    /// A machine beside etcd that is no part of a cluster. Of three members it tries another one first than
+    /// its neighbours.
     pub fn alone(etcd: &Etcd, number: u8) -> Node {
+        let mut urls = match etcd.members.len() {
+            3 => THREE.map(str::to_owned).to_vec(),
+            _ => vec!["http://10.78.0.254:2379".to_owned()],
+        };
+        let first = usize::from(number) % urls.len();
+        urls.rotate_left(first);
         let lab = Lab::new(Peer::Ours);
         connect(etcd, &lab, number);
         lab.host.sh(&format!(
             "mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi && printf '%032x\\n' {number} >/etc/machine-id"
         ));
         let container = lab.container();
-        Node { lab, number, container, daemon: Mutex::new(None) }
+        Node { lab, number, urls, container, daemon: Mutex::new(None) }
     }
 
     /// Makes the machine a part of the cluster, by a usual ipam.json with changes.
-    pub fn configure(&self, changes: &Value) {
+    pub fn configure(&self, changes: Value) {
         let conf = json!({"cluster": "test", "node": format!("n{}", self.number), "settle": 0,
-            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
-        let conf = with(&conf, changes.clone());
+            "etcd": {"endpoints": self.urls}});
+        let conf = with(&conf, changes);
         self.lab.host.sh(&format!(
             "echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
         ));
     }
 
-    /// Runs `cni-multi ipam LINE`.
+    /// Runs `cni-multi ipam LINE`, which ends: a reclaim takes 100 s.
     pub fn ipam(&self, line: &str) -> Outcome {
-        let mut command = self.lab.host.command(binary().to_str().unwrap());
-        command.arg("ipam").args(line.split(' '));
+        let mut command = self.lab.host.command("timeout");
+        command.args(["300", binary().to_str().unwrap(), "ipam"]).args(line.split(' '));
         Outcome::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Runs the commands of a page.
-    pub fn run_commands(&self, commands: &str) -> String {
-        let commands = commands.replace("cni-multi ", &format!("{} ", binary().display()));
+    /// What it prints; it succeeds.
+    #[track_caller]
+    pub fn prints(&self, line: &str) -> String {
+        let outcome = self.ipam(line);
+        assert_eq!(outcome.status, 0, "{outcome:?}\n{}", self.log());
+        outcome.stdout
+    }
+
+    /// Runs the commands that a page has for a test of cluster-local.
+    pub fn run_commands(&self, page: &str, test: &str) -> String {
+        let commands =
+            commands(page, test)[0].replace("cni-multi ", &format!("{} ", binary().display()));
         self.lab.host.sh(&format!("set -e\n{commands}"))
     }
 
@@ -116,12 +135,11 @@ impl Node {
     /// Starts the daemon by a command that executes it.
     pub fn start_by(&self, wrapper: &[&str]) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.lab.path(LOG));
-        let log = log.unwrap();
         let program = binary();
         let words = [wrapper, &[program.to_str().unwrap(), "ipam", "daemon"]].concat();
         let mut command = self.lab.host.command(words[0]);
-        command.args(&words[1..]).stdout(Stdio::null()).stderr(log);
-        *self.daemon.lock().unwrap() = Some(command.spawn().unwrap());
+        command.args(&words[1..]).stdout(Stdio::null()).stderr(log.unwrap());
+        *self.daemon.lock().unwrap() = Some(Process(command.spawn().unwrap()));
         self.wait_until(Node::listens);
     }
 
@@ -133,36 +151,25 @@ impl Node {
         sockets.unwrap().lines().any(is_it)
     }
 
-    /// The daemon's process id.
-    pub fn daemon_pid(&self) -> u32 {
-        self.daemon.lock().unwrap().as_ref().unwrap().id()
-    }
-
-    /// What `cni-multi ipam WORDS` prints; it succeeds.
-    #[track_caller]
-    pub fn ipam_text(&self, words: &str) -> String {
-        self.lab.host.sh(&format!("{} ipam {words}", binary().display()))
-    }
-
-    /// A line of the daemon's /proc/PID/status.
-    pub fn daemon_status(&self, name: &str) -> String {
-        let path = format!("/proc/{}/status", self.daemon_pid());
-        let text = std::fs::read_to_string(path).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim_start_matches(':').trim().to_owned()
+    /// The text of each thread's status of the daemon, the event loop's first.
+    pub fn daemon_threads(&self) -> Vec<String> {
+        let pid = self.daemon.lock().unwrap().as_ref().unwrap().0.id();
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut paths: Vec<_> = threads.map(|thread| thread.unwrap().path()).collect();
+        paths.sort_by_key(|path| {
+            path.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
+        });
+        paths.iter().map(|path| std::fs::read_to_string(path.join("status")).unwrap()).collect()
     }
 
     /// Sends a signal to the daemon, which runs.
     pub fn signal(&self, signal: Signal) {
-        signals::send(self.daemon.lock().unwrap().as_ref().unwrap(), signal);
+        signals::send(&self.daemon.lock().unwrap().as_ref().unwrap().0, signal);
     }
 
     /// Kills the daemon with SIGKILL, if it runs.
     pub fn kill(&self) {
-        if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
-            let _ = daemon.kill(); // it may have ended by itself
-            let _ = daemon.wait();
-        }
+        drop(self.daemon.lock().unwrap().take());
     }
 
     /// Sets the machine's link to etcd up or down.
@@ -179,12 +186,6 @@ impl Node {
             "f=/run/boot_id; test -e $f || {{ touch $f && mount --bind $f /proc/sys/kernel/random/boot_id; }}
              printf '00000000-0000-4000-8000-%012d\n' {number} >$f"
         ));
-    }
-
-    /// Reclaims another machine, which is off: it takes 100 s. Returns whether that succeeded: the
-    /// store may be away.
-    pub fn reclaim(&self, number: u8) -> bool {
-        self.ipam(&format!("reclaim n{number}")).status == 0
     }
 
     /// The log of the daemon.
@@ -214,9 +215,9 @@ impl Node {
         names.filter_map(|name| name.to_str()?.parse().ok()).collect()
     }
 
-    /// The container that has an address of a network.
-    pub fn lease_of(&self, network: &str, address: &str) -> String {
-        let lease = self.lab.path(&format!("{DATA}/{network}/{address}"));
+    /// The container that has an address of the network `pods`.
+    pub fn lease_of(&self, address: &str) -> String {
+        let lease = self.lab.path(&format!("{DATA}/pods/{address}"));
         std::fs::read_to_string(lease).unwrap().lines().next().unwrap().trim().to_owned()
     }
 
@@ -235,14 +236,20 @@ impl Node {
         blocks.map(|held| (text(held, "block"), state(held))).collect()
     }
 
+    /// Whether the network `pods` has blocks, all in this state.
+    pub fn has_only(&self, state: &str) -> bool {
+        let blocks = self.blocks("pods");
+        !blocks.is_empty() && blocks.iter().all(|(_, of_block)| of_block == state)
+    }
+
     /// ADD of a container to a network of these ranges.
     pub fn try_add(&self, subnet: &str, id: &str) -> Outcome {
-        self.attachment(&conf(subnet), id).try_add()
+        self.attachment(&conf(subnet, json!({})), id).try_add()
     }
 
     /// ADD of a container with a name to a network that keeps addresses of names.
     pub fn try_add_named(&self, subnet: &str, id: &str, name: &str) -> Outcome {
-        let conf = with(&conf(subnet), json!({"ipam": {"sticky": "arg:VM", "patience": 3}}));
+        let conf = conf(subnet, json!({"sticky": "arg:VM", "patience": 3}));
         self.attachment(&conf, id).args(&format!("VM={name}")).try_add()
     }
 
@@ -254,27 +261,35 @@ impl Node {
         ips(&outcome.ok()).join(" ")
     }
 
+    /// The addresses of several, whose ids are separated by spaces.
+    #[track_caller]
+    pub fn add_all(&self, subnet: &str, ids: &str) -> BTreeSet<String> {
+        ids.split(' ').map(|id| self.add(subnet, id)).collect()
+    }
+
     /// DEL.
     pub fn del(&self, subnet: &str, id: &str) {
-        self.attachment(&conf(subnet), id).del();
+        self.attachment(&conf(subnet, json!({})), id).del();
     }
 
     /// CHECK of an attachment, whose result is as it was.
     pub fn check(&self, subnet: &str, id: &str, address: &str) -> Outcome {
-        let ip = format!("{address}/{}", subnet.split('/').nth(1).unwrap());
-        let result = json!({"cniVersion": "1.1.0", "ips": [{"address": ip}]});
-        self.attachment(&conf(subnet), id).check(&result)
+        let length = subnet.split('/').nth(1).unwrap();
+        let result = json!({"cniVersion": "1.1.0",
+            "ips": [{"address": format!("{address}/{length}")}]});
+        self.attachment(&conf(subnet, json!({})), id).check(&result)
     }
 
     /// STATUS of a network of these ranges.
     pub fn status(&self, subnet: &str) -> Outcome {
-        self.lab.attach(&self.container, &conf(subnet)).status()
+        self.attachment(&conf(subnet, json!({})), "x").status()
     }
 }
 
-fn conf(subnet: &str) -> Value {
-    json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
-        "type": "cluster-local", "ranges": [[{"subnet": subnet}]], "patience": 10}})
+/// The blocks of commands that a page has for a test of cluster-local.
+pub fn commands<'a>(page: &'a str, test: &str) -> Vec<&'a str> {
+    let fence = format!("```sh run by plugins::ipam::cluster_local::{test}\n");
+    page.split(&fence).skip(1).map(|block| block.split("```").next().unwrap()).collect()
 }
 
 /// A link between the two machines. The bridge has a hardware address of its own: else it takes the

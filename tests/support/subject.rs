@@ -75,6 +75,22 @@ fn ports(backend: &str) -> Value {
     portmap::portmap(Some(backend), json!([web(), udp]))
 }
 
+/// cluster-local with blocks that its daemon has confirmed; it does not run.
+fn held() -> Value {
+    let held = json!({"type": "cluster-local", "blockSize": 64, "patience": 0});
+    json!({"type": "cluster-local", "ipam": with(&bridge::dual_stack()["ipam"], held)})
+}
+
+fn hold_blocks(lab: &Lab) -> bool {
+    let plugins = vec![held()];
+    let subject = Subject { name: "cluster-local, held", prepare: any_host, plugins };
+    subject.attach(lab, &lab.container())[0].try_add(); // it writes what is configured
+    let chunks = ["4-0a0a0000-26", "6-20010db8001000000000000000000000-122"];
+    lab.hold("net1", &chunks.map(|chunk| (chunk, json!({}))));
+    lab.confirm();
+    true
+}
+
 /// Every subject: the main plugins alone; the IPAM plugins alone, which the others run under a main plugin; the chained
 /// plugins, each after a bridge; and lists as container engines configure them.
 pub fn all() -> Vec<Subject> {
@@ -120,6 +136,7 @@ pub fn all() -> Vec<Subject> {
         ("host-local", any_host, vec![json!({"type": "host-local", "ipam": ranges})]),
         ("static", any_host, vec![fixed]),
         ("cluster-local", any_host, vec![json!({"type": "cluster-local", "ipam": shared})]),
+        ("cluster-local, held", hold_blocks, vec![held()]),
         ("whereabouts", any_host, vec![json!({"type": "whereabouts", "ipam": translated})]),
         ("portmap", any_host, vec![portmap::network(), ports("nftables")]),
         ("portmap, iptables", any_host, vec![portmap::network(), ports("iptables")]),
@@ -168,6 +185,7 @@ macro_rules! test_each_subject {
             host_local "host-local"
             static_ "static"
             cluster_local "cluster-local"
+            cluster_local_with_held_blocks "cluster-local, held"
             whereabouts "whereabouts"
             portmap "portmap"
             portmap_by_iptables "portmap, iptables"

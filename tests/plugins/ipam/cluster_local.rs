@@ -22,8 +22,6 @@ mod etcd_fake;
 #[cfg(feature = "cluster")]
 mod figures;
 #[cfg(feature = "cluster")]
-mod import;
-#[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]
 mod metrics;
@@ -32,7 +30,6 @@ mod names;
 mod operators;
 #[cfg(feature = "cluster")]
 mod oracle;
-#[cfg(feature = "cluster")]
 mod realm;
 #[cfg(feature = "cluster")]
 mod reclaim;
@@ -41,15 +38,11 @@ mod recover;
 #[cfg(feature = "cluster")]
 mod rotation;
 mod scope;
-#[cfg(feature = "cluster")]
-mod starving;
 mod sticky;
 #[cfg(feature = "cluster")]
 mod told;
 #[cfg(feature = "cluster")]
 mod two_hosts;
-#[cfg(feature = "cluster")]
-mod unit;
 mod usual_path;
 
 use std::collections::BTreeSet;
@@ -63,6 +56,7 @@ use crate::support::attachment::{for_ours, ips, with};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::networks::bridge;
 use crate::support::scratch::Scratch;
+use crate::support::table::cells;
 
 /// A network in a data directory that other networks of the test may share.
 pub struct Net<'a> {
@@ -104,6 +98,12 @@ impl<'a> Net<'a> {
         ips(&self.try_add(id).ok()).join(" ")
     }
 
+    /// The addresses of several, whose ids are separated by spaces.
+    #[track_caller]
+    pub fn add_all(&self, ids: &str) -> Vec<String> {
+        ids.split(' ').map(|id| self.add(id)).collect()
+    }
+
     #[track_caller]
     pub fn del(&self, id: &str) {
         self.call("DEL", id).run().ok();
@@ -138,22 +138,13 @@ fn addresses_go_round_and_exclusions_are_left_out() {
     let net =
         Net::new(&data, "net", json!({"ranges": [[range]], "routes": [{"dst": "0.0.0.0/0"}]}));
     let result = net.try_add("a").ok();
-    assert_eq!(
-        (&result["ips"], &result["routes"]),
-        (
-            &json!([{"address": "10.1.0.3/28", "gateway": "10.1.0.5"}]),
-            &json!([{"dst": "0.0.0.0/0"}])
-        )
-    );
-    let given: Vec<String> = ["b", "c", "d", "e", "f"].map(|id| net.add(id)).to_vec();
+    assert_eq!(result["ips"], json!([{"address": "10.1.0.3/28", "gateway": "10.1.0.5"}]));
+    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0"}]));
+    let given = net.add_all("b c d e f");
     assert_eq!(given, ["10.1.0.6", "10.1.0.7", "10.1.0.12", "10.1.0.13", "10.1.0.14"]);
-    let full = net.try_add("g").err();
-    assert_eq!(full.code, 101);
-    assert!(
-        full.msg.ends_with("no IP addresses available in range set: 10.1.0.3-10.1.0.14"),
-        "{full:?}"
-    );
-    assert!(full.details.contains("of 6 leases are of containers that are gone"), "{full:?}");
+    let full = net.try_add("g").fails(101, "of 6 leases are of containers that are gone");
+    let said = "no IP addresses available in range set: 10.1.0.3-10.1.0.14";
+    assert!(full.msg.ends_with(said), "{full:?}");
     net.del("c");
     net.del("b");
     assert_eq!(net.add("g"), "10.1.0.6", "the round robin has come to the end");
@@ -168,9 +159,8 @@ fn two_families_and_requested_addresses() {
     let wanted = json!({"runtimeConfig": {"ips": ["10.1.200.7/16", "fd00:1::9:9"]}});
     let result = net.call_with("ADD", "b", wanted.clone()).run().ok();
     assert_eq!(ips(&result).join(" "), "10.1.200.7 fd00:1::9:9");
-    let taken = net.call_with("ADD", "c", wanted).run().err();
-    assert_eq!(taken.code, 101, "{taken:?}");
-    assert!(taken.msg.contains("requested IP address 10.1.200.7 is not available"), "{taken:?}");
+    let taken = net.call_with("ADD", "c", wanted).run();
+    taken.fails(101, "requested IP address 10.1.200.7 is not available");
     let by_args = net.call("ADD", "d").env("CNI_ARGS", "IP=10.1.0.99").run().ok();
     assert_eq!(ips(&by_args)[0], "10.1.0.99");
     assert_eq!(net.leases().len(), 6, "a failed ADD keeps nothing");
@@ -181,9 +171,7 @@ fn one_attachment_has_one_address_and_check_knows_it() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/24"));
     let result = net.try_add("a").ok();
-    let second = net.try_add("a").err();
-    assert_eq!(second.code, 102);
-    assert!(second.details.contains("cni-multi net del net"), "{second:?}");
+    net.try_add("a").fails(102, "cni-multi net del net");
     let check = |id: &str| net.call_with("CHECK", id, json!({"prevResult": result})).run();
     check("a").ok();
     assert_eq!(check("b").err().code, 103);
@@ -214,9 +202,7 @@ fn gc_releases_leases() {
 fn leases_of_an_earlier_boot_are_free() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
-    for id in ["a", "b", "c", "d", "e"] {
-        net.add(id);
-    }
+    net.add_all("a b c d e");
     assert_eq!(net.try_add("f").err().code, 101);
     // The machine has booted: the index is not of this boot either.
     fs::write(net.dir().join("boot"), "00000000-1111-2222-3333-444444444444\n").unwrap();
@@ -226,90 +212,50 @@ fn leases_of_an_earlier_boot_are_free() {
     net.del("a");
 }
 
+const MISTAKES: &str = r#"
+{"ranges": []} | ipam.ranges: there is none
+{"ranges": [[{"subnet": "10.1.0.0/31"}]]} | ipam.ranges[0][0].subnet
+{"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.300"]}]]} | ipam.ranges[0][0].exclude[0]: "10.1.0.300" is neither an address nor a subnet, expected one as in 10.88.7.7 or 10.88.9.0/24
+{"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.0/24"]}]]} | every address of range set 0
+{"subnet": "10.1.0.0/24", "exclude": ["x"]} | ipam.exclude[0]
+{"subnet": "10.1.0.0/24", "realm": "a/b"} | ipam.realm: "a/b" is not a valid name
+{"subnet": "10.1.0.0/24", "blockSize": "/26"} | ipam.blockSize: "/26" is not a size of blocks, expected auto, 1, 8 or 64
+{"subnet": "10.1.0.0/24", "spare": 65} | ipam.spare: 65 is out of range, expected 0 to 64
+{"subnet": "10.1.0.0/24", "patience": 61} | ipam.patience: 61 is out of range, expected 0 to 60
+{"subnet": "10.1.0.0/24", "sticky": "pods"} | ipam.sticky: unknown setting "pods", expected none, pod, or arg:
+{"subnet": "10.1.0.0/24", "spare": -1} | ipam.spare
+{"subnet": "10.1.0.0/24", "scope": "node"} | ipam.scope: unknown scope "node", expected cluster or machine
+{"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.1.0.0/16"}]]} | overlaps with
+"#;
+
 #[test]
 fn mistakes_are_refused_and_named() {
     let data = Scratch::new();
-    for (ipam, path) in [
-        (json!({"ranges": []}), "ipam.ranges: there is none"),
-        (json!({"ranges": [[{"subnet": "10.1.0.0/31"}]]}), "ipam.ranges[0][0].subnet"),
-        (
-            json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.300"]}]]}),
-            "ipam.ranges[0][0].exclude[0]: \"10.1.0.300\" is neither an address nor a subnet, expected one as in 10.88.7.7 or 10.88.9.0/24",
-        ),
-        (
-            json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.0/24"]}]]}),
-            "every address of range set 0",
-        ),
-        (json!({"subnet": "10.1.0.0/24", "exclude": ["x"]}), "ipam.exclude[0]"),
-        (
-            json!({"subnet": "10.1.0.0/24", "realm": "a/b"}),
-            "ipam.realm: \"a/b\" is not a valid name",
-        ),
-        (
-            json!({"subnet": "10.1.0.0/24", "blockSize": "/26"}),
-            "ipam.blockSize: \"/26\" is not a size of blocks, expected auto, 1, 8 or 64",
-        ),
-        (
-            json!({"subnet": "10.1.0.0/24", "spare": 65}),
-            "ipam.spare: 65 is out of range, expected 0 to 64",
-        ),
-        (
-            json!({"subnet": "10.1.0.0/24", "patience": 61}),
-            "ipam.patience: 61 is out of range, expected 0 to 60",
-        ),
-        (
-            json!({"subnet": "10.1.0.0/24", "sticky": "pods"}),
-            "ipam.sticky: unknown setting \"pods\", expected none, pod, or arg:",
-        ),
-        (json!({"subnet": "10.1.0.0/24", "spare": -1}), "ipam.spare"),
-        (
-            json!({"subnet": "10.1.0.0/24", "scope": "node"}),
-            "ipam.scope: unknown scope \"node\", expected cluster or machine",
-        ),
-        (
-            json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.1.0.0/16"}]]}),
-            "overlaps with",
-        ),
-    ] {
-        let error = Net::new(&data, "net", ipam.clone()).try_add("a").err();
+    for [ipam, said] in cells(MISTAKES) {
+        let error = Net::new(&data, "net", serde_json::from_str(ipam).unwrap()).try_add("a").err();
         assert!(matches!(error.code, 6 | 7), "{ipam}: {error:?}");
-        assert!(error.text().contains(path), "{ipam}: {error:?} has no {path:?}");
+        assert!(error.text().contains(said), "{ipam}: {error:?} has no {said:?}");
         assert!(!data.join("net").exists() && !data.join(".machine").exists(), "{ipam}");
     }
 }
 
 #[test]
-fn status_says_that_a_pool_is_full() {
+fn status_says_that_a_pool_is_full_or_that_its_directory_cannot_be_used() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
-    let status = net.call("STATUS", "x").run();
-    assert_eq!((status.status, status.stderr.as_str()), (0, ""), "{status:?}");
+    let status = || net.call("STATUS", "x").run();
+    status().assert_is(0, "", "");
     assert!(!net.dir().exists(), "STATUS makes nothing");
-    for id in ["a", "b", "c", "d", "e"] {
-        net.add(id);
-    }
-    let status = net.call("STATUS", "x").run();
-    assert_eq!(status.status, 0, "{status:?}");
-    assert!(
-        status.stderr.contains("no IP addresses available in range set: 10.1.0.1-10.1.0.6"),
-        "{status:?}"
-    );
+    net.add_all("a b c d e");
+    let full = status();
+    let said = "no IP addresses available in range set: 10.1.0.1-10.1.0.6";
+    assert!(full.status == 0 && full.stderr.contains(said), "{full:?}");
     net.del("c");
-    let status = net.call("STATUS", "x").run();
-    assert_eq!((status.status, status.stderr.as_str()), (0, ""), "{status:?}");
-}
-
-#[test]
-fn status_of_a_directory_that_cannot_be_used_fails() {
-    let data = Scratch::new();
+    status().assert_is(0, "", "");
+    fs::remove_dir_all(data.join(".machine")).unwrap();
     fs::write(data.join(".machine"), "").unwrap();
-    let error = Net::new(&data, "net", subnet("10.1.0.0/29")).call("STATUS", "x").run().err();
-    assert_eq!(error.code, 50, "{error:?}");
-    assert!(
-        error.msg.starts_with("use directory ")
-            && error.msg.ends_with("for leases: not a directory"),
-        "{error:?}"
-    );
+    let error = status().fails(50, "use directory ");
+    assert!(error.msg.ends_with("for leases: not a directory"), "{error:?}");
 }
 
 #[test]

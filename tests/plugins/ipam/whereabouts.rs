@@ -10,13 +10,26 @@ use crate::support::attachment::{for_ours, ips, with};
 use crate::support::call::{Call, Peer};
 use crate::support::netns::{Container, Lab};
 use crate::support::scratch::Scratch;
+use crate::support::table::cells;
 
-/// A call of the plugin `kind`, or of cluster-local, in this directory.
-fn call(data: &Scratch, network: &str, ipam: &Value, (command, id): (&str, &str)) -> Call {
+/// A call of the plugin of this configuration, with its leases in this directory.
+fn call(data: &Scratch, network: &str, ipam: &Value, at: (&str, &str)) -> Call {
+    call_with(data, network, ipam, at, json!({}))
+}
+
+/// The same with changes of the configuration around it.
+fn call_with(
+    data: &Scratch,
+    network: &str,
+    ipam: &Value,
+    (command, id): (&str, &str),
+    changes: Value,
+) -> Call {
     let ipam = with(ipam, json!({"dataDir": data.text()}));
     let kind = ipam["type"].as_str().unwrap().to_owned();
     let conf = json!({"cniVersion": "1.1.0", "name": network, "type": "bridge", "ipam": ipam});
-    Call::new(&Peer::Ours, &kind, command, conf.to_string()).env("CNI_CONTAINERID", id)
+    Call::new(&Peer::Ours, &kind, command, with(&conf, changes).to_string())
+        .env("CNI_CONTAINERID", id)
 }
 
 /// A configuration for one machine: addresses of a cluster need its daemon.
@@ -30,40 +43,23 @@ fn add(data: &Scratch, network: &str, ipam: &Value, id: &str) -> String {
     ips(&call(data, network, ipam, ("ADD", id)).run().ok()).join(" ")
 }
 
-/// Configurations in the shape of those in the original's README and documents.
+/// In the shape of those in the original's README and documents, with the addresses of the first attachment.
+const CONFIGURATIONS: &str = r#"
+{"range": "192.168.2.225/28", "exclude": ["192.168.2.224/30", "192.168.2.236/32"]} | 192.168.2.228
+{"range": "2001::0/116", "gateway": "2001::f:1"} | 2001::1
+{"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}]} | 192.168.10.1 176.168.0.1
+{"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}], "range": "abcd::1/64"} | abcd::1 192.168.10.1 176.168.0.1
+{"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "abcd::1/64"}]} | 192.168.10.1 abcd::1
+{"range": "192.168.2.225-192.168.2.230/28"} | 192.168.2.225
+{"range": "10.5.0.0/20", "node_slice_size": "/24"} | 10.5.0.1
+{"range": "192.168.2.225/28", "datastore": "kubernetes", "log_level": "debug", "log_file": "/tmp/whereabouts.log", "leader_lease_duration": 1500, "sleep_for_race": 0, "kubernetes": {"kubeconfig": "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}, "reconciler_cron_expression": "30 4 * * *"} | 192.168.2.225
+"#;
+
 #[test]
 fn configurations_like_those_of_the_original_are_served() {
-    for (ipam, expected) in [
-        (
-            json!({"range": "192.168.2.225/28", "exclude": ["192.168.2.224/30", "192.168.2.236/32"]}),
-            "192.168.2.228",
-        ),
-        (json!({"range": "2001::0/116", "gateway": "2001::f:1"}), "2001::1"),
-        (
-            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}]}),
-            "192.168.10.1 176.168.0.1",
-        ),
-        (
-            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}],
-                "range": "abcd::1/64"}),
-            "abcd::1 192.168.10.1 176.168.0.1",
-        ),
-        (
-            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "abcd::1/64"}]}),
-            "192.168.10.1 abcd::1",
-        ),
-        (json!({"range": "192.168.2.225-192.168.2.230/28"}), "192.168.2.225"),
-        (json!({"range": "10.5.0.0/20", "node_slice_size": "/24"}), "10.5.0.1"),
-        (
-            json!({"range": "192.168.2.225/28", "datastore": "kubernetes", "log_level": "debug",
-                "log_file": "/tmp/whereabouts.log", "leader_lease_duration": 1500, "sleep_for_race": 0,
-                "kubernetes": {"kubeconfig": "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"},
-                "reconciler_cron_expression": "30 4 * * *"}),
-            "192.168.2.225",
-        ),
-    ] {
-        let data = Scratch::new();
-        assert_eq!(add(&data, "net", &whereabouts(ipam.clone()), "a"), expected, "{ipam}");
+    for [ipam, expected] in cells(CONFIGURATIONS) {
+        let conf = whereabouts(serde_json::from_str(ipam).unwrap());
+        assert_eq!(add(&Scratch::new(), "net", &conf, "a"), expected, "{ipam}");
     }
 }
 
@@ -92,28 +88,20 @@ fn a_result_has_gateways_routes_names_and_assigned_addresses() {
             "dns": {"nameservers": ["10.1.0.1"]},
         })
     );
-    let checked = with(&ipam, json!({"dataDir": data.text()}));
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": checked,
-        "prevResult": result});
-    let check = |conf: &Value| {
-        Call::new(&Peer::Ours, "whereabouts", "CHECK", conf.to_string()).env("CNI_CONTAINERID", "a")
+    let check = |prev: Value| {
+        call_with(&data, "net", &ipam, ("CHECK", "a"), json!({"prevResult": prev})).run()
     };
-    check(&conf).run().ok();
-    let other = with(&conf, json!({"prevResult": {"ips": [{"address": "10.1.0.4/29"}]}}));
-    let error = check(&other).run().err();
-    assert!(error.msg.contains("10.1.0.4 of prevResult is not held"), "{error:?}");
+    check(result.clone()).ok();
+    let other = check(with(&result, json!({"ips": [{"address": "10.1.0.4/29"}]})));
+    other.fails(103, "10.1.0.4 of prevResult is not held");
 }
 
 #[test]
 fn a_full_range_and_a_freed_address() {
     let data = Scratch::new();
     let ipam = whereabouts(json!({"range": "10.1.0.0/30"}));
-    assert_eq!(
-        [add(&data, "net", &ipam, "a"), add(&data, "net", &ipam, "b")],
-        ["10.1.0.1", "10.1.0.2"]
-    );
-    let full = call(&data, "net", &ipam, ("ADD", "c")).run().err();
-    assert_eq!(full.code, 101, "{full:?}");
+    assert_eq!(["a", "b"].map(|id| add(&data, "net", &ipam, id)), ["10.1.0.1", "10.1.0.2"]);
+    assert_eq!(call(&data, "net", &ipam, ("ADD", "c")).run().err().code, 101);
     call(&data, "net", &whereabouts(json!({"range": "invalid"})), ("DEL", "a")).run().ok();
     assert_eq!(add(&data, "net", &ipam, "c"), "10.1.0.1");
     let status = call(&data, "net", &ipam, ("STATUS", "")).run();
@@ -122,23 +110,22 @@ fn a_full_range_and_a_freed_address() {
 
 #[test]
 fn ranges_that_overlap_exclude_each_other_unless_told_not_to() {
-    let narrow = json!({"range": "10.1.0.0/29"});
-    let wide = json!({"range": "10.1.0.0/28"});
+    let ranges = ["10.1.0.0/29", "10.1.0.0/28"].map(|range| json!({"range": range}));
+    let [narrow, wide] = ranges.map(whereabouts);
     let data = Scratch::new();
-    assert_eq!(add(&data, "a", &whereabouts(narrow.clone()), "x"), "10.1.0.1");
-    assert_ne!(add(&data, "b", &whereabouts(wide.clone()), "x"), "10.1.0.1");
+    assert_eq!(add(&data, "a", &narrow, "x"), "10.1.0.1");
+    assert_ne!(add(&data, "b", &wide, "x"), "10.1.0.1");
     let ranges = json!([[{"subnet": "10.1.0.0/29", "gateway": "10.1.0.6"}]]);
     let shared = json!({"type": "cluster-local", "scope": "machine", "ranges": ranges});
     assert_ne!(add(&data, "c", &shared, "x"), "10.1.0.1", "types share the realm");
 
-    let apart = json!({"enable_overlapping_ranges": false});
     let data = Scratch::new();
-    assert_eq!(add(&data, "a", &whereabouts(with(&narrow, apart.clone())), "x"), "10.1.0.1");
-    assert_eq!(add(&data, "b", &whereabouts(with(&wide, apart.clone())), "x"), "10.1.0.1");
-    let third = add(&data, "c", &whereabouts(with(&narrow, apart)), "x");
-    assert_ne!(third, "10.1.0.1", "equal ranges have one realm");
+    let apart = |ipam: &Value| with(ipam, json!({"enable_overlapping_ranges": false}));
+    assert_eq!(add(&data, "a", &apart(&narrow), "x"), "10.1.0.1");
+    assert_eq!(add(&data, "b", &apart(&wide), "x"), "10.1.0.1");
+    assert_ne!(add(&data, "c", &apart(&narrow), "x"), "10.1.0.1", "equal ranges have one realm");
     let named = with(&narrow, json!({"network_name": "blue"}));
-    assert_eq!(add(&data, "d", &whereabouts(named), "x"), "10.1.0.1");
+    assert_eq!(add(&data, "d", &named, "x"), "10.1.0.1");
 }
 
 /// The number of leases in a realm.
@@ -194,15 +181,11 @@ fn a_network_changes_its_type_and_keeps_its_leases() {
         "ranges": [[{"subnet": "10.1.0.0/28"}]]});
     assert_eq!(add(&data, "net", &before, "a"), "10.1.0.2");
     assert_eq!(add(&data, "net", &after, "b"), "10.1.0.3");
-    let checked = with(&after, json!({"dataDir": data.text()}));
-    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": checked,
-        "prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.2/28"}]}});
-    let check = Call::new(&Peer::Ours, "cluster-local", "CHECK", conf.to_string());
-    check.env("CNI_CONTAINERID", "a").run().ok();
+    let prev = json!({"prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.2/28"}]}});
+    call_with(&data, "net", &after, ("CHECK", "a"), prev).run().ok();
     call(&data, "net", &after, ("DEL", "a")).run().ok();
     call(&data, "net", &before, ("DEL", "b")).run().ok();
-    let realm = data.join(".machine/default");
-    assert!(!realm.join("10.1.0.2").exists() && !realm.join("10.1.0.3").exists());
+    assert_eq!(leases(&data, "default"), 0);
 }
 
 #[test]
@@ -211,10 +194,8 @@ fn versions_are_all_and_errors_are_objects() {
     let versions = call(&data, "net", &whereabouts(json!({})), ("VERSION", "")).run().ok();
     assert_eq!(versions["supportedVersions"].as_array().unwrap().last().unwrap(), "1.1.0");
     for command in ["ADD", "STATUS"] {
-        let error =
-            call(&data, "net", &whereabouts(json!({"range": "x"})), (command, "a")).run().err();
-        assert_eq!(error.code, 7, "{error:?}");
-        assert!(error.details.contains("ipam.range: \"x\" is not a range"), "{error:?}");
+        let wrong = call(&data, "net", &whereabouts(json!({"range": "x"})), (command, "a")).run();
+        wrong.fails(7, "ipam.range: \"x\" is not a range");
     }
 }
 
@@ -225,9 +206,8 @@ fn endpoints_of_a_network_have_no_effect() {
     let data = Scratch::new();
     let ipam = whereabouts(json!({"range": "10.1.0.0/24", "etcd_host": "etcd:2379",
         "etcd_key_file": "/etc/shadow", "scope": "cluster"}));
-    let error = call(&data, "net", &ipam, ("ADD", "a")).run().err();
-    assert_eq!(error.code, 11);
-    assert!(error.details.contains("run the IPAM daemon, or set \"scope\""), "{error:?}");
+    let refused = call(&data, "net", &ipam, ("ADD", "a")).run();
+    refused.fails(11, "run the IPAM daemon, or set \"scope\"");
     call(&data, "net", &ipam, ("DEL", "a")).run().ok();
     assert_eq!(add(&data, "net", &with(&ipam, json!({"scope": "machine"})), "a"), "10.1.0.1");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::usual_path::calls_outside;
-use crate::support::attachment::{Attachment, for_ours, ips};
+use crate::support::attachment::{Attachment, for_ours, ips, with};
 use crate::support::call::Outcome;
 use crate::support::held::DATA;
 use crate::support::netns::{Container, Lab};
@@ -15,6 +15,9 @@ use crate::support::netns::{Container, Lab};
 /// What an ADD says that needs the daemon.
 pub const WAYS_OUT: &str =
     "addresses are unique per cluster: run the IPAM daemon, or set \"scope\": \"machine\"";
+
+/// The first block with eight allocatable addresses.
+const BLOCK: &str = "4-0a010008-29";
 
 /// A node with a network of 65 533 addresses, so that blocks have eight.
 pub struct Held<'a> {
@@ -25,12 +28,10 @@ pub struct Held<'a> {
 
 impl<'a> Held<'a> {
     /// The plugin has written what is configured.
-    pub fn new(lab: &'a Lab, ipam: &Value) -> Held<'a> {
-        let mut conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
-            "ipam": {"type": "cluster-local", "subnet": "10.1.0.0/16", "patience": 0}});
-        for (key, value) in ipam.as_object().unwrap() {
-            conf["ipam"][key] = value.clone();
-        }
+    pub fn new(lab: &'a Lab, ipam: Value) -> Held<'a> {
+        let usual = json!({"type": "cluster-local", "subnet": "10.1.0.0/16", "patience": 0});
+        let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
+            "ipam": with(&usual, ipam)});
         let held = Held::of(lab, conf);
         held.try_add("first").fails(11, WAYS_OUT);
         held
@@ -60,10 +61,20 @@ impl<'a> Held<'a> {
     }
 }
 
+/// Runs a case on a node with a block that is confirmed.
+fn with_block(case: impl Fn(&Held<'_>)) {
+    for_ours("cluster-local", |lab| {
+        let held = Held::new(lab, json!({}));
+        held.hold(&[(BLOCK, json!({}))]);
+        lab.confirm();
+        case(&held);
+    });
+}
+
 #[test]
 fn without_a_daemon_the_ways_out_are_named() {
     for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({}));
+        let held = Held::new(lab, json!({}));
         let status = held.attachment("a").status().fails(50, WAYS_OUT);
         assert!(status.details.contains("/etc/cni-multi/ipam.json"), "{status:?}");
         held.attachment("a").del();
@@ -74,7 +85,7 @@ fn without_a_daemon_the_ways_out_are_named() {
 #[test]
 fn confirmed_blocks_give_addresses_and_the_fullest_first() {
     for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({}));
+        let held = Held::new(lab, json!({}));
         held.hold(&[("4-0a010008-29", json!({})), ("4-0a010010-29", json!({}))]);
         held.try_add("a").fails(11, "connect to the IPAM daemon");
         lab.confirm();
@@ -101,10 +112,7 @@ fn confirmed_blocks_give_addresses_and_the_fullest_first() {
 
 #[test]
 fn held_blocks_need_no_socket_no_program_and_no_sync() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         for (command, id) in [("ADD", "a"), ("ADD", "b"), ("DEL", "a"), ("ADD", "c"), ("GC", "c")] {
             let call = held.attachment(id).call(command, None);
             assert_eq!(calls_outside(&call), [""; 0], "{command} {id}");
@@ -114,14 +122,11 @@ fn held_blocks_need_no_socket_no_program_and_no_sync() {
 
 #[test]
 fn a_directory_that_was_replaced_is_not_allocated_from() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         held.add("a");
         held.lab.host.sh(&format!("cp -a {DATA} /run/copy && rm -r {DATA} && mv /run/copy {DATA}"));
         held.try_add("b").fails(11, WAYS_OUT);
-        lab.confirm();
+        held.lab.confirm();
         assert_eq!(held.add("b"), "10.1.0.9");
         held.lab.host.sh("sed -i s/-/_/ /run/cni-multi/ipam-confirmed.json"); // another boot
         held.try_add("c").fails(11, WAYS_OUT);
@@ -129,11 +134,30 @@ fn a_directory_that_was_replaced_is_not_allocated_from() {
 }
 
 #[test]
+fn a_file_of_blocks_that_cannot_be_read_stops_add_alone() {
+    with_block(|held| {
+        held.add("a");
+        let file = format!("{DATA}/pods/blocks.json");
+        held.lab.host.sh(&format!("cp {file} /run/good"));
+        for (damage, reason) in [
+            ("head -c 99 /run/good", "EOF while parsing"),
+            (r#"sed 's/"version":2/"version":1/' /run/good"#, "it is not of version 2"),
+        ] {
+            held.lab.host.sh(&format!("{damage} >{file}"));
+            let error = held.try_add("b").fails(6, &format!("read {file}: "));
+            assert!(error.msg.contains(reason), "{error:?}");
+            assert!(error.details.starts_with("nothing is allocated without it"), "{error:?}");
+        }
+        held.attachment("a").gc(&[("a", "eth0")]).ok();
+        held.attachment("a").del();
+        held.lab.host.sh(&format!("mv /run/good {file}"));
+        assert_eq!(held.add("b"), "10.1.0.9", "the round robin goes on");
+    });
+}
+
+#[test]
 fn check_fails_in_blocks_that_another_node_may_have() {
-    for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({}));
-        held.hold(&[("4-0a010008-29", json!({}))]);
-        lab.confirm();
+    with_block(|held| {
         let result = held.attachment("a").add();
         for (changes, reason) in [
             (json!({"state": "lost"}), Some("which another node has")),
@@ -142,12 +166,12 @@ fn check_fails_in_blocks_that_another_node_may_have() {
             (json!({"state": "returning"}), None),
             (json!({}), None),
         ] {
-            held.hold(&[("4-0a010008-29", changes.clone())]);
+            held.hold(&[(BLOCK, changes.clone())]);
             let check = held.attachment("a").check(&result);
             match reason {
                 Some(reason) => {
-                    let words = format!("10.1.0.8 is in block 10.1.0.8/29, {reason}");
-                    check.fails(103, &words);
+                    let said = format!("10.1.0.8 is in block 10.1.0.8/29, {reason}");
+                    drop(check.fails(103, &said));
                 }
                 None => drop(check.ok()),
             }
@@ -161,16 +185,8 @@ fn check_fails_in_blocks_that_another_node_may_have() {
 #[test]
 fn a_name_gets_its_own_block_and_no_other() {
     for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({"sticky": "none", "subnet": "10.1.0.0/24"}));
-        let named = Held {
-            lab,
-            container: lab.container(),
-            conf: {
-                let mut conf = held.conf.clone();
-                conf["ipam"]["sticky"] = "arg:VM".into();
-                conf
-            },
-        };
+        let held = Held::new(lab, json!({"sticky": "none", "subnet": "10.1.0.0/24"}));
+        let named = Held::of(lab, with(&held.conf, json!({"ipam": {"sticky": "arg:VM"}})));
         let add = |id: &str, name: &str| named.attachment(id).args(&format!("VM={name}")).try_add();
         add("a", "one").fails(11, WAYS_OUT);
         let one = json!({"name": "one/eth0"});
@@ -200,54 +216,56 @@ fn accept(listener: &UnixListener) -> UnixStream {
     }
 }
 
-/// Answers requests with these lines, each after a step, and returns the requests.
-pub fn daemon(listener: &UnixListener, answers: &[(&str, &dyn Fn())]) -> Vec<Value> {
-    let mut asked = vec![];
-    for (answer, first) in answers {
-        let mut stream = accept(listener);
+/// Works beside a daemon that gives these answers, each after a step, and returns what it was asked.
+pub fn beside_daemon(
+    lab: &Lab,
+    answers: &[(&str, &(dyn Fn() + Sync))],
+    work: impl FnOnce(),
+) -> Vec<Value> {
+    lab.host.sh("mkdir -p /run/cni-multi");
+    let listener = UnixListener::bind(lab.path("/run/cni-multi/ipam.sock")).unwrap();
+    let answer = |(answer, first): &(&str, &(dyn Fn() + Sync))| {
+        let mut stream = accept(&listener);
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
-        asked.push(serde_json::from_str(&line).unwrap());
         first();
         writeln!(stream, "{answer}").unwrap();
-    }
-    asked
+        serde_json::from_str(&line).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let daemon = scope.spawn(|| answers.iter().map(answer).collect());
+        work();
+        daemon.join().unwrap()
+    })
 }
 
 #[test]
 fn the_daemon_claims_and_confirms_what_an_add_needs() {
     for_ours("cluster-local", |lab| {
-        let held = Held::new(lab, &json!({"patience": 3}));
-        lab.host.sh("mkdir -p /run/cni-multi");
-        let listener = UnixListener::bind(lab.path("/run/cni-multi/ipam.sock")).unwrap();
-        let nothing = || ();
+        let held = Held::new(lab, json!({"patience": 3}));
         let claim = || held.hold(&[("4-0a010010-32", json!({}))]);
         let claim_another = || {
             held.hold(&[("4-0a010010-32", json!({})), ("4-0a010099-32", json!({}))]);
             lab.confirm();
         };
         let claimed = r#"{"protocol":2,"answer":"claimed"}"#;
+        let verifying = r#"{"protocol":2,"answer":"verifying"}"#;
         let away = r#"{"protocol":2,"error":{"code":11,"msg":"the store cannot be used"}}"#;
         let answers: [(&str, &(dyn Fn() + Sync)); 6] = [
             // The address is there, and not confirmed yet.
             (claimed, &claim),
-            (r#"{"protocol":2,"answer":"verifying"}"#, &nothing),
-            (r#"{"protocol":2,"answer":"verifying"}"#, &|| lab.confirm()),
-            (r#"{"protocol":2,"answer":"none"}"#, &nothing),
-            (away, &nothing),
+            (verifying, &|| ()),
+            (verifying, &|| lab.confirm()),
+            (r#"{"protocol":2,"answer":"none"}"#, &|| ()),
+            (away, &|| ()),
             (claimed, &claim_another),
         ];
-        let asked = std::thread::scope(|scope| {
-            let answers = answers.map(|(answer, first)| (answer, first as &(dyn Fn() + Sync)));
-            let daemon = scope.spawn(move || {
-                daemon(&listener, &answers.map(|(answer, first)| (answer, first as &dyn Fn())))
-            });
+        let asked = beside_daemon(lab, &answers, || {
             assert_eq!(held.add("a"), "10.1.0.16");
             let none = held.try_add("b").err();
             assert_eq!((none.code, &*none.msg), (101, "no address of network \"pods\" is free"));
             held.try_add("b").fails(11, "the store cannot be used");
             assert_eq!(held.add("b"), "10.1.0.153");
-            daemon.join().unwrap()
         });
         let need = json!({"protocol": 2, "op": "need", "network": "pods", "set": 0, "patience": 4});
         let status = json!({"protocol": 2, "op": "status"});

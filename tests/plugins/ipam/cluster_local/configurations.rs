@@ -1,28 +1,19 @@
 //! A network whose configurations differ: in their ranges, and in their realms.
 
 use std::collections::BTreeSet;
-use std::os::unix::net::UnixListener;
 
 use serde_json::{Value, json};
 
-use super::cluster::{Held, WAYS_OUT, daemon};
-#[cfg(feature = "cluster")]
-use super::daemon::etcd;
+use super::cluster::{Held, WAYS_OUT, beside_daemon};
 use crate::support::attachment::{for_ours, ips, with};
 use crate::support::held::DATA;
 use crate::support::netns::Lab;
 #[cfg(feature = "cluster")]
 use crate::support::node::Node;
 
-fn conf(ipam: Value) -> Value {
-    let conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local",
-        "ipam": {"type": "cluster-local", "patience": 0}});
-    with(&conf, json!({"ipam": ipam}))
-}
-
 fn whereabouts(ipam: Value) -> Value {
-    let ipam = with(&json!({"type": "whereabouts", "patience": null}), ipam);
-    with(&conf(ipam), json!({"type": "whereabouts"}))
+    json!({"cniVersion": "1.1.0", "name": "pods", "type": "whereabouts",
+        "ipam": with(&json!({"type": "whereabouts"}), ipam)})
 }
 
 /// The network's file of blocks.
@@ -106,40 +97,32 @@ fn a_network_has_a_directory_for_each_range_that_is_apart() {
 #[test]
 fn a_network_without_leases_changes_its_realm() {
     for_ours("cluster-local", |lab| {
-        let mut held = Held::new(lab, &json!({"patience": 3}));
+        let mut held = Held::new(lab, json!({"patience": 3}));
         held.hold(&[("4-0a010008-29", json!({}))]);
         lab.confirm();
         held.add("a");
         held.conf["ipam"]["realm"] = "other".into();
-        let refused = held
-            .try_add("b")
-            .fails(7, "attachments have addresses of 1 blocks in realm \"default\"");
+        let said = "attachments have addresses of 1 blocks in realm \"default\"";
+        let refused = held.try_add("b").fails(7, said);
         assert!(refused.details.contains("detach its containers"), "{refused:?}");
         held.attachment("a").del();
         held.try_add("b").fails(11, WAYS_OUT);
         let moving = file(lab);
         assert_eq!((&moving["realm"], &moving["pools"]), (&json!("default"), &json!([])));
 
-        let listener = UnixListener::bind(lab.path("/run/cni-multi/ipam.sock")).unwrap();
         let claimed = r#"{"protocol":2,"answer":"claimed"}"#;
-        let nothing = || ();
         let hold = |blocks: &[(&str, Value)]| lab.hold("pods", blocks);
         let answers: [(&str, &(dyn Fn() + Sync)); 4] = [
-            (claimed, &nothing),
-            (claimed, &nothing),
+            (claimed, &|| ()),
+            (claimed, &|| ()),
             (claimed, &|| hold(&[])),
             (claimed, &|| hold(&[("4-0a010010-29", json!({}))])),
         ];
-        let asked = std::thread::scope(|scope| {
-            let answers = answers.map(|(answer, first)| (answer, first as &(dyn Fn() + Sync)));
-            let daemon = scope.spawn(move || {
-                daemon(&listener, &answers.map(|(answer, first)| (answer, first as &dyn Fn())))
-            });
+        let asked = beside_daemon(lab, &answers, || {
             let hasty = Held::of(lab, with(&held.conf, json!({"ipam": {"patience": 0}})));
             let again = hasty.try_add("b").fails(11, "realm \"default\" are being given back");
             assert!(again.details.contains("try again"), "{again:?}");
             assert_eq!(held.add("b"), "10.1.0.16");
-            daemon.join().unwrap()
         });
         assert!(asked.iter().all(|asked| asked["op"] == "need" && asked["set"] == 0), "{asked:?}");
         assert_eq!(file(lab)["realm"], "other");
@@ -149,8 +132,7 @@ fn a_network_without_leases_changes_its_realm() {
 #[cfg(feature = "cluster")]
 #[test]
 fn a_daemon_serves_both_configurations_and_moves_a_network() {
-    let Some(etcd) = etcd() else { return };
-    let node = Node::join(&etcd, 1);
+    let Some((etcd, [node])) = Node::cluster() else { return };
     let [one, two] =
         ["10.1.0.0/24", "10.2.0.0/24"].map(|range| whereabouts(json!({"range": range})));
     let add = |conf: &Value, id: &str| ips(&node.attachment(conf, id).add()).join(" ");

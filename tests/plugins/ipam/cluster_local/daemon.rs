@@ -1,39 +1,20 @@
 //! Machines whose daemons borrow blocks from a real etcd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
-use crate::support::call::binary;
+use crate::support::attachment::ips;
 use crate::support::etcd::Etcd;
-use crate::support::node::{LISTENING, Node};
-
-/// etcd for machines in other namespaces.
-pub fn etcd() -> Option<Etcd> {
-    etcd_with(&[])
-}
-
-/// The same with further options.
-pub fn etcd_with(options: &[&str]) -> Option<Etcd> {
-    Etcd::one_with(&[&LISTENING, options].concat())
-}
-
-/// Fourteen addresses, of which one is the gateway's.
-pub const SMALL: &str = "10.1.0.0/28";
-/// 8189 addresses in blocks of eight.
-pub const WIDE: &str = "10.1.0.0/19";
-
-pub fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
-    ids.iter().map(|id| node.add(subnet, id)).collect()
-}
+use crate::support::node::{Node, SMALL, WIDE, conf};
 
 #[test]
-fn machines_share_a_subnet_to_its_last_address() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    let two = Node::join(&etcd, 2);
-    let mut all = add_all(&one, SMALL, &["a", "b", "c", "d", "e", "f", "g"]);
-    all.extend(add_all(&two, SMALL, &["h", "i", "j", "k", "l", "m"]));
+fn machines_share_a_subnet_to_its_last_address_and_what_it_grows_by() {
+    let Some((_etcd, [one, two])) = Node::cluster() else { return };
+    let mut all = one.add_all(SMALL, "a b c d e f g");
+    all.extend(two.add_all(SMALL, "h i j k l m"));
     assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
     let full = two.try_add(SMALL, "n").err();
     assert_eq!(full.code, 101, "{full:?}\n{}", two.log());
@@ -41,138 +22,169 @@ fn machines_share_a_subnet_to_its_last_address() {
     assert!(all.contains(&two.add(SMALL, "n")), "what one machine frees, another gets");
     two.del(SMALL, "h");
     one.add(SMALL, "c");
+    let larger = "10.1.0.0/27";
+    all.extend(two.add_all(larger, "o p q"));
+    all.extend(one.add_all(larger, "r s"));
+    assert_eq!(all.len(), 18, "each address has one owner: {all:?}");
+    one.del(larger, "c");
+    two.del(SMALL, "o");
 }
 
 #[test]
 fn a_machine_that_starts_again_goes_on_with_its_blocks() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    let two = Node::join(&etcd, 2);
-    let mut all = add_all(&one, WIDE, &["a", "b", "c", "d", "e"]);
+    let Some((_etcd, [one, two])) = Node::cluster() else { return };
+    let mut all = one.add_all(WIDE, "a b c d e");
     one.kill();
-    all.extend(add_all(&one, WIDE, &["f"]));
-    all.extend(add_all(&two, WIDE, &["g", "h"]));
+    all.extend(one.add_all(WIDE, "f"));
+    all.extend(two.add_all(WIDE, "g h"));
     one.start();
-    all.extend(add_all(&one, WIDE, &["i", "j", "k", "l", "m"]));
+    all.extend(one.add_all(WIDE, "i j k l m"));
     assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
+}
+
+/// The first claim in a chunk of 64 addresses divides it: claims of another size go elsewhere.
+#[test]
+fn claims_of_three_sizes_exclude_each_other() {
+    let Some((etcd, nodes)) = Node::cluster::<3>() else { return };
+    let add = |node: &Node, size: u8| -> Vec<String> {
+        let conf = conf("10.1.0.0/24", json!({"blockSize": size}));
+        let added = (0..12).map(|id| node.attachment(&conf, &format!("c{id}")).add());
+        added.flat_map(|result| ips(&result)).collect()
+    };
+    let added: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = nodes
+            .iter()
+            .zip([1, 8, 64])
+            .map(|(node, size)| scope.spawn(move || add(node, size)))
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let different: BTreeSet<&String> = added.iter().collect();
+    assert_eq!(different.len(), 36, "each address has one owner: {added:?}");
+    // The lengths of the claims in each chunk.
+    let mut lengths: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    for key in etcd.block_keys().iter().filter(|key| !key.ends_with(" ?")) {
+        let at = u32::from_str_radix(&key[2..10], 16).unwrap();
+        lengths.entry(at / 64).or_default().insert(key[11..13].to_owned());
+    }
+    assert!(lengths.values().all(|of_chunk| of_chunk.len() == 1), "{lengths:?}");
+    let all: BTreeSet<String> = lengths.into_values().flatten().collect();
+    assert_eq!(all, ["26", "29", "32"].map(str::to_owned).into());
 }
 
 /// Blocks that are confirmed with an empty id would stay confirmed after a reboot.
 #[test]
 fn without_the_id_of_the_boot_no_daemon_starts() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::named(&etcd, 1, "n1");
+    let Some(etcd) = Etcd::one() else { return };
+    let one = Node::configured(&etcd, 1, json!({}));
     let path = "/proc/sys/kernel/random/boot_id";
     one.lab.host.sh(&format!("touch /run/boot_id && mount --bind /run/boot_id {path}"));
-    let refused = one.lab.host.try_sh(&format!("timeout 10 {} ipam daemon", binary().display()));
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("read {path}: it is empty")), "{text}");
+    let refused = one.ipam("daemon");
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.contains(&format!("read {path}: it is empty")), "{refused:?}");
     one.lab.host.sh(&format!("umount {path}"));
     one.start();
     one.add(SMALL, "a");
 }
 
 #[test]
-fn a_pool_grows_with_its_range() {
-    let Some(etcd) = etcd() else { return };
-    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
-    let ids: Vec<String> = (0..13).map(|number| format!("c{number}")).collect();
-    let mut all: BTreeSet<String> = ids.iter().map(|id| one.add(SMALL, id)).collect();
-    assert_eq!(two.try_add(SMALL, "d").err().code, 101);
-    let larger = "10.1.0.0/27";
-    all.extend(add_all(&two, larger, &["d", "e", "f"]));
-    all.extend(add_all(&one, larger, &["g", "h"]));
-    assert_eq!(all.len(), 18, "each address has one owner: {all:?}");
-    one.del(larger, "c3");
-    two.del(SMALL, "d");
-}
-
-#[test]
 fn held_blocks_serve_while_etcd_is_away() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
+    let Some((etcd, [one])) = Node::cluster() else { return };
     one.add(WIDE, "a");
     etcd.members[0].signal(Signal::SIGSTOP);
-    add_all(&one, WIDE, &["b", "c"]);
+    one.add_all(WIDE, "b c");
     let more = (0..16).map(|number| one.try_add(WIDE, &format!("more{number}")));
-    let away = more.into_iter().find(|outcome| outcome.status != 0).unwrap().err();
-    assert_eq!(away.code, 11, "{away:?}\n{}", one.log());
-    assert!(away.msg.starts_with("the store cannot be used"), "{away:?}");
+    let away = more.into_iter().find(|outcome| outcome.status != 0).unwrap();
+    away.fails(11, "the store cannot be used");
     assert_eq!(one.status(WIDE).err().code, 50);
     etcd.members[0].signal(Signal::SIGCONT);
     one.wait_until(|node| node.try_add(WIDE, "f").status == 0);
 }
 
+/// Other tests run beside this one, so the best of several counts. Each free address can be given: blocks
+/// have one.
 #[test]
-fn the_etcd_of_a_control_plane_is_refused() {
-    let Some(etcd) = etcd() else { return };
-    etcd.members[0].ctl("put /registry/secrets/default/x y");
-    let one = Node::join(&etcd, 1);
-    let refused = one.try_add(WIDE, "a").err();
-    assert!(refused.msg.contains("Kubernetes control plane"), "{refused:?}\n{}", one.log());
-    assert!(refused.msg.contains("etcd.acceptControlPlane"), "{refused:?}");
-    assert_eq!(etcd.members[0].ctl("get --prefix --keys-only /cni-multi/").trim(), "");
-}
-
-#[test]
-fn a_second_machine_under_a_live_name_is_refused() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    one.add(WIDE, "a");
-    let two = Node::named(&etcd, 2, "n1");
-    two.start();
-    let refused = two.try_add(WIDE, "b").err();
-    assert_eq!(refused.msg, "another machine has the name of this node", "{}", two.log());
-    assert_eq!(refused.code, 50, "{refused:?}");
-    one.add(WIDE, "c");
+fn the_last_free_address_is_reached_within_a_second() {
+    const SINGLE: &str = "10.1.0.0/26";
+    let Some((_etcd, [rich, poor])) = Node::cluster() else { return };
+    for number in 0..61 {
+        rich.add(SINGLE, &format!("c{number}"));
+    }
+    let mut least = Duration::MAX;
+    for number in [7, 30, 52] {
+        rich.del(SINGLE, &format!("c{number}"));
+        let began = Instant::now();
+        poor.add(SINGLE, &format!("p{number}"));
+        least = least.min(began.elapsed());
+    }
+    eprintln!("the last free address is reached after {least:.2?}");
+    assert!(least < Duration::from_secs(1), "{least:?}\n{}\n{}", rich.log(), poor.log());
 }
 
 #[test]
 fn the_daemon_keeps_no_capability_and_few_system_calls() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
+    let Some((_etcd, [one])) = Node::cluster() else { return };
     one.add(WIDE, "a");
-    let none = "0000000000000000";
-    let sets = ["CapEff", "CapPrm", "CapBnd"].map(|set| one.daemon_status(set));
-    assert_eq!(sets, [none; 3]);
-    assert_eq!(one.daemon_status("NoNewPrivs"), "1");
-    let threads = std::fs::read_dir(format!("/proc/{}/task", one.daemon_pid())).unwrap();
-    let status = |thread: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap()
-    };
-    let threads: Vec<String> = threads.map(status).collect();
+    let threads = one.daemon_threads();
     assert_eq!(threads.len(), 3, "the event loop, the worker and the watcher");
     for thread in threads {
-        assert!(thread.contains("\nSeccomp:\t2\n"), "a filter of system calls: {thread}");
-        assert!(thread.contains(&format!("\nCapEff:\t{none}\n")), "{thread}");
+        for line in [
+            "CapEff:\t0000000000000000",
+            "CapPrm:\t0000000000000000",
+            "CapBnd:\t0000000000000000",
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+        ] {
+            assert!(thread.contains(&format!("\n{line}\n")), "{line}: {thread}");
+        }
     }
+}
+
+/// A value of a unit.
+fn value(unit: &str, key: &str) -> String {
+    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-multi-ipam");
+    let text = std::fs::read_to_string(format!("{units}.{unit}")).unwrap();
+    let found =
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned));
+    found.unwrap_or_else(|| panic!("no {key} in the {unit}"))
+}
+
+/// Without any capability, and with the umask and the limits of the unit, the daemon claims.
+/// `tests/packages` starts the units by a real systemd.
+#[test]
+fn the_restrictions_of_the_unit_leave_what_the_daemon_needs() {
+    for (unit, key, expected) in [
+        ("socket", "ListenStream", "/run/cni-multi/ipam.sock"),
+        ("socket", "SocketMode", "0600"),
+        ("socket", "DirectoryMode", "0700"),
+        ("service", "CapabilityBoundingSet", ""),
+        ("service", "RestrictAddressFamilies", "AF_INET AF_INET6 AF_NETLINK"),
+    ] {
+        assert_eq!(value(unit, key), expected, "{unit} {key}");
+    }
+    assert!(value("service", "ExecStart").ends_with("/cni-multi ipam daemon"));
+    let Some(etcd) = Etcd::one() else { return };
+    let node = Node::configured(&etcd, 1, json!({}));
+    node.start_by(&["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);
+    assert_eq!(node.add_all("10.1.0.0/24", "a b c d e f").len(), 6);
 }
 
 #[test]
 fn a_wrong_configuration_is_refused_with_its_place() {
-    let Some(etcd) = etcd() else { return };
-    let node = Node::named(&etcd, 1, "n1");
-    let good = r#"{"cluster":"c","etcd":{"endpoints":["http://127.0.0.1"]}}"#;
+    let Some(etcd) = Etcd::one() else { return };
+    let node = Node::alone(&etcd, 1);
+    let with_url = |url: &str| format!(r#"{{"cluster":"c","etcd":{{"endpoints":["{url}"]}}}}"#);
+    let mode = "mode 0644 of user 0, expected 0600 or stricter of root; chown root";
+    let scheme = "etcd.endpoints[0]: \"127.0.0.1\", expected http://HOST:PORT";
     for (text, mode, said) in [
-        (good, "644", "mode 0644 of user 0, expected 0600 or stricter of root; chown root"),
-        (
-            r#"{"cluster":"c","etcd":{"endpoints":["127.0.0.1"]}}"#,
-            "600",
-            "etcd.endpoints[0]: \"127.0.0.1\", expected http://HOST:PORT",
-        ),
-        (
-            r#"{"cluster":"c","etcd":{"endpoints":["https://127.0.0.1"]}}"#,
-            "600",
-            "etcd.ca: missing, expected the path of a file",
-        ),
-        (r#"{"cluster":"c","etcd":{"endpoints":"#, "600", "/run/conf"),
+        (with_url("http://127.0.0.1"), "644", mode),
+        (with_url("127.0.0.1"), "600", scheme),
+        (with_url("https://127.0.0.1"), "600", "etcd.ca: missing, expected the path of a file"),
+        (r#"{"cluster":"c","etcd":{"endpoints":"#.to_owned(), "600", "/run/conf"),
     ] {
-        let daemon = node.lab.host.sh(&format!(
-            "echo '{text}' >/run/conf; chmod {mode} /run/conf
-             {} ipam daemon --config /run/conf 2>&1 && exit 9; echo status $?",
-            binary().display()
-        ));
-        assert!(daemon.contains(said) && daemon.ends_with("status 1\n"), "{text}: {daemon}");
+        node.lab.host.sh(&format!("echo '{text}' >/run/conf; chmod {mode} /run/conf"));
+        let refused = node.ipam("daemon --config /run/conf");
+        assert_eq!(refused.status, 1, "{text}: {refused:?}");
+        assert!(refused.stderr.contains(said), "{text}: {refused:?}");
     }
 }

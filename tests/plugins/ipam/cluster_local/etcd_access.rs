@@ -2,18 +2,20 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
 use cni_multi::plugins::ipam::cluster_local::store::http::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::http::tls;
 use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Outcome, Store as _};
+use serde_json::json;
 
 use super::etcd::{claim, done};
 use crate::support::attachment::has_programs;
 use crate::support::etcd::{Etcd, ONE, engine, engine_with};
+use crate::support::node::{Node, commands};
 
 const SECURE: &str = "https://127.0.0.1:2379";
 
@@ -43,54 +45,35 @@ make foreign 20490101000000Z /O=client other
 make foreign-server 20490101000000Z /O=server other
 "#;
 
-/// Certificates in the directory of a lab.
-pub(super) struct Certificates<'a>(&'a Etcd);
-
-impl Certificates<'_> {
-    /// A lab without a server, and the certificates; None without openssl.
-    pub(super) fn lab() -> Option<Etcd> {
-        if !has_programs(&["openssl"]) {
-            return None;
-        }
-        let etcd = Etcd::none()?;
-        etcd.lab
-            .host
-            .sh(&format!("cd {} && ({CERTIFICATES}) >openssl.log 2>&1", etcd.scratch.text()));
-        Some(etcd)
+/// A lab without a server, with certificates; None without openssl.
+pub fn with_certificates() -> Option<Etcd> {
+    if !has_programs(&["openssl"]) {
+        return None;
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.scratch.join(name)
-    }
-
-    fn files(&self, ca: &str, client: &str) -> Access {
-        let of = |suffix: &str| match client {
-            "" => PathBuf::new(),
-            client => self.path(&format!("{client}.{suffix}")),
-        };
-        let ca = self.path(&format!("{ca}.crt"));
-        Access { ca, cert: of("crt"), key: of("key"), ..Access::default() }
-    }
+    let etcd = Etcd::none()?;
+    let dir = etcd.scratch.text();
+    etcd.lab.host.sh(&format!("cd {dir} && ({CERTIFICATES}) >openssl.log 2>&1"));
+    Some(etcd)
 }
 
 /// Starts a server that asks for client certificates.
-pub(super) fn start_secure(etcd: &mut Etcd, server: &str) {
-    let path = |name: String| etcd.scratch.join(&name).to_str().unwrap().to_owned();
-    let (ca, cert, key) =
-        (path("ca.crt".into()), path(format!("{server}.crt")), path(format!("{server}.key")));
-    etcd.start_one(&[
-        "--listen-client-urls",
-        "https://0.0.0.0:2379",
-        "--advertise-client-urls",
-        SECURE,
-        "--cert-file",
-        &cert,
-        "--key-file",
-        &key,
-        "--client-cert-auth",
-        "--trusted-ca-file",
-        &ca,
-    ]);
+pub fn start_secure(etcd: &mut Etcd, server: &str) {
+    let path = |name: &str| etcd.scratch.join(name).display().to_string();
+    let (ca, server) = (path("ca.crt"), path(server));
+    etcd.start_one(&format!(
+        "--listen-client-urls https://0.0.0.0:2379 --advertise-client-urls {SECURE} \
+         --cert-file {server}.crt --key-file {server}.key --client-cert-auth --trusted-ca-file {ca}"
+    ));
+}
+
+/// The files of a CA and a client, which may be none.
+fn files(etcd: &Etcd, ca: &str, client: &str) -> Access {
+    let of = |suffix: &str| match client {
+        "" => PathBuf::new(),
+        client => etcd.scratch.join(&format!("{client}.{suffix}")),
+    };
+    let ca = etcd.scratch.join(&format!("{ca}.crt"));
+    Access { ca, cert: of("crt"), key: of("key"), ..Access::default() }
 }
 
 /// The engine with certificates and no user.
@@ -112,24 +95,22 @@ fn refusal(mut engine: Engine) -> String {
 
 #[test]
 fn mutual_tls_accepts_only_what_fits() {
-    let Some(mut etcd) = Certificates::lab() else { return };
+    let Some(mut etcd) = with_certificates() else { return };
     start_secure(&mut etcd, "server");
     etcd.inside(|| {
-        let of = Certificates(&etcd);
         for url in [SECURE, "https://localhost:2379"] {
-            let mut engine = secure(url, of.files("ca", "client"));
+            let mut engine = secure(url, files(&etcd, "ca", "client"));
             let written = done(engine.create(&claim("n1", "4-0a580100-26")));
             assert_eq!(engine.delete(&written), Outcome::Done(()), "{url}");
         }
-        let cases = [
+        for (url, ca, client, expected) in [
             (SECURE, "other", "client", "etcd.ca must have the CA of the members' certificates"),
             ("https://127.0.0.2:2379", "ca", "client", "or use one of its names in etcd.endpoints"),
             (SECURE, "ca", "foreign", "client authentication"),
             (SECURE, "ca", "expired", "client"),
             (SECURE, "ca", "", "client"),
-        ];
-        for (url, ca, client, expected) in cases {
-            let reason = refusal(secure(url, of.files(ca, client)));
+        ] {
+            let reason = refusal(secure(url, files(&etcd, ca, client)));
             assert!(reason.starts_with(&format!("TLS with {url}: ")), "{reason}");
             assert!(reason.contains(expected), "{reason}");
         }
@@ -140,10 +121,10 @@ fn mutual_tls_accepts_only_what_fits() {
 
 #[test]
 fn a_server_whose_certificate_has_expired_is_refused() {
-    let Some(mut etcd) = Certificates::lab() else { return };
+    let Some(mut etcd) = with_certificates() else { return };
     start_secure(&mut etcd, "expired-server");
     etcd.inside(|| {
-        let reason = refusal(secure(SECURE, Certificates(&etcd).files("ca", "client")));
+        let reason = refusal(secure(SECURE, files(&etcd, "ca", "client")));
         assert!(reason.contains("certificate expired"), "{reason}");
         assert!(reason.ends_with("renew the certificate of that member"), "{reason}");
     });
@@ -151,96 +132,48 @@ fn a_server_whose_certificate_has_expired_is_refused() {
 
 #[test]
 fn a_server_without_tls_is_told_from_a_broken_one() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    etcd.start_one(&[]);
+    let Some(mut etcd) = with_certificates() else { return };
+    etcd.start_one("");
     etcd.inside(|| {
-        let reason = refusal(secure(SECURE, Certificates(&etcd).files("ca", "client")));
+        let reason = refusal(secure(SECURE, files(&etcd, "ca", "client")));
         assert!(reason.contains("does it speak TLS") || reason.contains("http://"), "{reason}");
-    });
-}
-
-/// A restart of the server makes every connection new, and with it the certificates are.
-#[test]
-fn files_that_were_replaced_are_read_again_and_broken_ones_are_not_used() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    start_secure(&mut etcd, "server");
-    let of = Certificates(&etcd);
-    let replace = |from: &str, to: &str| {
-        std::fs::copy(of.path(from), of.path("new")).unwrap();
-        std::fs::rename(of.path("new"), of.path(to)).unwrap();
-    };
-    for suffix in ["crt", "key"] {
-        replace(&format!("client.{suffix}"), &format!("used.{suffix}"));
-    }
-    let (tell, told) = channel();
-    let endpoints = vec![Endpoint::parse(SECURE).unwrap()];
-    let access = Access { endpoints, ..of.files("ca", "used") };
-    let note = Box::new(move |line| tell.send(line).unwrap());
-    let mut engine = Engine::open(&"test".parse().unwrap(), access, note).unwrap();
-    let replace = &replace;
-    etcd.inside(move || {
-        assert_eq!(engine.get(&Key::Meta), Outcome::Done(None));
-        replace("foreign.crt", "used.crt");
-        assert_eq!(engine.get(&Key::Meta), Outcome::Done(None), "the key is another's");
-        assert_eq!(engine.get(&Key::Meta), Outcome::Done(None));
-        let kept = told.try_recv().unwrap();
-        assert!(kept.ends_with("what was read before stays in use"), "{kept}");
-        assert!(told.try_recv().is_err(), "it is told once");
-        replace("foreign.key", "used.key");
-        let Outcome::Unreachable(reason) = engine.get(&Key::Meta) else { panic!("it is used") };
-        assert!(reason.starts_with("TLS with "), "{reason}");
-        assert!(told.try_recv().unwrap().starts_with("certificates and password were read again"));
     });
 }
 
 #[test]
 fn files_of_certificates_are_checked_before_they_are_used() {
-    let Some(etcd) = Certificates::lab() else { return };
-    let of = Certificates(&etcd);
-    let refused = |files: &Access| tls::load(files).unwrap_err().to_string();
-    let path = |name: &str| of.path(name).display().to_string();
-    assert!(tls::load(&of.files("ca", "client")).is_ok());
-    assert!(tls::load(&of.files("ca", "foreign")).is_ok(), "its CA may be the members'");
-    let other_key = Access { key: of.path("named.key"), ..of.files("ca", "client") };
-    assert_eq!(
-        refused(&other_key),
-        format!(
-            "etcd.key: {}: not the key of the certificate in {}",
-            path("named.key"),
-            path("client.crt")
-        )
-    );
-    assert_eq!(
-        refused(&of.files("none", "client")),
-        format!("etcd.ca: read {}: no such file or directory", path("none.crt"))
-    );
-    let no_certificate = Access { ca: of.path("ca.key"), ..Access::default() };
-    assert!(refused(&no_certificate).contains("no certificate in it, expected a file in PEM form"));
-    let no_key = Access { key: of.path("client.crt"), ..of.files("ca", "client") };
-    assert!(refused(&no_key).contains("no private key in it, expected a file in PEM form"));
-    assert!(
-        refused(&Access { ca: Path::new("/").into(), ..Access::default() })
-            .starts_with("etcd.ca: read /: ")
-    );
+    let Some(etcd) = with_certificates() else { return };
+    let path = |name: &str| etcd.scratch.join(name);
+    assert!(tls::load(&files(&etcd, "ca", "client")).is_ok());
+    assert!(tls::load(&files(&etcd, "ca", "foreign")).is_ok(), "its CA may be the members'");
+    let usual = || files(&etcd, "ca", "client");
+    let [other, none] = ["named.key", "none.crt"].map(path);
+    let no_key = format!("etcd.key: {}: not the key of the certificate in", other.display());
+    let not_there = format!("etcd.ca: read {}: no such file or directory", none.display());
+    let in_pem = |what: &str| format!("no {what} in it, expected a file in PEM form");
+    for (files, said) in [
+        (Access { key: other, ..usual() }, no_key),
+        (Access { ca: none, ..usual() }, not_there),
+        (Access { ca: "/".into(), ..usual() }, "etcd.ca: read /: ".to_owned()),
+        (Access { ca: path("ca.key"), ..usual() }, in_pem("certificate")),
+        (Access { key: path("client.crt"), ..usual() }, in_pem("private key")),
+    ] {
+        let refused = tls::load(&files).unwrap_err().to_string();
+        assert!(refused.contains(&said), "{refused} has no {said}");
+    }
 }
 
-/// The commands of docs/cluster-etcd.md, run as they are there.
-#[test]
-fn the_commands_of_the_page_make_a_user_for_the_prefix() {
-    let Some(etcd) = Etcd::one() else { return };
+/// The password of the user `cni`, and that of root, in docs/cluster-etcd.md.
+pub const PASSWORD: &str = "change-me-too";
+pub const OF_ROOT: &str = "change-me";
+
+/// Runs the commands of the page, by etcdctl with these options.
+pub fn enable_users(etcd: &Etcd, options: &str) {
     let page = include_str!("../../../../docs/cluster-etcd.md");
-    let block = page.split("```sh ").nth(1).unwrap().split("```").next().unwrap();
-    let commands = block.split_once('\n').unwrap().1;
+    let test = "etcd_access::the_commands_of_the_page_make_a_user_for_the_prefix";
+    let commands = commands(page, test)[0].replace("etcdctl ", &format!("etcdctl {options} "));
     etcd.lab.host.sh(&format!("set -e; export ETCDCTL_API=3\n{commands}"));
-    etcd.inside(|| {
-        let mut engine = engine_with(&[ONE], with_login(&etcd, "change-me-too", Access::default()));
-        done(engine.create(&claim("n1", "4-0a580100-26")));
-    });
 }
-
-const USERS: &str = "user add root:r && $E role add cni && \
-    $E role grant-permission cni --prefix=true readwrite /cni-multi/v2/ && $E user add cni:secret && \
-    $E user grant-role cni cni && $E auth enable";
 
 fn with_login(etcd: &Etcd, password: &str, files: Access) -> Access {
     let path = etcd.scratch.join("password");
@@ -249,32 +182,30 @@ fn with_login(etcd: &Etcd, password: &str, files: Access) -> Access {
     Access { user: "cni".into(), password_file: path, ..files }
 }
 
-pub fn enable_users(etcd: &Etcd, ctl: &str) {
-    etcd.lab.host.sh(&format!("export ETCDCTL_API=3; E='etcdctl {ctl}'; $E {USERS}"));
-}
-
 /// The shortest lifetime of a token is a second; one that is used lives on.
 #[test]
-fn an_expired_token_is_renewed() {
-    let Some(etcd) = Etcd::one_with(&["--auth-token-ttl", "1"]) else { return };
-    enable_users(&etcd, "--endpoints 127.0.0.1:2379");
+fn the_commands_of_the_page_make_a_user_for_the_prefix() {
+    let Some(etcd) = Etcd::one_with("--auth-token-ttl 1") else { return };
+    enable_users(&etcd, "");
+    let beside = format!("ETCDCTL_API=3 etcdctl --user cni:{PASSWORD} put /cni-multi/v3/x y");
+    assert!(!etcd.lab.host.try_sh(&beside).status.success(), "the role is for the prefix alone");
     etcd.inside(|| {
         let of = |password| engine_with(&[ONE], with_login(&etcd, password, Access::default()));
-        let mut engine = of("secret");
-        done(engine.create(&claim("n1", "4-0a580100-26")));
-        std::thread::sleep(std::time::Duration::from_millis(3500));
-        done(engine.create(&claim("n1", "4-0a580140-26")));
+        let mut store = of(PASSWORD);
+        done(store.create(&claim("n1", "4-0a580100-26")));
+        std::thread::sleep(Duration::from_millis(3500));
+        done(store.create(&claim("n1", "4-0a580140-26"))); // by another token
 
         let wrong = refusal(of("wrong"));
         assert!(wrong.ends_with("check etcd.user and etcd.passwordFile"), "{wrong}");
-        let without = refusal(crate::support::etcd::engine(&[ONE]));
+        let without = refusal(engine(&[ONE]));
         assert!(without.ends_with("set etcd.user and etcd.passwordFile"), "{without}");
     });
 }
 
 #[test]
 fn with_users_the_gateway_wants_no_common_name() {
-    let Some(mut etcd) = Certificates::lab() else { return };
+    let Some(mut etcd) = with_certificates() else { return };
     start_secure(&mut etcd, "server");
     let dir = etcd.scratch.text().to_owned();
     let ctl = format!(
@@ -283,8 +214,8 @@ fn with_users_the_gateway_wants_no_common_name() {
     enable_users(&etcd, &ctl);
     etcd.inside(|| {
         let of = |client| {
-            let files = Certificates(&etcd).files("ca", client);
-            engine_with(&[SECURE], with_login(&etcd, "secret", files))
+            let login = with_login(&etcd, PASSWORD, files(&etcd, "ca", client));
+            engine_with(&[SECURE], login)
         };
         assert_eq!(of("client").get(&Key::Meta), Outcome::Done(None));
         let named = refusal(of("named"));
@@ -295,24 +226,19 @@ fn with_users_the_gateway_wants_no_common_name() {
 /// The operators' commands ask with the node's own configuration.
 #[test]
 fn commands_refuse_members_of_another_ca() {
-    let Some(mut etcd) = Certificates::lab() else { return };
+    let Some(mut etcd) = with_certificates() else { return };
     start_secure(&mut etcd, "server");
     let path = |name: &str| etcd.scratch.join(name).display().to_string();
-    let conf = |ca: &str| {
-        serde_json::json!({"cluster": "test", "node": "n1", "etcd": {"endpoints": [SECURE],
-            "ca": path(ca), "cert": path("client.crt"), "key": path("client.key")}})
-    };
-    let run = |ca: &str, line: &str| {
-        let program = crate::support::call::binary().display().to_string();
-        etcd.lab.host.sh(&format!(
-            "umask 077; echo '{}' >/run/ipam.json
-             {program} ipam {line} --config /run/ipam.json 2>&1; echo status $?",
-            conf(ca)
-        ))
-    };
+    let node = Node::configured(
+        &etcd,
+        1,
+        json!({"etcd": {"endpoints": ["https://10.78.0.254:2379"],
+        "ca": path("other.crt"), "cert": path("client.crt"), "key": path("client.key")}}),
+    );
     for line in ["reclaim n2", "blocks --all"] {
-        let refused = run("other.crt", line);
-        assert!(refused.contains("etcd.ca must have the CA of the members"), "{line}: {refused}");
-        assert!(refused.ends_with("status 1\n"), "{line}: {refused}");
+        let refused = node.ipam(line);
+        assert_eq!(refused.status, 1, "{line}: {refused:?}");
+        let said = "etcd.ca must have the CA of the members";
+        assert!(refused.stderr.contains(said), "{line}: {refused:?}");
     }
 }

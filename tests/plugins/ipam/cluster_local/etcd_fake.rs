@@ -57,7 +57,7 @@ fn say(mut stream: &TcpStream, text: &str) {
 }
 
 /// An engine that asks at once, without looking for a control plane's keys.
-fn engine(url: &str) -> Engine {
+fn at(url: &str) -> Engine {
     engine_with(&[url], Access { accepts_control_plane: true, ..Access::default() })
 }
 
@@ -71,14 +71,15 @@ fn reason(outcome: Outcome<impl std::fmt::Debug>) -> String {
 /// A read and a write are unknown, with the same reason.
 fn both_fail(answer: Answer, expected: &str) {
     with_server(answer, |url| {
-        let read = engine(url).get(&Key::Meta);
-        let written = engine(url).create(&claim("n1", "4-0a580100-26"));
+        let read = at(url).get(&Key::Meta);
+        let written = at(url).create(&claim("n1", "4-0a580100-26"));
         for reason in [reason(read), reason(written)] {
             assert!(reason.contains(expected), "{reason:?} lacks {expected:?}");
         }
     });
 }
 
+/// Runs a test in a lab, where nothing else is.
 fn inside(test: impl FnOnce() + Send) {
     match is_root() {
         true => within(&Lab::new(Peer::Ours), test),
@@ -88,32 +89,31 @@ fn inside(test: impl FnOnce() + Send) {
 
 #[test]
 fn endless_replies_are_cut_off() {
-    inside(|| {
-        both_fail(
+    const ANSWERS: [(Answer, &str); 3] = [
+        (
             |mut stream| {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n"); // as below
+                say(&stream, "HTTP/1.1 200 OK\r\n");
                 while stream.write_all(&[b'a'; 4096]).is_ok() {}
             },
             "the headers of the response are too long",
-        );
-        both_fail(
+        ),
+        (
             |mut stream| {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"); // as below
-                while stream.write_all(b"ffff\r\n").is_ok()
-                    && stream.write_all(&[b'['; 0xffff]).is_ok()
-                    && stream.write_all(b"\r\n").is_ok()
-                {}
+                say(&stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+                let chunk = format!("ffff\r\n{}\r\n", "[".repeat(0xffff));
+                while stream.write_all(chunk.as_bytes()).is_ok() {}
             },
             "the response is too long",
-        );
-        both_fail(
-            |mut stream| {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n"); // as below
-                let _ = stream.write_all(&[b'['; 4_000_000]); // deeper than any stack
+        ),
+        (
+            |stream| {
+                say(&stream, "HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n");
+                say(&stream, &"[".repeat(4_000_000)); // deeper than any stack
             },
             "the response cannot be read: ",
-        );
-    });
+        ),
+    ];
+    inside(|| ANSWERS.into_iter().for_each(|(answer, expected)| both_fail(answer, expected)));
 }
 
 /// Each byte comes in time, the reply does not.
@@ -131,7 +131,7 @@ fn a_reply_that_drips_is_given_up() {
             },
             |url| {
                 let began = Instant::now();
-                let outcome = engine(url).get(&Key::Meta);
+                let outcome = at(url).get(&Key::Meta);
                 assert_eq!(reason(outcome), format!("{url} did not answer within 5 s"));
                 assert!(began.elapsed() < Duration::from_secs(15));
             },
@@ -156,7 +156,7 @@ fn a_watch_that_talks_without_end_ends() {
         };
         with_server(answer, |url| {
             let mut told = vec![];
-            let outcome = engine(url).watch(&mut |heard| {
+            let outcome = at(url).watch(&mut |heard| {
                 told.push(heard);
                 true
             });

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
-use super::daemon::SMALL;
 use crate::metrics::openmetrics::{self, Values};
-use crate::support::etcd::Etcd;
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::{Node, SMALL};
 
 /// The values, in a text that breaks no rule of the format.
 #[track_caller]
 fn metrics(node: &Node) -> Values {
-    let text = node.ipam_text("metrics");
+    let text = node.prints("metrics");
     openmetrics::parse(&text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
@@ -32,14 +31,18 @@ fn blocks(state: &str) -> String {
     format!("blocks{{network=\"pods\",realm=\"default\",state=\"{state}\"}}")
 }
 
+/// The names of the values.
+fn names(node: &Node) -> Vec<String> {
+    metrics(node).into_keys().collect()
+}
+
 #[test]
 fn metrics_count_blocks_addresses_and_operations() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::join(&etcd, 1);
-    let two = Node::join(&etcd, 2);
-    for id in ["a", "b", "c"] {
-        one.add(SMALL, id);
-    }
+    let Some((_etcd, [one, two])) = Node::cluster() else { return };
+    one.add(SMALL, "a");
+    let before = names(&one);
+    one.add_all(SMALL, "b c");
+    assert_eq!(names(&one), before, "neither addresses nor containers are labels");
     let values = metrics(&one);
     let of = |name: &str| values[&format!("cni_ipam_{name}")];
     let active = of(&blocks("active"));
@@ -53,19 +56,22 @@ fn metrics_count_blocks_addresses_and_operations() {
     one.del(SMALL, "c");
     let free = value(&one, &of_network("addresses_free"));
     assert_eq!(free, active - 2.0, "read at the moment of the call");
-    for number in 0..11 {
-        two.add(SMALL, &number.to_string());
-    }
+    two.add_all(SMALL, "0 1 2 3 4 5 6 7 8 9 10");
     assert_eq!(value(&one, "returns_total"), active - 2.0, "{}", one.log());
     let full = two.try_add(SMALL, "full").err();
     assert_eq!(full.code, 101, "{full:?}");
     assert_eq!(value(&two, "needs_total{answer=\"full\"}"), 1.0);
+
+    let page = include_str!("../../../../docs/cluster-etcd.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `cni_ipam_"));
+    let told = rows.map(|row| format!("cni_ipam_{}", row.split('`').next().unwrap()));
+    let printed = before.iter().map(|name| name.split('{').next().unwrap().to_owned());
+    assert_eq!(printed.collect::<BTreeSet<_>>(), told.collect());
 }
 
 #[test]
 fn metrics_tell_since_when_etcd_is_away() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::join(&etcd, 1);
+    let Some((etcd, [one])) = Node::cluster() else { return };
     one.add(SMALL, "a");
     let since = value(&one, "connection_changed_timestamp_seconds");
     assert!(value(&one, "last_failure{class=\"unreachable\"}") < 1.0);
@@ -85,45 +91,21 @@ fn metrics_tell_since_when_etcd_is_away() {
     one.wait_until(|node| value(node, "connected") > 0.0);
 }
 
-/// Neither addresses nor containers are labels: there are no more values with more of them.
-#[test]
-fn the_number_of_values_does_not_grow_with_addresses() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::join(&etcd, 1);
-    one.add(SMALL, "a");
-    let names = |node: &Node| metrics(node).into_keys().collect::<Vec<_>>();
-    let before = names(&one);
-    for number in 0..8 {
-        one.add(SMALL, &number.to_string());
-    }
-    assert_eq!(names(&one), before);
-}
-
 #[test]
 fn a_taken_name_is_a_value_and_a_missing_daemon_an_error() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::join(&etcd, 1);
+    let Some((etcd, [one])) = Node::cluster() else { return };
     one.add(SMALL, "a");
-    let two = Node::named(&etcd, 2, "n1");
+    let two = Node::configured(&etcd, 2, json!({"node": "n1"}));
     two.start();
-    two.wait_until(|node| metrics(node).contains_key("cni_ipam_standing{standing=\"name_taken\"}"));
+    let taken = "cni_ipam_standing{standing=\"name_taken\"}".to_owned();
+    two.wait_until(|node| names(node).contains(&taken));
     assert_eq!(value(&two, "connected"), 0.0);
     two.kill();
-    let said = two.ipam_text("metrics 2>&1; echo status $?");
-    assert!(said.contains("connect to the IPAM daemon at \"/run/cni-multi/ipam.sock\""), "{said}");
-    assert!(said.contains("cni-multi-ipam.service") && said.ends_with("status 1\n"), "{said}");
-}
-
-#[test]
-fn every_metric_of_the_daemon_is_in_the_page() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::join(&etcd, 1);
-    one.add(SMALL, "a");
-    let printed: BTreeSet<String> =
-        metrics(&one).into_keys().map(|name| name.split('{').next().unwrap().to_owned()).collect();
-    let page = include_str!("../../../../docs/cluster-etcd.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `cni_ipam_"));
-    let told: BTreeSet<String> =
-        rows.map(|row| format!("cni_ipam_{}", row.split('`').next().unwrap())).collect();
-    assert_eq!(printed, told);
+    let refused = two.ipam("metrics");
+    assert_eq!(refused.status, 1, "{refused:?}");
+    for said in
+        ["connect to the IPAM daemon at \"/run/cni-multi/ipam.sock\"", "cni-multi-ipam.service"]
+    {
+        assert!(refused.stderr.contains(said), "{refused:?}");
+    }
 }

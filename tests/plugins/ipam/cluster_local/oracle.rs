@@ -97,8 +97,7 @@ fn no_address_is_held_twice_whatever_fails() {
     let Some(mut etcd) = Etcd::three() else { return };
     let seed = seed();
     eprintln!("CNI_SEED={seed}");
-    let machine =
-        |number| Machine { node: Node::join_three(&etcd, number), power: RwLock::new(Boot(0)) };
+    let machine = |number| Machine { node: Node::join(&etcd, number), power: RwLock::new(Boot(0)) };
     let machines = (1..=MACHINES).map(machine).collect();
     let world = World { seed, machines, history: History::new(), is_over: AtomicBool::new(false) };
     run(&world, &mut etcd);

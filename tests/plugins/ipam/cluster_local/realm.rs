@@ -16,18 +16,12 @@ fn address(outcome: &Outcome) -> Option<String> {
 #[test]
 fn overlapping_ranges_share_every_address_and_give_none_twice() {
     let data = Scratch::new();
-    let a = Net::new(&data, "a", subnet("10.1.0.0/26"));
-    let b = Net::new(&data, "b", subnet("10.1.0.0/26"));
-    let c = Net::new(
-        &data,
-        "c",
-        json!({"ranges": [[{"subnet": "10.1.0.32/27", "gateway": "10.1.0.1"}]]}),
-    );
+    let part = json!({"ranges": [[{"subnet": "10.1.0.32/27", "gateway": "10.1.0.1"}]]});
+    let nets = [("a", subnet("10.1.0.0/26")), ("b", subnet("10.1.0.0/26")), ("c", part)]
+        .map(|(name, ipam)| Net::new(&data, name, ipam));
     let mut given = BTreeSet::new();
-    let mut turn = 0;
-    loop {
-        let nets = [&a, &b, &c];
-        let outcomes = nets.map(|net| net.try_add(&format!("c{turn}")));
+    for turn in 0.. {
+        let outcomes = nets.each_ref().map(|net| net.try_add(&format!("c{turn}")));
         let found: Vec<String> = outcomes.iter().filter_map(address).collect();
         for ip in &found {
             assert!(given.insert(ip.clone()), "{ip} was given twice");
@@ -35,28 +29,24 @@ fn overlapping_ranges_share_every_address_and_give_none_twice() {
         if found.is_empty() {
             break;
         }
-        turn += 1;
     }
     // .0, .1 and .63 are the network's, the gateway and the last one of the large range; .32 and .63
     // are no addresses of the small one.
     assert_eq!(given.len(), 61, "{given:?}");
-    let leases: usize = [&a, &b, &c].map(|net| net.leases().len()).iter().sum();
+    let leases: usize = nets.iter().map(|net| net.leases().len()).sum();
     assert_eq!(leases, 61);
 }
 
 #[test]
 fn a_freed_address_goes_to_the_network_that_needs_it() {
     let data = Scratch::new();
-    let (a, b) =
-        (Net::new(&data, "a", subnet("10.1.0.0/28")), Net::new(&data, "b", subnet("10.1.0.0/28")));
+    let [a, b] = ["a", "b"].map(|name| Net::new(&data, name, subnet("10.1.0.0/28")));
     for id in 0..13 {
         a.add(&format!("c{id}"));
     }
-    let full = b.try_add("b").err();
-    assert_eq!(full.code, 101, "{full:?}");
+    assert_eq!(b.try_add("b").err().code, 101);
     a.del("c5");
-    let freed = b.add("b");
-    assert_eq!(freed, "10.1.0.7");
+    assert_eq!(b.add("b"), "10.1.0.7");
     assert_eq!(a.try_add("late").err().code, 101);
     b.del("b");
     assert_eq!(a.add("late"), "10.1.0.7");

@@ -1,27 +1,22 @@
 //! Certificates and passwords that are replaced while the daemon runs.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::etcd_access::{Certificates, enable_users, start_secure};
+use super::etcd_access::{OF_ROOT, PASSWORD, enable_users, start_secure, with_certificates};
 use crate::support::call::Outcome;
 use crate::support::etcd::Etcd;
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::Node;
 
 /// Blocks of one: each ADD needs a claim.
 const SINGLE: &str = "10.1.0.0/24";
 /// The daemon's word for files that it has read again.
 const AGAIN: &str = "certificates and password were read again";
 
-/// The way to etcd with the node's files.
-fn secure() -> Value {
-    json!({"endpoints": ["https://10.78.0.254:2379"], "ca": "/etc/cni-multi/ca.crt",
-        "cert": "/etc/cni-multi/client.crt", "key": "/etc/cni-multi/client.key"})
-}
-
 /// Gives the node another file, in one step.
-fn put(etcd: &Etcd, node: &Node, from: &str, to: &str) {
+pub fn put(etcd: &Etcd, node: &Node, from: &str, to: &str) {
     let dir = etcd.scratch.text();
     node.lab.host.sh(&format!(
         "cp {dir}/{from} /etc/cni-multi/.new && chmod 600 /etc/cni-multi/.new && \
@@ -29,7 +24,7 @@ fn put(etcd: &Etcd, node: &Node, from: &str, to: &str) {
     ));
 }
 
-fn put_client(etcd: &Etcd, node: &Node, client: &str) {
+pub fn put_client(etcd: &Etcd, node: &Node, client: &str) {
     for suffix in ["crt", "key"] {
         put(etcd, node, &format!("{client}.{suffix}"), &format!("client.{suffix}"));
     }
@@ -37,18 +32,22 @@ fn put_client(etcd: &Etcd, node: &Node, client: &str) {
 
 /// A node with this CA and this client certificate, beside an etcd with mutual TLS. Its daemon does not run
 /// yet.
-pub(super) fn configured(etcd: &Etcd, ca: &str, client: &str) -> Node {
-    let node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
+pub fn configured(etcd: &Etcd, ca: &str, client: &str) -> Node {
+    let store = json!({"endpoints": ["https://10.78.0.254:2379"], "ca": "/etc/cni-multi/ca.crt",
+        "cert": "/etc/cni-multi/client.crt", "key": "/etc/cni-multi/client.key"});
+    let node = Node::configured(etcd, 1, json!({"etcd": store}));
     put(etcd, &node, &format!("{ca}.crt"), "ca.crt");
     put_client(etcd, &node, client);
     node
 }
 
-/// The same with the members' CA and a running daemon.
-pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
-    let node = configured(etcd, "ca", client);
+/// An etcd with mutual TLS, and a node whose daemon runs.
+pub fn secure() -> Option<(Etcd, Node)> {
+    let mut etcd = with_certificates()?;
+    start_secure(&mut etcd, "server");
+    let node = configured(&etcd, "ca", "client");
     node.start();
-    node
+    Some((etcd, node))
 }
 
 /// The member starts again with its data, so that every connection is new.
@@ -77,9 +76,7 @@ fn claim_until(node: &Node, is_it: impl Fn(&Outcome, &Node) -> bool) {
 
 #[test]
 fn rotated_certificates_are_used_without_a_restart() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    start_secure(&mut etcd, "server");
-    let node = node(&etcd, "client");
+    let Some((mut etcd, node)) = secure() else { return };
     claim_more(&node);
     assert!(!node.log().contains(AGAIN), "{}", node.log());
     // Another CA for the member's certificate and the client's: first both are trusted.
@@ -96,9 +93,7 @@ fn rotated_certificates_are_used_without_a_restart() {
 
 #[test]
 fn a_broken_new_file_keeps_what_was_read_before() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    start_secure(&mut etcd, "server");
-    let node = node(&etcd, "client");
+    let Some((mut etcd, node)) = secure() else { return };
     claim_more(&node);
     put(&etcd, &node, "ca.key", "client.crt");
     restart(&mut etcd, "server");
@@ -128,11 +123,12 @@ const SHORT: &str = "\
 
 #[test]
 fn an_expired_certificate_that_is_replaced_recovers() {
-    let Some(mut etcd) = Certificates::lab() else { return };
+    let Some(mut etcd) = with_certificates() else { return };
     start_secure(&mut etcd, "server");
     let dir = etcd.scratch.text().to_owned();
     etcd.lab.host.sh(&format!("cd {dir} && ({SHORT}) >>openssl.log 2>&1"));
-    let node = node(&etcd, "short");
+    let node = configured(&etcd, "ca", "short");
+    node.start();
     claim_more(&node);
     etcd.lab.host.sh(&format!(
         "cd {dir}; while openssl x509 -checkend 0 -noout -in short.crt; do sleep 0.2; done"
@@ -141,6 +137,9 @@ fn an_expired_certificate_that_is_replaced_recovers() {
     claim_until(&node, |outcome, _| {
         outcome.status != 0 && outcome.err().msg.contains("not have expired")
     });
+    // The member's alert does not say why: its log does.
+    let log = etcd.members[0].log();
+    assert!(log.contains("certificate has expired") && !log.contains("unknown authority"), "{log}");
     assert_eq!(node.status(SINGLE).err().code, 50);
     assert!(!node.log().contains(AGAIN), "{}", node.log());
     put_client(&etcd, &node, "client");
@@ -149,25 +148,30 @@ fn an_expired_certificate_that_is_replaced_recovers() {
     claim_more(&node);
 }
 
+/// A token lives for a second, unless it is used.
 #[test]
-fn a_changed_password_is_read_again() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    enable_users(&etcd, "--endpoints 127.0.0.1:2379");
-    let store = json!({"endpoints": ["http://10.78.0.254:2379"], "user": "cni",
-        "passwordFile": "/etc/cni-multi/password"});
-    let node = Node::configured(&etcd, 1, &json!({"etcd": store}));
-    let set = |node: &Node, password: &str| {
+fn a_changed_password_is_read_again_and_an_expired_token_renewed() {
+    let Some(etcd) = Etcd::one_with("--auth-token-ttl 1") else { return };
+    enable_users(&etcd, "");
+    let login = json!({"user": "cni", "passwordFile": "/etc/cni-multi/password"});
+    let node = Node::configured(&etcd, 1, json!({"etcd": login}));
+    let set = |password: &str| {
         node.lab.host.sh(&format!(
             "umask 077; echo {password} >/etc/cni-multi/.new && mv /etc/cni-multi/.new /etc/cni-multi/password"
-        ));
+        ))
     };
-    set(&node, "secret");
+    set(PASSWORD);
     node.start();
     claim_more(&node);
+    std::thread::sleep(Duration::from_millis(3500));
+    claim_more(&node);
+    assert!(!node.log().contains("refused"), "{}", node.log());
     // The member forgets the user's tokens with the password.
-    etcd.members[0].ctl("--user root:r user passwd cni --interactive=false <<END\nanother\nEND");
+    etcd.members[0].ctl(&format!(
+        "--user root:{OF_ROOT} user passwd cni --interactive=false <<END\nanother\nEND"
+    ));
     claim_until(&node, |outcome, _| outcome.status != 0);
-    set(&node, "another");
+    set("another");
     claim_until(&node, |outcome, node| outcome.status == 0 && node.log().contains(AGAIN));
     claim_more(&node);
 }

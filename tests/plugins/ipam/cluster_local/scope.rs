@@ -1,5 +1,6 @@
 //! `"scope": "machine"`: what is in the files, whose the leases are, and a change of the scope.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -63,11 +64,9 @@ fn exclusions_and_gateways_are_of_one_network() {
     let range = json!({"subnet": "10.1.0.0/29", "gateway": "10.1.0.6", "exclude": ["10.1.0.2"]});
     let red = Net::new(&data, "red", json!({"ranges": [[range]]}));
     let blue = Net::new(&data, "blue", subnet("10.1.0.0/29"));
-    let given = ["a", "b", "c", "d"].map(|id| red.add(id));
-    assert_eq!(given, ["10.1.0.1", "10.1.0.3", "10.1.0.4", "10.1.0.5"]);
-    let mut given = ["a", "b"].map(|id| blue.add(id));
-    given.sort();
-    assert_eq!(given, ["10.1.0.2", "10.1.0.6"]);
+    assert_eq!(red.add_all("a b c d"), ["10.1.0.1", "10.1.0.3", "10.1.0.4", "10.1.0.5"]);
+    let given: BTreeSet<String> = blue.add_all("a b").into_iter().collect();
+    assert_eq!(given, ["10.1.0.2", "10.1.0.6"].map(str::to_owned).into());
     for (net, address) in [(&red, "10.1.0.2"), (&red, "10.1.0.6"), (&blue, "10.1.0.1")] {
         let wanted = json!({"runtimeConfig": {"ips": [address]}});
         assert_eq!(net.call_with("ADD", "x", wanted).run().err().code, 101, "{address}");
@@ -105,31 +104,27 @@ fn a_failed_add_leaves_nothing() {
     assert_eq!(net.leases().len(), 2);
 }
 
-/// A lease as with the scope `cluster`, without blocks.
-fn plant(data: &Scratch, ip: &str) {
-    fs::create_dir_all(data.join("net")).unwrap();
-    fs::write(data.join("net").join(ip), "a\r\neth0").unwrap();
-}
-
 /// DEL and GC work whatever the configuration says now.
 #[test]
 fn leases_of_both_scopes_are_released() {
-    let scope = |scope: &str| with(&subnet("10.1.0.0/24"), json!({"scope": scope}));
-    let broken = |_: &str| json!({"scope": 5, "ranges": "nonsense"});
-    type Ipam<'a> = (&'a str, &'a dyn Fn(&str) -> Value);
-    let ipams: [Ipam<'_>; 3] = [("machine", &scope), ("cluster", &scope), ("broken", &broken)];
-    for (name, ipam) in ipams {
+    for ipam in [
+        subnet("10.1.0.0/24"),
+        with(&subnet("10.1.0.0/24"), json!({"scope": "cluster"})),
+        json!({"scope": 5, "ranges": "nonsense"}),
+    ] {
         for command in ["DEL", "GC"] {
             let data = Scratch::new();
-            let machine = Net::new(&data, "net", scope("machine"));
-            plant(&data, "10.1.0.2");
+            // A lease as with the scope `cluster`, without blocks.
+            fs::create_dir_all(data.join("net")).unwrap();
+            fs::write(data.join("net/10.1.0.2"), "a\r\neth0").unwrap();
+            let machine = Net::new(&data, "net", subnet("10.1.0.0/24"));
             assert_eq!(machine.add("a"), "10.1.0.2", "leases of the other scope are not seen");
-            let now = Net::new(&data, "net", ipam(name));
+            let now = Net::new(&data, "net", ipam.clone());
             match command {
                 "DEL" => now.del("a"),
                 _ => gc(&now, &["b"]),
             }
-            assert_eq!(holding(Path::new(data.text())), [""; 0], "{command} {name}");
+            assert_eq!(holding(Path::new(data.text())), [""; 0], "{command} {ipam}");
         }
     }
 }

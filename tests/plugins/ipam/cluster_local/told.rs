@@ -1,93 +1,134 @@
-//! STATUS, the daemon's log and `ipam blocks` report why a node cannot claim.
+//! ADD, STATUS, the daemon's log and `ipam blocks` report why a node cannot claim, until it can.
 
 use serde_json::{Value, json};
 
-use super::daemon::WIDE;
-use super::etcd_access::{Certificates, start_secure};
-use super::rotation::configured;
+use super::etcd_access::{start_secure, with_certificates};
+use super::rotation::{configured, put, put_client};
 use crate::support::etcd::Etcd;
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::{Node, WIDE};
 
-/// Asserts that all three contain the text.
-#[track_caller]
-fn assert_told(node: &Node, text: &str) {
-    // The watch tells it at once, the standing once it has lasted.
-    let is_standing = |line: &str| line.contains(text) && !line.contains("the watch has ended");
-    node.wait_until(|node| node.log().lines().any(is_standing));
-    let status = node.status(WIDE).err();
-    assert_eq!(status.code, 50, "{status:?}");
-    assert!(status.text().contains(text), "{status:?}");
-    assert_listed(node, text);
+/// Etcd, and machines of which the last one cannot claim.
+type World = (Etcd, Vec<Node>);
+
+/// What is wrong, what is told, and what mends it.
+type Row = (fn() -> Option<World>, &'static str, fn(&mut Etcd, &[Node]));
+
+/// A machine beside an etcd with mutual TLS.
+fn secure(ca: &str, client: &str) -> Option<World> {
+    let mut etcd = with_certificates()?;
+    start_secure(&mut etcd, "server");
+    let node = configured(&etcd, ca, client);
+    Some((etcd, vec![node]))
 }
 
-/// Asserts that `ipam blocks` contains the text, as a table and as JSON.
-#[track_caller]
-fn assert_listed(node: &Node, text: &str) {
-    assert!(node.ipam_text("blocks").contains(text), "{}", node.ipam_text("blocks"));
-    let rows: Value = serde_json::from_str(&node.ipam_text("blocks -o json")).unwrap();
-    let problem = rows.as_array().unwrap().last().unwrap()["problem"].clone();
-    assert!(problem.as_str().is_some_and(|problem| problem.contains(text)), "{rows}");
+/// One beside an etcd without it.
+fn plain(options: &str, keys: &[&str], changes: Value) -> Option<World> {
+    let etcd = Etcd::one_with(options)?;
+    keys.iter().for_each(|key| drop(etcd.members[0].ctl(&format!("put {key} oops"))));
+    let node = Node::configured(&etcd, 1, changes);
+    Some((etcd, vec![node]))
 }
 
-#[test]
-fn members_that_cannot_be_reached_are_told() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let nobody = json!({"etcd": {"endpoints": ["http://10.78.0.254:1"]}});
-    let node = Node::configured(&etcd, 1, &nobody);
-    node.start();
-    assert_told(&node, "connect to http://10.78.0.254:1: connection refused");
+fn mend_client(etcd: &Etcd, nodes: &[Node], reason: &str) {
+    // The member's alert does not say why: its log does.
+    let log = etcd.members[0].log();
+    assert!(log.contains(reason), "{log}");
+    put_client(etcd, &nodes[0], "client");
+}
+
+/// Starts a daemon again with another configuration.
+fn reconfigure(node: &Node, changes: Value) {
     node.kill();
-    assert_listed(&node, "; it does not run: start cni-multi-ipam.socket or ");
-    assert!(!node.ipam_text("blocks").contains("scope"), "{}", node.ipam_text("blocks"));
-    node.configure(&json!({}));
+    let blocks = node.prints("blocks");
+    assert!(blocks.contains("; it does not run: start cni-multi-ipam.socket or "), "{blocks}");
+    assert!(!blocks.contains("scope"), "{blocks}");
+    node.configure(changes);
     node.start();
-    node.wait_until(|node| node.status(WIDE).status == 0);
-    assert!(!node.ipam_text("blocks").contains("store"), "{}", node.ipam_text("blocks"));
 }
 
-#[test]
-fn members_of_another_ca_are_told() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    start_secure(&mut etcd, "server");
-    let node = configured(&etcd, "other", "client");
-    node.start();
-    assert_told(&node, "etcd.ca must have the CA of the members' certificates");
-}
+const OF_CLIENT: &str = "and not have expired";
+const OF_CONTROL_PLANE: &str = "this etcd has the objects of a Kubernetes control plane, and the user can \
+    read them: use an etcd of its own, or a role for the prefix /cni-multi/ alone, or set \
+    etcd.acceptControlPlane";
+
+const ROWS: [Row; 8] = [
+    (
+        || plain("", &[], json!({"etcd": {"endpoints": ["http://10.78.0.254:1"]}})),
+        "connect to http://10.78.0.254:1: connection refused",
+        |_, nodes| reconfigure(&nodes[0], json!({})),
+    ),
+    (
+        || plain("--enable-grpc-gateway=false", &[], json!({})),
+        ": the member has no JSON gateway; start etcd without --enable-grpc-gateway=false",
+        |etcd, _| {
+            etcd.members.clear();
+            etcd.start_one("");
+        },
+    ),
+    (
+        || plain("", &["/registry/secrets/default/token"], json!({})),
+        OF_CONTROL_PLANE,
+        |etcd, _| {
+            let written = etcd.members[0].ctl("get --prefix --keys-only /cni-multi/");
+            assert_eq!(written.trim(), "");
+            etcd.members[0].ctl("del --prefix /registry/");
+        },
+    ),
+    (
+        || plain("", &["/cni-multi/v2/test/n/n1"], json!({})),
+        "the node's record in the store cannot be read",
+        |etcd, _| drop(etcd.members[0].ctl("del /cni-multi/v2/test/n/n1")),
+    ),
+    (
+        || {
+            let (etcd, [one]) = Node::cluster()?;
+            let two = Node::configured(&etcd, 2, json!({"node": "n1"}));
+            Some((etcd, vec![one, two]))
+        },
+        "another machine has the name of this node",
+        |_, nodes| {
+            nodes[0].add(WIDE, "more");
+            reconfigure(&nodes[1], json!({}));
+        },
+    ),
+    (
+        || secure("other", "client"),
+        "etcd.ca must have the CA of the members' certificates",
+        |etcd, nodes| put(etcd, &nodes[0], "ca.crt", "ca.crt"),
+    ),
+    (
+        || secure("ca", "expired"),
+        OF_CLIENT,
+        |etcd, nodes| mend_client(etcd, nodes, "certificate has expired"),
+    ),
+    (
+        || secure("ca", "foreign"),
+        OF_CLIENT,
+        |etcd, nodes| mend_client(etcd, nodes, "certificate signed by unknown authority"),
+    ),
+];
 
 #[test]
-fn an_expired_certificate_is_told() {
-    let Some(mut etcd) = Certificates::lab() else { return };
-    start_secure(&mut etcd, "server");
-    let node = configured(&etcd, "ca", "expired");
-    node.start();
-    assert_told(&node, "and not have expired");
-}
+fn why_a_node_cannot_claim_is_told_until_it_can() {
+    for (arrange, text, mend) in ROWS {
+        let Some((mut etcd, nodes)) = arrange() else { return };
+        let node = nodes.last().unwrap();
+        node.start();
+        // The watch tells it at once, the standing once it has lasted.
+        let is_standing = |line: &str| line.contains(text) && !line.contains("the watch has ended");
+        node.wait_until(|node| node.log().lines().any(is_standing));
+        let refused = node.try_add(WIDE, "a").err();
+        assert!(matches!(refused.code, 11 | 50) && refused.text().contains(text), "{refused:?}");
+        node.status(WIDE).fails(50, text);
+        assert!(node.prints("blocks").contains(text), "{}", node.prints("blocks"));
+        let rows: Value = serde_json::from_str(&node.prints("blocks -o json")).unwrap();
+        let problem = rows.as_array().unwrap().last().unwrap()["problem"].as_str();
+        assert!(problem.is_some_and(|problem| problem.contains(text)), "{rows}");
 
-#[test]
-fn a_name_that_another_machine_has_is_told() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let _one = Node::join(&etcd, 1);
-    let two = Node::named(&etcd, 2, "n1");
-    two.start();
-    two.wait_until(|two| two.log().contains("another machine"));
-    assert_told(&two, "another machine has the name of this node");
-}
-
-#[test]
-fn the_control_plane_s_etcd_is_told() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    etcd.members[0].ctl("put /registry/secrets/default/token secret");
-    let node = Node::join(&etcd, 1);
-    node.wait_until(|node| node.log().contains("control plane"));
-    assert_told(&node, "Kubernetes control plane");
-}
-
-#[test]
-fn a_record_of_the_node_that_was_edited_is_told() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    etcd.members[0].ctl("put /cni-multi/v2/test/n/n1 oops");
-    let node = Node::join(&etcd, 1);
-    assert_told(&node, "the node's record in the store cannot be read");
-    etcd.members[0].ctl("del /cni-multi/v2/test/n/n1");
-    node.wait_until(|node| node.status(WIDE).status == 0);
+        mend(&mut etcd, &nodes);
+        node.wait_until(|node| node.status(WIDE).status == 0);
+        let blocks = node.prints("blocks");
+        assert!(!blocks.contains("store") && !blocks.contains(text), "{blocks}");
+        node.add(WIDE, "a");
+    }
 }

@@ -5,9 +5,10 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::attachment::{for_ours, has_programs};
+use crate::support::attachment::{for_ours, has_programs, ips};
 use crate::support::call::{Peer, binary};
 use crate::support::netns::Lab;
+use crate::support::node::commands;
 
 /// A host of the page. Its background processes end with it.
 struct Host {
@@ -58,21 +59,6 @@ impl Host {
     }
 }
 
-/// The blocks of the page, in order: the etcd of the first host, and each host's part.
-fn blocks() -> [String; 2] {
-    let page = include_str!("../../../../docs/cluster-local.md");
-    let fence =
-        "```sh run by plugins::ipam::cluster_local::two_hosts::pods_of_two_hosts_share_a_subnet\n";
-    let blocks = page.split(fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
-    blocks.collect::<Vec<_>>().try_into().unwrap()
-}
-
-/// The address of eth0 in a result.
-fn address(printed: &str) -> String {
-    let result: serde_json::Value = serde_json::from_str(printed).unwrap();
-    crate::support::attachment::ips(&result).join(" ")
-}
-
 #[test]
 fn pods_of_two_hosts_share_a_subnet() {
     for_ours("macvlan", |segment| {
@@ -82,9 +68,12 @@ fn pods_of_two_hosts_share_a_subnet() {
         segment.host.sh("ip link add lan up type bridge");
         let one = Host::on(segment, "host-a", "10.0.0.1");
         let two = Host::on(segment, "host-b", "10.0.0.2");
-        let [etcd, part] = blocks();
-        one.run(&etcd);
-        let there = [&one, &two].map(|host| address(&host.run(&part)));
+        // The etcd of the first host, and each host's part.
+        let page = include_str!("../../../../docs/cluster-local.md");
+        let blocks = commands(page, "two_hosts::pods_of_two_hosts_share_a_subnet");
+        one.run(blocks[0]);
+        let address = |printed: String| ips(&serde_json::from_str(&printed).unwrap()).join(" ");
+        let there = [&one, &two].map(|host| address(host.run(blocks[1])));
         assert_ne!(there[0], there[1]);
         for (host, ip) in [(&one, &there[1]), (&two, &there[0])] {
             host.run(&format!("ip netns exec pod ping -c 1 -W 5 {ip}"));

@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::binary;
-#[cfg(feature = "cluster")]
-use crate::support::etcd::Etcd;
 use crate::support::netns::Lab;
 #[cfg(feature = "cluster")]
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::Node;
 use crate::support::synced::{Synced, attach, attach_another};
 
 /// The leases of a network with the scope `machine`.
@@ -41,26 +39,20 @@ fn pools(lab: &Lab, allocations: Value) {
     fs::write(lab.path("/run/ippools.json"), list.to_string()).unwrap();
 }
 
-fn run(lab: &Lab, line: &str) -> std::process::Output {
-    lab.host.try_sh(&format!("NETCONFPATH=/run/net.d {} ipam {line}", binary().display()))
-}
-
+/// Stdout of a command that succeeds.
 #[track_caller]
 fn prints(lab: &Lab, line: &str) -> String {
-    let output = run(lab, line);
-    assert!(output.status.success(), "{line}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    lab.host.sh(&format!("NETCONFPATH=/run/net.d {} ipam {line}", binary().display()))
 }
 
+/// A command fails, and says this.
 #[track_caller]
-fn fails(lab: &Lab, line: &str) -> String {
-    let output = run(lab, line);
-    assert_eq!(
-        (output.status.code(), &output.stdout[..]),
-        (Some(1), &b""[..]),
-        "{line}: {output:?}"
-    );
-    String::from_utf8(output.stderr).unwrap()
+fn fails(lab: &Lab, line: &str, words: &[&str]) {
+    let line = format!("NETCONFPATH=/run/net.d {} ipam {line}", binary().display());
+    let output = lab.host.try_sh(&line);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{line}: {said}");
+    assert!(words.iter().all(|words| said.contains(words)), "{line}: {said}");
 }
 
 fn held(id: &str) -> Value {
@@ -123,27 +115,15 @@ fn an_import_that_is_not_whole_changes_nothing() {
         let id = id_of(lab);
         let line = "import --whereabouts /run/ippools.json";
         pools(lab, json!({"1": held(&id), "99": held("x")}));
-        let said = fails(lab, line);
-        assert!(
-            said.contains("items[0].spec.allocations.99: \"99\" is no offset in 10.86.0.224/28"),
-            "{said}"
-        );
+        let offset = "items[0].spec.allocations.99: \"99\" is no offset in 10.86.0.224/28";
+        fails(lab, line, &[offset]);
         pools(lab, json!({"1": held(&id)}));
-        lab.host.sh("mv /run/net.d/pods.conflist /run/kept");
-        let said = fails(lab, line);
-        assert!(
-            said.contains("which is not configured here") && said.contains("--conf-dir"),
-            "{said}"
-        );
-        lab.host.sh("mkdir /run/other.d && mv /run/kept /run/other.d/pods.conflist");
-        let elsewhere = format!("{line} --conf-dir /run/other.d");
-        let narrow = json!({"type": "bridge", "ipam": {"type": "whereabouts", "scope": "machine", "range": "10.85.0.0/28"}});
-        lab.host.sh("mv /run/other.d/pods.conflist /run/kept");
-        configure(lab, &narrow);
-        let said = fails(lab, line);
-        assert!(said.contains("10.86.0.225 is not in the ranges of the network"), "{said}");
+        lab.host.sh("mkdir /run/other.d && mv /run/net.d/pods.conflist /run/other.d");
+        fails(lab, line, &["which is not configured here", "--conf-dir"]);
+        configure(lab, &with(&after(), json!({"ipam": {"range": "10.85.0.0/28"}})));
+        fails(lab, line, &["10.86.0.225 is not in the ranges of the network"]);
         assert!(!lab.path(STORE).join("10.86.0.225").exists());
-        lab.host.sh("mv /run/kept /run/other.d/pods.conflist");
+        let elsewhere = format!("{line} --conf-dir /run/other.d");
         assert!(prints(lab, &elsewhere).starts_with("pods: imported 1, already there 0\n"));
     });
 }
@@ -152,8 +132,8 @@ fn an_import_that_is_not_whole_changes_nothing() {
 #[test]
 #[cfg(feature = "cluster")]
 fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
-    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let one = Node::configured(&etcd, 1, &json!({}));
+    let Some((_etcd, [one])) = Node::cluster() else { return };
+    one.kill();
     let synced = moved(&one.lab, "cluster");
     pools(&one.lab, json!({"1": held(&id_of(&one.lab)), "2": held("of-another-node")}));
     let rest = "left out 1: no attachment of this machine holds them\n";
@@ -163,7 +143,7 @@ fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
     assert_eq!(prints(&one.lab, line), format!("pods: imported 1, already there 0\n{rest}"));
     one.start();
     one.wait_until(|node| node.blocks("pods").iter().any(|(_, state)| state == "active"));
-    assert!(fails(&one.lab, line).contains("stop the daemon first"));
+    fails(&one.lab, line, &["stop the daemon first"]);
     synced.check().ok();
     assert_eq!(attach_another(&one.lab, "").ips().len(), 2);
 }
@@ -177,7 +157,7 @@ fn other_networks_are_left_out_of_the_import_of_one() {
         assert!(said.ends_with("left out 1: of other networks\n"), "{said}");
         assert!(!lab.path(STORE).exists());
         fs::write(lab.path("/run/ippools.json"), "{}").unwrap();
-        let said = fails(lab, "import --whereabouts /run/ippools.json");
-        assert!(said.contains("/run/ippools.json: items: missing"), "{said}");
+        let line = "import --whereabouts /run/ippools.json";
+        fails(lab, line, &["/run/ippools.json: items: missing"]);
     });
 }

@@ -49,20 +49,12 @@ impl History {
         state.holds.push(Hold { address, machine, id, from, to: None });
     }
 
-    /// A DEL is about to be called.
-    pub fn end(&self, machine: u8, id: &str) {
-        self.end_where(|hold| hold.machine == machine && hold.id == id);
-    }
-
-    /// A machine is off: none of its containers lives.
-    pub fn end_all(&self, machine: u8) {
-        self.end_where(|hold| hold.machine == machine);
-    }
-
-    fn end_where(&self, is_of: impl Fn(&Hold) -> bool) {
+    /// A DEL is about to be called, or a machine is off: none of its containers lives.
+    pub fn end(&self, machine: u8, id: Option<&str>) {
         let mut state = self.state.lock().unwrap();
         let now = self.began.elapsed();
-        let open = state.holds.iter_mut().filter(|hold| hold.to.is_none() && is_of(hold));
+        let is_it = |hold: &Hold| hold.machine == machine && id.is_none_or(|id| hold.id == id);
+        let open = state.holds.iter_mut().filter(|hold| hold.to.is_none() && is_it(hold));
         open.for_each(|hold| hold.to = Some(now));
     }
 

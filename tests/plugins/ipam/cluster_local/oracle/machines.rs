@@ -18,11 +18,27 @@ pub fn go_wrong(world: &World) {
         world.sleep(pause);
         let machine = &world.machines[below(&mut random, world.machines.len() as u64) as usize];
         let lasts = random.below(Duration::from_secs(3));
+        let node = &machine.node;
         // A reclaim takes 100 s.
         let what = match below(&mut random, if is_long() { 6 } else { 5 }) {
-            0 | 1 => kill_daemon(world, machine, lasts),
-            2 => stop_daemon(world, machine, lasts),
-            3 => cut_off(world, machine, lasts),
+            0 | 1 => {
+                node.kill();
+                world.sleep(lasts);
+                node.start();
+                "daemon killed"
+            }
+            2 => {
+                node.signal(Signal::SIGSTOP);
+                world.sleep(lasts);
+                node.signal(Signal::SIGCONT);
+                "daemon stopped"
+            }
+            3 => {
+                node.set_link("down");
+                world.sleep(lasts);
+                node.set_link("up");
+                "machine cut off"
+            }
             4 => start_anew(world, machine, || world.sleep(lasts)),
             5 => start_anew(world, machine, || reclaim(world, machine)),
             _ => unreachable!("below 6"),
@@ -31,32 +47,11 @@ pub fn go_wrong(world: &World) {
     }
 }
 
-fn kill_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
-    machine.node.kill();
-    world.sleep(lasts);
-    machine.node.start();
-    "daemon killed"
-}
-
-fn stop_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
-    machine.node.signal(Signal::SIGSTOP);
-    world.sleep(lasts);
-    machine.node.signal(Signal::SIGCONT);
-    "daemon stopped"
-}
-
-fn cut_off(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
-    machine.node.set_link("down");
-    world.sleep(lasts);
-    machine.node.set_link("up");
-    "machine cut off"
-}
-
 /// The machine is off, with all its containers, and boots after a while.
 fn start_anew(world: &World, machine: &Machine, meanwhile: impl FnOnce()) -> &'static str {
     let mut power = machine.power.write().unwrap();
     machine.node.kill();
-    world.history.end_all(machine.node.number);
+    world.history.end(machine.node.number, None);
     meanwhile();
     *power = Boot(power.0 + 1);
     machine.node.set_boot(power.0);
@@ -71,7 +66,7 @@ fn reclaim(world: &World, machine: &Machine) {
     let operator = &world.machines[next].node;
     for _ in 0..TRIES {
         world.sleep(Duration::from_millis(300));
-        if operator.reclaim(machine.node.number) {
+        if operator.ipam(&format!("reclaim n{}", machine.node.number)).status == 0 {
             return world.history.count("machine reclaimed");
         }
     }

@@ -2,155 +2,130 @@
 
 use std::time::Duration;
 
-use cni_multi::sys::random::Random;
 use nix::sys::signal::Signal;
 
 use super::{World, below};
 use crate::support::etcd::Etcd;
 use crate::support::extent::is_long;
 
-/// What can happen.
+/// A name, what begins it and what heals it, of the member with this number.
+type Fault = (&'static str, fn(&mut Etcd, usize), fn(&mut Etcd, usize));
+
+/// What can happen. Faults that are alike do not follow each other.
 const FAULTS: [Fault; 12] = [
-    Fault::CutOff,
-    Fault::Killed,
-    Fault::Mute,
-    Fault::Stopped,
-    Fault::Deaf,
-    Fault::Compacted,
-    Fault::Slow,
-    Fault::LeaderMoved,
-    Fault::Apart,
-    Fault::NoMajority,
-    Fault::Lossy,
-    Fault::AllCutOff,
+    // The member reaches nobody, and nobody reaches it.
+    ("CutOff", |etcd, number| etcd.cut(number), |etcd, number| etcd.connect(number)),
+    // SIGKILL, and it starts again with its data.
+    ("Killed", |etcd, number| signal(etcd, number, Signal::SIGKILL), Etcd::restart),
+    // Machines do not hear the member, which hears them: outcomes are unknown.
+    (
+        "Mute",
+        |etcd, number| drop_packets(etcd, number, NOTHING, "oifname eth0 ip daddr 10.78.0.0/24"),
+        drop_none,
+    ),
+    (
+        "Stopped",
+        |etcd, number| signal(etcd, number, Signal::SIGSTOP),
+        |etcd, number| signal(etcd, number, Signal::SIGCONT),
+    ),
+    // The member does not hear the others, which hear it.
+    ("Deaf", |etcd, number| drop_packets(etcd, number, OF_MEMBERS, NOTHING), drop_none),
+    // The history is gone: watches end.
+    ("Compacted", |etcd, number| compact(etcd, number), |_, _| ()),
+    // Its link has a low rate and a long queue.
+    (
+        "Slow",
+        |etcd, number| {
+            sh(etcd, number, "tc qdisc add dev eth0 root tbf rate 100kbit burst 2kb latency 2s")
+        },
+        |etcd, number| sh(etcd, number, "tc qdisc del dev eth0 root"),
+    ),
+    ("LeaderMoved", |etcd, number| etcd.move_leader(number), |_, _| ()),
+    // The member and the others do not reach each other; machines reach it.
+    (
+        "Apart",
+        |etcd, number| drop_packets(etcd, number, OF_MEMBERS, "oifname eth0 ip daddr 10.77.0.0/29"),
+        drop_none,
+    ),
+    // Two members are stopped.
+    (
+        "NoMajority",
+        |etcd, number| of_two(etcd, number, Signal::SIGSTOP),
+        |etcd, number| of_two(etcd, number, Signal::SIGCONT),
+    ),
+    // Its link loses one packet in five.
+    (
+        "Lossy",
+        |etcd, number| {
+            let [received, sent] =
+                ["iifname", "oifname"].map(|end| format!("{end} eth0 numgen random mod 100 < 20"));
+            drop_packets(etcd, number, &received, &sent);
+        },
+        drop_none,
+    ),
+    // No machine reaches any member.
+    (
+        "AllCutOff",
+        |etcd, _| drop(etcd.lab.host.sh("ip link set nodes down")),
+        |etcd, _| drop(etcd.lab.host.sh("ip link set nodes up")),
+    ),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// The member reaches nobody, and nobody reaches it.
-    CutOff,
-    /// No machine reaches any member.
-    AllCutOff,
-    /// The member and the others do not reach each other; machines reach it.
-    Apart,
-    /// The member does not hear the others, which hear it.
-    Deaf,
-    /// Machines do not hear the member, which hears them: outcomes are unknown.
-    Mute,
-    /// SIGSTOP.
-    Stopped,
-    /// Two members are stopped.
-    NoMajority,
-    /// SIGKILL, and it starts again with its data.
-    Killed,
-    /// Its link has a low rate and a long queue.
-    Slow,
-    /// Its link loses packets.
-    Lossy,
-    /// Another member leads.
-    LeaderMoved,
-    /// The history is gone: watches end.
-    Compacted,
-}
+/// What a member receives from others, and what matches no packet.
+const OF_MEMBERS: &str = "iifname eth0 ip saddr 10.77.0.0/29";
+const NOTHING: &str = "meta mark 1";
 
 /// Lets one thing after another go wrong and heals it, until the time is over.
 pub fn go_wrong(world: &World, etcd: &mut Etcd) {
     let mut random = world.random(1);
     // A short run has some of them: another seed begins elsewhere.
-    let mut next = below(&mut random, FAULTS.len() as u64) as usize;
+    let first = below(&mut random, FAULTS.len() as u64) as usize;
     let longest = Duration::from_secs(if is_long() { 15 } else { 3 });
-    while !world.is_over() {
+    for (name, begin, heal) in FAULTS.iter().cycle().skip(first) {
         let pause = random.below(Duration::from_secs(2));
         world.sleep(pause);
-        let fault = FAULTS[next % FAULTS.len()];
-        next += 1;
-        let number = member(etcd, &mut random);
-        begin(fault, number, etcd);
-        world.history.count(format!("{fault:?}"));
+        if world.is_over() {
+            break;
+        }
+        // A member; often the one that leads.
+        let any = below(&mut random, 3) as usize + 1;
+        let leader = (below(&mut random, 2) == 1).then(|| etcd.find_leader()).flatten();
+        let number = leader.unwrap_or(any);
+        begin(etcd, number);
+        world.history.count(*name);
         let lasts = random.below(longest) + Duration::from_millis(500);
         world.sleep(lasts);
-        heal(fault, number, etcd);
+        heal(etcd, number);
     }
 }
 
-/// A member; often the one that leads.
-fn member(etcd: &Etcd, random: &mut Random) -> usize {
-    let any = below(random, 3) as usize + 1;
-    if below(random, 2) == 0 { any } else { etcd.find_leader().unwrap_or(any) }
+fn signal(etcd: &Etcd, number: usize, signal: Signal) {
+    etcd.members[number - 1].signal(signal);
 }
 
-fn another(number: usize) -> usize {
-    number % 3 + 1
+fn of_two(etcd: &Etcd, number: usize, of_each: Signal) {
+    signal(etcd, number, of_each);
+    signal(etcd, number % 3 + 1, of_each);
 }
 
-fn begin(fault: Fault, number: usize, etcd: &mut Etcd) {
-    let member = &etcd.members[number - 1];
-    match fault {
-        Fault::CutOff => etcd.cut(number),
-        Fault::AllCutOff => drop(etcd.lab.host.sh("ip link set nodes down")),
-        Fault::Apart => drop_packets(
-            etcd,
-            number,
-            "iifname eth0 ip saddr 10.77.0.0/29",
-            "oifname eth0 ip daddr 10.77.0.0/29",
-        ),
-        Fault::Deaf => {
-            drop_packets(etcd, number, "iifname eth0 ip saddr 10.77.0.0/29", "meta mark 1")
-        }
-        Fault::Mute => {
-            drop_packets(etcd, number, "meta mark 1", "oifname eth0 ip daddr 10.78.0.0/24")
-        }
-        Fault::Lossy => {
-            let one_in_five = "numgen random mod 100 < 20";
-            drop_packets(
-                etcd,
-                number,
-                &format!("iifname eth0 {one_in_five}"),
-                &format!("oifname eth0 {one_in_five}"),
-            );
-        }
-        Fault::Slow => {
-            member.sh("tc qdisc add dev eth0 root tbf rate 100kbit burst 2kb latency 2s");
-        }
-        Fault::Stopped => member.signal(Signal::SIGSTOP),
-        Fault::NoMajority => {
-            member.signal(Signal::SIGSTOP);
-            etcd.members[another(number) - 1].signal(Signal::SIGSTOP);
-        }
-        Fault::Killed => member.signal(Signal::SIGKILL),
-        Fault::LeaderMoved => etcd.move_leader(number),
-        Fault::Compacted => compact(etcd, number),
-    }
-}
-
-fn heal(fault: Fault, number: usize, etcd: &mut Etcd) {
-    let member = &etcd.members[number - 1];
-    match fault {
-        Fault::CutOff => etcd.connect(number),
-        Fault::AllCutOff => drop(etcd.lab.host.sh("ip link set nodes up")),
-        Fault::Apart | Fault::Deaf | Fault::Mute | Fault::Lossy => {
-            member.sh("nft delete table inet faults");
-        }
-        Fault::Slow => drop(member.sh("tc qdisc del dev eth0 root")),
-        Fault::Stopped => member.signal(Signal::SIGCONT),
-        Fault::NoMajority => {
-            member.signal(Signal::SIGCONT);
-            etcd.members[another(number) - 1].signal(Signal::SIGCONT);
-        }
-        Fault::Killed => etcd.restart(number),
-        Fault::LeaderMoved | Fault::Compacted => (),
-    }
+fn sh(etcd: &Etcd, number: usize, script: &str) {
+    etcd.members[number - 1].sh(script);
 }
 
 /// Drops what the member receives and what it sends, by these matches.
 fn drop_packets(etcd: &Etcd, number: usize, received: &str, sent: &str) {
-    etcd.members[number - 1].sh(&format!(
+    let table = format!(
         "nft -f - <<END
          table inet faults {{
              chain received {{ type filter hook input priority 0; {received} drop; }}
              chain sent {{ type filter hook output priority 0; {sent} drop; }}
          }}\nEND"
-    ));
+    );
+    sh(etcd, number, &table);
+}
+
+fn drop_none(etcd: &mut Etcd, number: usize) {
+    sh(etcd, number, "nft delete table inet faults");
 }
 
 /// Drops the history up to now. It may have been dropped already, or the members may be in disarray.

@@ -68,7 +68,9 @@ impl Worker<'_> {
             0 => (),
             held => {
                 let at = below(&mut self.random, held as u64) as usize;
-                self.detach(at);
+                let held = self.held.swap_remove(at);
+                let is_checked = below(&mut self.random, 4) == 0;
+                self.detach(held, is_checked);
             }
         }
     }
@@ -120,12 +122,12 @@ impl Worker<'_> {
         None
     }
 
-    fn detach(&mut self, at: usize) {
-        let held = self.held.swap_remove(at);
-        if let Some(result) = held.result.filter(|_| below(&mut self.random, 4) == 0) {
-            self.check(&held.id, &result);
+    /// Detaches a container; of some the result is checked before.
+    fn detach(&mut self, Held { id, result }: Held, is_checked: bool) {
+        if let Some(result) = result.filter(|_| is_checked) {
+            self.check(&id, &result);
         }
-        self.del(&held.id);
+        self.del(&id);
     }
 
     fn check(&self, id: &str, result: &Value) {
@@ -137,7 +139,7 @@ impl Worker<'_> {
 
     fn del(&self, id: &str) {
         let node = &self.machine.node;
-        self.world.history.end(node.number, id);
+        self.world.history.end(node.number, Some(id));
         let outcome = node.attachment(&self.conf, id).try_del();
         assert_eq!(outcome.status, 0, "DEL of {id}: {outcome:?}\n{}", node.log());
         self.world.history.count("DEL");
@@ -147,11 +149,8 @@ impl Worker<'_> {
         let machine = self.machine;
         let boot = machine.power.read().unwrap();
         self.notice(*boot);
-        for Held { id, result } in std::mem::take(&mut self.held) {
-            if let Some(result) = result {
-                self.check(&id, &result);
-            }
-            self.del(&id);
+        for held in std::mem::take(&mut self.held) {
+            self.detach(held, true);
         }
     }
 }
