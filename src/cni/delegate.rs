@@ -262,6 +262,7 @@ const SIGNALS: [(Signal, &str); 10] = [
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::confinement::Confinement;
-use crate::service::event_loop::{self, Hub, Place, Service as _};
+use crate::service::event_loop::{self, Hub, Place};
 use crate::service::metrics::{Family, Registry};
 use crate::sys::capabilities::Capability;
 use crate::sys::random::Random;
