@@ -178,6 +178,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
 fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
     let etcd = Etcd::one_with(&LISTENING)?;
     let node = Node::named(&etcd, 1, "n1");
+    node.lab.host.sh("mkdir -p /var/lib/cni/cluster-local"); // as a plugin does
     let before = files(&node.lab);
     let anew = r#"rm -r /run/cni-multi; umask 0; exec "$@""#;
     node.start_by(&["sh", "-c", anew, "sh"]);

@@ -278,7 +278,8 @@ fn a_snapshot_and_a_probe_see_every_kind_of_change() {
         skip("the right to enter a namespace from a thread");
     }
     for [section, kind, script] in cells(CHANGES) {
-        // A user namespace may have legacy rules without permission to list the tables.
+        probe.iter_mut().for_each(|probe| probe.before = probe.now());
+        // A user namespace may have legacy rules without permission to list the tables. Listing them makes the table.
         let sees_legacy = "iptables-legacy -t nat -S && cat /proc/net/ip_tables_names";
         if section == "ovs" && !has_switch
             || section == "legacy" && !has(&lab.host, "iptables-legacy", sees_legacy)
@@ -286,7 +287,6 @@ fn a_snapshot_and_a_probe_see_every_kind_of_change() {
             continue;
         }
         let (before, facts) = (Snapshot::of_host(&lab), states_of_host(&lab));
-        probe.iter_mut().for_each(|probe| probe.before = probe.now());
         lab.host.sh(script);
         let difference = before.difference(&Snapshot::of_host(&lab));
         if section != "-" {
