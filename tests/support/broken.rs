@@ -1,8 +1,6 @@
 //! CHECK after ADD: it succeeds, and fails once something has changed.
 
-use serde_json::{Value, json};
-
-use super::attachment::{Attachment, with};
+use super::attachment::Attachment;
 use super::call::Peer;
 use super::netns::{Container, Lab};
 use super::table::cells;
@@ -36,30 +34,6 @@ impl Break {
     pub fn host(self, host: &str) -> Break {
         Break { host: host.to_owned(), ..self }
     }
-
-    pub fn mac_changed() -> Break {
-        Break::new("mac changed", "ip link set eth0 address 02:00:00:00:00:99", "eth0")
-    }
-
-    pub fn link_renamed() -> Break {
-        Break::new("link renamed", "ip link set eth0 down; ip link set eth0 name eth9", "eth0")
-    }
-
-    pub fn link_gone() -> Break {
-        Break::new("link gone", "ip link del eth0", "eth0")
-    }
-}
-
-/// What the CHECK of every main plugin finds in an attachment with these addresses, followed by
-/// what else the CHECK of one plugin finds.
-pub fn breaks(addresses: [&str; 2], own: Vec<Break>) -> Vec<Break> {
-    let removed = addresses.map(|address| {
-        let names = address.split('/').next().unwrap();
-        let script = format!("ip addr del {address} dev eth0");
-        Break::new(&format!("address {address} removed"), &script, names)
-    });
-    let down = Break::new("link down", "ip link set eth0 down", "eth0");
-    removed.into_iter().chain([down, Break::link_gone()]).chain(own).collect()
 }
 
 /// Runs ADD. CHECK succeeds, and after the change it fails: ours with an error that names what has
@@ -82,17 +56,5 @@ pub fn assert_check_finds(
     if lab.peer == Peer::Ours {
         assert_eq!(error.code, 103, "{}: {error:?}", case.what);
         assert!(error.text().contains(&case.names), "{}: {error:?}", case.what);
-    }
-}
-
-/// Makes each change in a container of its own, on a network of its own: the addresses are the same
-/// in all cases.
-pub fn assert_check_finds_each(lab: &Lab, conf: &Value, cases: &[Break]) {
-    for (at, case) in cases.iter().enumerate() {
-        let container = lab.container();
-        let conf = with(conf, json!({"name": format!("net{at}")}));
-        let attachment = lab.attach(&container, &conf);
-        assert_check_finds(lab, &container, &attachment, case);
-        attachment.del();
     }
 }

@@ -68,19 +68,22 @@ const MACS: &str = r#"
 {"RuntimeConfig": {"mac": "02:00:00:00:00:04"}} | IgnoreUnknown=1;MAC=02:00:00:00:00:02 | 02:00:00:00:00:04
 "#;
 
-/// The container's interface is the first of the result. A peer answers the last ping, if there is one.
+/// The result and the container have the address that counts. A peer answers the last ping, if there is one.
 pub fn assert_mac_is_that_of_the_most_specific_source(lab: &Lab, conf: &Value, peer: Option<&str>) {
-    for [changes, args, expected] in cells(MACS) {
-        let changes = serde_json::from_str(changes).unwrap();
-        let container = lab.container();
-        let mut attachment = lab.attach(&container, &with(conf, changes));
+    assert_macs(lab, conf, MACS, peer);
+}
+
+/// As `assert_mac_is_that_of_the_most_specific_source`, for these sources.
+pub fn assert_macs(lab: &Lab, conf: &Value, table: &'static str, peer: Option<&str>) {
+    for [changes, args, expected] in cells(table) {
+        let (container, mut attachment) =
+            lab.place(&with(conf, serde_json::from_str(changes).unwrap()));
         attachment.args = (!args.is_empty()).then(|| args.to_owned());
         let result = attachment.add();
         assert_eq!(container.link("eth0").unwrap()["address"], expected);
-        assert_eq!(result["interfaces"][0]["mac"], expected);
+        assert_eq!(result["interfaces"].as_array().unwrap().last().unwrap()["mac"], expected);
         peer.iter().for_each(|peer| assert_pings(&container, peer));
-        attachment.check(&result).ok();
-        attachment.del();
+        attachment.check_and_del(&result);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tests of the plugins that create an interface.
 
-mod accept_ra;
+mod alike;
 pub mod bond;
 pub mod bridge;
+mod check;
 pub mod dummy;
 pub mod fastpath;
 mod flannel;
-mod gateway_outside;
 pub mod host_device;
 pub mod ipvlan;
 pub mod loopback;

@@ -3,47 +3,37 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
-use crate::support::broken::{Break, assert_check_finds_each, breaks};
-use crate::support::contract::{
-    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_shown,
-};
-use crate::support::failed_add::rows;
-use crate::support::failed_add::{Case, assert_all_fail};
-use crate::support::networks::bridge::{static_ipam, warm_up};
+use crate::support::contract::{assert_del_leaves_nothing, assert_shown};
+use crate::support::failed_add::{Case, assert_all_fail, rows};
+use crate::support::netns::Lab;
+use crate::support::networks::bridge::warm_up;
 use crate::support::networks::ptp::conf;
-use crate::support::snapshot::Watch;
+use crate::support::peers::each_case;
 use crate::support::traffic::{
-    assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with,
+    Ear, assert_masqueraded, assert_mtu_passes, assert_not_masqueraded, assert_pings,
     assert_two_containers_talk,
 };
 
 fn dual_stack() -> Value {
-    with(
-        &conf(),
-        json!({"ipam": {
-            "subnet": null,
-            "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]],
-            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-        }}),
-    )
+    let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]);
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    with(&conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
 }
 
 #[test]
 fn container_reaches_its_gateways_and_del_leaves_nothing() {
-    let v6 =
-        with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}}));
+    let v6 = json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}});
+    let gateways = ["10.10.0.1", "2001:db8:10::1"];
     let cases = [
-        (conf(), vec!["10.10.0.1"]),
-        (v6, vec!["2001:db8:10::1"]),
-        (dual_stack(), vec!["10.10.0.1", "2001:db8:10::1"]),
+        (conf(), &gateways[..1]),
+        (with(&conf(), v6), &gateways[1..]),
+        (dual_stack(), &gateways[..]),
     ];
     for_each_peer("ptp", |lab| {
         for (at, (conf, gateways)) in cases.iter().enumerate() {
             let conf = with(conf, json!({"name": format!("net{at}")}));
             warm_up(lab, &conf);
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &conf);
+            let (container, attachment, before) = lab.watched(&conf);
             let result = attachment.add();
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             ips(&result).iter().for_each(|ip| assert_pings(&lab.host, ip));
@@ -53,43 +43,36 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
     });
 }
 
-#[test]
-fn result_says_what_the_kernel_has() {
-    for_each_peer("ptp", |lab| {
-        let container = lab.container();
-        let result = lab.attach(&container, &conf()).add();
-        let host = lab.host.link(&interface(&result, 0)).unwrap();
-        let expected = json!({
-            "cniVersion": "1.0.0",
-            "interfaces": [
-                {"name": host["ifname"], "mac": host["address"]},
-                {"name": "eth0", "mac": container.link("eth0").unwrap()["address"], "sandbox": container.netns},
-            ],
-            "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 1}],
-            "routes": [{"dst": "0.0.0.0/0"}],
-        });
-        assert_eq!(result, expected);
-        let veth = host["ifname"].as_str().unwrap();
-        assert_eq!(lab.host.addresses(veth), ["10.10.0.1/32"]);
-        assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
-        let route = |namespace: &crate::support::netns::Namespace, dst: &str| {
-            namespace.json(&format!("ip -j -d route show {dst}"))[0].clone()
-        };
-        let to_container = route(&lab.host, "10.10.0.2");
-        assert_eq!(
-            (&to_container["dev"], &to_container["scope"]),
-            (&host["ifname"], &json!("host"))
-        );
-        let gateway = route(&container, "10.10.0.1");
-        assert_eq!((&gateway["scope"], &gateway["prefsrc"]), (&json!("link"), &json!("10.10.0.2")));
-        let subnet = route(&container, "10.10.0.0/24");
-        assert_eq!(
-            (&subnet["gateway"], &subnet["prefsrc"]),
-            (&json!("10.10.0.1"), &json!("10.10.0.2")),
-            "neighbours are reached through the host"
-        );
-        assert_eq!(route(&container, "default")["gateway"], "10.10.0.1");
+fn result_says_what_the_kernel_has(lab: &Lab) {
+    let (container, _, result) = lab.added(&conf());
+    let host = lab.host.link(&interface(&result, 0)).unwrap();
+    let own = container.link("eth0").unwrap()["address"].clone();
+    let expected = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [
+            {"name": host["ifname"], "mac": host["address"]},
+            {"name": "eth0", "mac": own, "sandbox": container.netns},
+        ],
+        "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 1}],
+        "routes": [{"dst": "0.0.0.0/0"}],
     });
+    assert_eq!(result, expected);
+    assert_eq!(lab.host.addresses(host["ifname"].as_str().unwrap()), ["10.10.0.1/32"]);
+    assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
+    let to_container = &lab.host.json("ip -j -d route show 10.10.0.2")[0];
+    assert_eq!(to_container["dev"], host["ifname"]);
+    assert_eq!(to_container["scope"], "host");
+    // Neighbours are reached through the host.
+    for [dst, key, expected] in [
+        ["10.10.0.1", "scope", "link"],
+        ["10.10.0.1", "prefsrc", "10.10.0.2"],
+        ["10.10.0.0/24", "gateway", "10.10.0.1"],
+        ["10.10.0.0/24", "prefsrc", "10.10.0.2"],
+        ["default", "gateway", "10.10.0.1"],
+    ] {
+        let route = container.json(&format!("ip -j -d route show {dst}"));
+        assert_eq!(route[0][key], expected, "{dst}: {key}");
+    }
 }
 
 #[test]
@@ -97,64 +80,37 @@ fn two_containers_reach_each_other_through_the_host() {
     for_each_peer("ptp", |lab| assert_two_containers_talk(lab, &dual_stack()));
 }
 
-#[test]
-fn masquerade_hides_the_container_from_the_outside_only() {
-    for_each_peer("ptp", |lab| {
-        for backend in [None, Some("iptables"), Some("nftables")] {
-            if backend == Some("nftables") {
-                lab.hide_iptables();
-            }
-            let masqueraded =
-                with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
-            warm_up(lab, &masqueraded);
-            let (container, neighbour) = (lab.container(), lab.container());
-            let before = Watch::start(lab, &[&container, &neighbour]);
-            let (attachment, other) =
-                (lab.attach(&container, &masqueraded), lab.attach(&neighbour, &masqueraded));
-            let own = ips(&attachment.add());
-            let to = ips(&other.add());
-            own.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
-            {
-                let ear = crate::support::traffic::Ear::listen(&neighbour);
-                to.iter().for_each(|ip| assert_pings(&container, ip));
-                assert_eq!(ear.heard(), own, "{backend:?}");
-            }
-            attachment.del();
-            to.iter().for_each(|ip| assert_masqueraded(lab, &neighbour, ip));
-            other.del();
-            before.assert_unchanged(&format!("ADD with {backend:?}"));
+fn masquerade_hides_the_container_from_the_outside_only(lab: &Lab) {
+    for backend in [None, Some("iptables"), Some("nftables")] {
+        if backend == Some("nftables") {
+            lab.hide_iptables();
         }
-        let container = lab.container();
-        let own = ips(&lab.attach(&container, &dual_stack()).add());
-        own.iter().for_each(|ip| assert_not_masqueraded(lab, &container, ip));
-    });
+        let conf = with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+        warm_up(lab, &conf);
+        let (container, attachment, before) = lab.watched(&conf);
+        let (neighbour, other, of_neighbour) = lab.watched(&conf);
+        let [own, to] = [&attachment, &other].map(|attachment| ips(&attachment.add()));
+        own.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        {
+            let ear = Ear::listen(&neighbour);
+            to.iter().for_each(|ip| assert_pings(&container, ip));
+            assert_eq!(ear.heard(), own, "{backend:?}");
+        }
+        attachment.del();
+        to.iter().for_each(|ip| assert_masqueraded(lab, &neighbour, ip));
+        other.del();
+        before.assert_unchanged(&format!("ADD with {backend:?}"));
+        of_neighbour.assert_unchanged(&format!("ADD with {backend:?}"));
+    }
+    let (container, _, result) = lab.added(&dual_stack());
+    ips(&result).iter().for_each(|ip| assert_not_masqueraded(lab, &container, ip));
 }
 
-#[test]
-fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
-    for_each_peer("ptp", |lab| {
-        let container = lab.container();
-        let result = lab.attach(&container, &with(&conf(), json!({"mtu": 5000}))).add();
-        assert_eq!(container.link("eth0").unwrap()["mtu"], 5000);
-        assert_eq!(lab.host.link(&interface(&result, 0)).unwrap()["mtu"], 5000);
-        assert_pings_with(&container, "10.10.0.1", "-M do -s 4972");
-    });
-}
-
-#[test]
-fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
-    let address = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]);
-    let fixed = static_ipam(&conf(), address, json!([]));
-    for_each_peer("ptp", |lab| assert_dns_of_network_or_ipam(lab, &fixed));
-}
-
-/// The reference compares neither the host's end nor masquerading.
-#[test]
-fn check_finds_what_has_changed() {
-    let route = Break::new("default route removed", "ip route del default", "0.0.0.0/0");
-    let own = vec![route, Break::mac_changed()];
-    let cases = breaks(["10.10.0.2/24", "2001:db8:10::2/64"], own);
-    for_each_peer("ptp", |lab| assert_check_finds_each(lab, &dual_stack(), &cases));
+fn mtu_is_that_of_both_ends_and_the_largest_packet_passes(lab: &Lab) {
+    let (container, _, result) = lab.added(&with(&conf(), json!({"mtu": 5000})));
+    assert_eq!(container.link("eth0").unwrap()["mtu"], 5000);
+    assert_eq!(lab.host.link(&interface(&result, 0)).unwrap()["mtu"], 5000);
+    assert_mtu_passes(&container, "10.10.0.1", 5000);
 }
 
 pub fn failing() -> Vec<Case> {
@@ -183,4 +139,10 @@ fn attributes_of_routes_are_in_the_container() {
 {"ipam": {"routes": [{"dst": "10.91.0.0/16", "advmss": 1200}]}} | in: ip -j -d route show 10.91.0.0/16 | /0/metrics/0/advmss | 1200
 "#;
     for_ours("ptp", |lab| assert_shown(lab, &conf(), route));
+}
+
+each_case! { |case| for_each_peer("ptp", case);
+    result_says_what_the_kernel_has
+    masquerade_hides_the_container_from_the_outside_only
+    mtu_is_that_of_both_ends_and_the_largest_packet_passes
 }

@@ -4,32 +4,22 @@
 use serde_json::{Value, json};
 
 use super::bridge::vlan::filters_vlans;
-use crate::support::attachment::for_ours;
+use crate::support::attachment::{for_ours, with};
 use crate::support::netns::Lab;
-use crate::support::synced::{Synced, attach, attach_another};
-use crate::support::traffic::assert_pings;
-
-const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
+use crate::support::synced::{Synced, attach};
 
 /// A network of both families with every task of the host.
 fn network(plugin: &str) -> Value {
     let ranges = json!([[{"subnet": "10.47.0.0/24"}], [{"subnet": "fd00:47::/64"}]]);
-    let routes: Vec<Value> = ALL.iter().map(|dst| json!({"dst": dst})).collect();
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     json!({"type": plugin, "ipMasq": true, "ipMasqBackend": "nftables",
            "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}})
 }
 
-fn bridge() -> Value {
-    let mut conf = network("bridge");
-    for (key, value) in [
-        ("bridge", json!("pods0")),
-        ("isGateway", json!(true)),
-        ("macspoofchk", json!(true)),
-        ("hairpinMode", json!(true)),
-    ] {
-        conf[key] = value;
-    }
-    conf
+fn bridge(changes: Value) -> Value {
+    let keys =
+        json!({"bridge": "pods0", "isGateway": true, "macspoofchk": true, "hairpinMode": true});
+    with(&with(&network("bridge"), keys), changes)
 }
 
 /// The container reaches its gateways.
@@ -46,29 +36,6 @@ fn host_end(lab: &Lab) -> String {
     listed.split('@').next().unwrap().to_owned()
 }
 
-/// Ports that are isolated from each other exchange no packets.
-#[test]
-fn flags_of_a_port_that_nobody_asked_for_are_cleared() {
-    for_ours("bridge", |lab| {
-        let mut plain = bridge();
-        plain["hairpinMode"] = json!(false);
-        let synced = attach(lab, &[plain], "");
-        let port = host_end(lab);
-        let neighbour = attach_another(lab, "");
-        for flag in ["isolated", "hairpin"] {
-            let ports = "$(ls /sys/class/net/pods0/brif)";
-            synced.assert_repaired(
-                &format!("for p in {ports}; do bridge link set dev $p {flag} on; done"),
-                &[&format!("connect \"{port}\" to bridge")],
-            );
-            assert_pings(&synced.container, "10.47.0.3");
-        }
-        neighbour.check().ok();
-        neighbour.del();
-        synced.del();
-    });
-}
-
 /// Its interface is a port of the bridge itself, which a deletion of the bridge leaves behind.
 #[test]
 fn the_gateway_of_a_vlan_is_reached_again() {
@@ -76,21 +43,17 @@ fn the_gateway_of_a_vlan_is_reached_again() {
         if !filters_vlans(lab) {
             return;
         }
-        let mut tagged = bridge();
-        tagged["vlan"] = json!(100);
-        let synced = attach(lab, &[tagged], "");
+        let synced = attach(lab, &[bridge(json!({"vlan": 100}))], "");
         assert_reaches_gateways(&synced);
         let peer = "$(ip -br link show master pods0 type veth | cut -d@ -f1 | while read l; do \
                     [ -e /sys/class/net/pods0.100 ] && [ $(cat /sys/class/net/$l/iflink) = \
                     $(cat /sys/class/net/pods0.100/ifindex) ] && echo $l; done)";
-        for fault in [
-            "ip link del pods0".to_owned(),
-            format!("ip link set {peer} nomaster"),
-            format!("bridge vlan del dev {peer} vid 100"),
-        ] {
+        for fault in
+            ["ip link del pods0", "ip link set $peer nomaster", "bridge vlan del dev $peer vid 100"]
+        {
             eprintln!("{fault}"); // shown when the case fails
             let is_new = |fact: &str| fact.contains("pods0") || fact.contains("ifindex");
-            let make = || drop(lab.host.sh(&fault));
+            let make = || drop(lab.host.sh(&format!("peer={peer}; {fault}")));
             synced.assert_repaired_but(make, &["give 10.47.0.1/24"], is_new);
             assert_reaches_gateways(&synced);
         }

@@ -52,7 +52,7 @@ fn add_says_what_the_reference_says() {
         let network = with(&base, serde_json::from_str(changes).unwrap());
         for_each_peer(plugin, |lab| {
             lab.host.sh(prepare);
-            assert_says(&lab.attach(&lab.container(), &network).try_add(), sentence);
+            assert_says(&lab.place(&network).1.try_add(), sentence);
         });
     }
 }
@@ -60,50 +60,44 @@ fn add_says_what_the_reference_says() {
 #[test]
 fn add_with_an_address_of_a_neighbour_names_it() {
     let address = json!([{"address": format!("{}/64", PEER[1]), "gateway": "2001:db8:10::fe"}]);
+    let network = static_ipam(&MACVLAN.conf(), address, json!([]));
     MACVLAN.for_each_peer(|lab| {
-        let container = lab.container();
+        let (container, attachment) = lab.place(&network);
         container.sh("echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad");
-        let network = static_ipam(&MACVLAN.conf(), address.clone(), json!([]));
-        let outcome = lab.attach(&container, &network).try_add();
         let sentence =
             "failed to settle addresses for \"eth0\": link eth0 has address 2001:db8:10::1 in DADFAILED state";
-        assert_says(&outcome, sentence);
+        assert_says(&attachment.try_add(), sentence);
     });
 }
 
 /// The reference accepts a duplicate address; it has this sentence for other causes.
 #[test]
 fn add_with_an_address_of_another_names_the_host() {
-    let network = static_ipam(
-        &ptp::conf(),
-        json!([{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]),
-        json!([]),
-    );
+    let address = json!([{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]);
+    let network = static_ipam(&ptp::conf(), address, json!([]));
     for_ours("ptp", |lab| {
-        lab.attach(&lab.container(), &network).add();
-        let outcome = lab.attach(&lab.container(), &network).try_add();
-        assert_says(&outcome, "failed to add route on host: file exists");
+        lab.added(&network);
+        assert_says(&lab.place(&network).1.try_add(), "failed to add route on host: file exists");
     });
 }
 
 #[test]
 fn a_namespace_that_cannot_be_opened_is_named() {
     for_each_peer("bridge", |lab| {
-        let add = |path: &str| lab.attach(&lab.container(), &conf()).netns(Some(path)).try_add();
-        let sentence = "failed to open netns \"/nowhere\": failed to Statfs \"/nowhere\": no such file or directory";
-        assert_says(&add("/nowhere"), sentence);
-        assert_says(
-            &add("/etc/passwd"),
-            "failed to open netns \"/etc/passwd\": unknown FS magic on \"/etc/passwd\"",
-        );
+        for (path, why) in [
+            ("/nowhere", "failed to Statfs \"/nowhere\": no such file or directory"),
+            ("/etc/passwd", "unknown FS magic on \"/etc/passwd\""),
+        ] {
+            let outcome = lab.place(&conf()).1.netns(Some(path)).try_add();
+            assert_says(&outcome, &format!("failed to open netns \"{path}\": {why}"));
+        }
     });
 }
 
 #[test]
 fn check_of_a_port_without_bridge_names_the_bridge() {
     for_each_peer("bridge", |lab| {
-        let attachment = lab.attach(&lab.container(), &conf());
-        let result = attachment.add();
+        let (_, attachment, result) = lab.added(&conf());
         lab.host.sh(&format!("ip link set {} nomaster", interface(&result, 1)));
         assert_says(&attachment.check(&result), "CNI veth created for bridge br0 was not found");
     });

@@ -5,28 +5,21 @@
 //! that the tests ping a neighbour that is not the host. Each function here is a case of all three
 //! plugins; their modules run it and add their own cases.
 
-mod kinds;
-
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::kinds::{own_breaks, own_failing};
 use crate::support::attachment::with;
-use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
-use crate::support::case;
-use crate::support::contract::{
-    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_result_of_one_link,
-};
-use crate::support::failed_add::rows;
-use crate::support::failed_add::{Case, assert_fails};
+use crate::support::contract::{assert_del_leaves_nothing, assert_result_of_one_link};
+use crate::support::failed_add::{Case, assert_fails, assert_refused, rows};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::stacked::{PEER, Stacked, hasty_container};
-use crate::support::patience;
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{assert_pings, assert_pings_with, assert_two_containers_talk};
+use crate::support::table::cells;
+use crate::support::traffic::{assert_mtu_passes, assert_pings, assert_two_containers_talk};
+use crate::support::{case, patience};
 
 /// Creates a second link on the host with another peer behind it, without addresses.
 pub fn second_master(lab: &Lab) {
@@ -34,22 +27,19 @@ pub fn second_master(lab: &Lab) {
 }
 
 /// Creates a link in the container; its other end is outside and has the address 10.20.0.1.
-pub fn master_in_container(lab: &Lab, container: &Container, vlan: Option<u16>) {
+fn master_in_container(lab: &Lab, container: &Container, vlan: Option<u64>) {
     let name = container.netns.rsplit('/').next().unwrap();
-    let outside = format!("outside-{name}");
-    lab.host.sh(&format!(
-        "ip link add lower up netns {name} type veth peer name {outside} netns outside"
-    ));
-    lab.outside.sh(&format!("ip link set {outside} up"));
-    let end = match vlan {
-        None => outside,
-        Some(id) => {
-            lab.outside
-                .sh(&format!("ip link add link {outside} name {name}.{id} up type vlan id {id}"));
-            format!("{name}.{id}")
-        }
-    };
+    let mut end = format!("outside-{name}");
+    lab.host
+        .sh(&format!("ip link add lower up netns {name} type veth peer name {end} netns outside"));
+    lab.outside.sh(&format!("ip link set {end} up"));
+    if let Some(id) = vlan {
+        let tagged = format!("{name}.{id}");
+        lab.outside.sh(&format!("ip link add link {end} name {tagged} up type vlan id {id}"));
+        end = tagged;
+    }
     lab.outside.sh(&format!("ip addr add 10.20.0.1/24 dev {end}"));
+    container.sh("ip route add default dev lower metric 7");
 }
 
 pub fn eth0(namespace: &Namespace) -> Value {
@@ -73,21 +63,20 @@ pub fn stands_on(lab: &Lab, container: &Namespace, master: &str) -> bool {
 
 pub fn the_peer_is_reached_and_del_leaves_nothing(kind: &Stacked) {
     let v6 = json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}});
-    let cases = [
-        (kind.conf(), vec![PEER[0]], vec!["10.10.0.2/24"]),
-        (with(&kind.conf(), v6), vec![PEER[1]], vec!["2001:db8:10::2/64"]),
-        (kind.dual_stack(), PEER.to_vec(), vec!["10.10.0.2/24", "2001:db8:10::2/64"]),
-    ];
+    let cases = [kind.conf(), with(&kind.conf(), v6), kind.dual_stack()];
+    let peers = [&PEER[..1], &PEER[1..], &PEER];
+    let addresses = ["10.10.0.2/24", "2001:db8:10::2/64"];
+    let addresses = [&addresses[..1], &addresses[1..], &addresses];
     kind.for_each_peer(|lab| {
-        for (at, (conf, peers, addresses)) in cases.iter().enumerate() {
+        for (at, conf) in cases.iter().enumerate() {
             // IPv6 alone keeps the kernel's default, duplicate address detection (DAD).
             let container = if at == 2 { hasty_container(lab) } else { lab.container() };
             let before = Watch::start(lab, &[&container]);
             let attachment =
                 lab.attach(&container, &with(conf, json!({"name": format!("net{at}")})));
             let result = attachment.add();
-            assert_eq!(container.addresses("eth0"), *addresses);
-            peers.iter().for_each(|peer| assert_pings(&container, peer));
+            assert_eq!(container.addresses("eth0"), addresses[at]);
+            peers[at].iter().for_each(|peer| assert_pings(&container, peer));
             assert_eq!(attachment.check(&result).ok(), Value::Null);
             assert_del_leaves_nothing(&attachment, &before);
         }
@@ -106,177 +95,87 @@ pub fn the_result_says_what_the_kernel_has(kind: &Stacked) {
     });
 }
 
-/// Ours only: the reference drops IPAM's DNS.
-pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
-    kind.for_ours(|lab| assert_dns_of_network_or_ipam(lab, &kind.address("10.10.0.7/24")));
-}
-
 pub fn the_mtu_is_given_or_the_master_s(kind: &Stacked) {
     kind.for_each_peer(|lab| {
-        lab.host.sh("ip link set uplink mtu 1400");
-        lab.outside.sh("ip link set uplink mtu 1400");
-        for (changes, expected) in [
-            (json!({}), 1400),
-            (json!({"mtu": 0}), 1400),
-            (json!({"mtu": 1300}), 1300),
-            (json!({"mtu": 1400}), 1400),
-        ] {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&kind.conf(), changes));
-            attachment.add();
+        for namespace in [&lab.host, &lab.outside] {
+            namespace.sh("ip link set uplink mtu 1400");
+        }
+        for (mtu, expected) in
+            [(None, 1400), (Some(0), 1400), (Some(1300), 1300), (Some(1400), 1400)]
+        {
+            let (container, attachment, _) = lab.added(&with(&kind.conf(), json!({"mtu": mtu})));
             assert_eq!(eth0(&container)["mtu"], expected);
-            assert_pings_with(&container, PEER[0], &format!("-M do -s {}", expected - 28));
-            let too_large =
-                container.try_sh(&format!("ping -c1 -W1 -M do -s {} {}", expected - 27, PEER[0]));
-            assert!(!too_large.status.success());
+            assert_mtu_passes(&container, PEER[0], expected);
             attachment.del();
         }
     });
 }
 
-/// Names on the host and in the container are independent: the host may be connected through an
-/// eth0 of its own.
-pub fn the_host_may_have_an_interface_of_the_same_name(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        lab.host.sh("ip link set uplink down; ip link set uplink name eth0; ip link set eth0 up");
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": "eth0"})));
-        let result = attachment.add();
-        assert!(stands_on(lab, &container, "eth0"));
-        assert_pings(&container, PEER[0]);
-        attachment.check(&result).ok();
-        attachment.del();
-        before.assert_unchanged("ADD");
-    });
-}
+/// Where the master is: what prepares the host, changes to the network, the master, and what puts the host back. Names on
+/// the host and in the container are independent. `lower` is in the container, which has its default route there.
+const MASTERS: &str = r#"
+ | {"linkInContainer": false} | uplink
+ | {"linkInContainer": true, "master": "lower", "ipam": {"subnet": "10.20.0.0/24"}} | lower
+ip link property add dev uplink altname short | {"master": "short"} | uplink
+ip link property add dev uplink altname a-name-that-is-longer-than-the-kernel-has-room-for | {"master": "a-name-that-is-longer-than-the-kernel-has-room-for"} | uplink
+ip link set uplink down; ip link set uplink name eth0; ip link set eth0 up | {"master": "eth0"} | eth0
+"#;
 
-pub fn the_master_may_be_named_by_an_alternative_name(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        for name in ["short", "a-name-that-is-longer-than-the-kernel-has-room-for"] {
-            lab.host.sh(&format!("ip link property add dev uplink altname {name}"));
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": name})));
-            let result = attachment.add();
-            assert!(stands_on(lab, &container, "uplink"));
-            assert_pings(&container, PEER[0]);
-            attachment.check(&result).ok();
-            attachment.del();
-        }
-    });
-}
+/// Without `master` it is the link of the default route (macvlan, ipvlan).
+const DEFAULT_ROUTES: &str = r#"
+ip route add default via 198.51.100.2 | {"master": null} | uplink | ip route del default
+ip -6 route add default via 2001:db8:ffff::2 | {"master": null} | uplink | ip -6 route del default
+ip route add default dev uplink | {"master": null} | uplink | ip route del default
+ip route add default dev second table 77; ip route add default dev uplink | {"master": null} | uplink | ip route del default
+ip route add default via 198.51.100.2 | {"master": null, "linkInContainer": true, "ipam": {"subnet": "10.20.0.0/24"}} | lower
+"#;
 
-pub fn the_master_is_looked_for_where_link_in_container_says(kind: &Stacked) {
-    let inside = |link: Value| {
-        with(
-            &kind.conf(),
-            json!({"linkInContainer": link, "master": "lower", "ipam": {"subnet": "10.20.0.0/24"}}),
-        )
-    };
-    kind.for_each_peer(|lab| {
-        for outside in [json!(false), Value::Null] {
-            let container = lab.container();
-            let attachment =
-                lab.attach(&container, &with(&kind.conf(), json!({"linkInContainer": outside})));
-            attachment.add();
-            assert!(stands_on(lab, &container, "uplink"));
-            attachment.del();
-        }
+const SEVERAL_NEXT_HOPS: &str = r#"
+ip addr add 192.0.2.1/24 dev second; ip route add default nexthop via 198.51.100.2 dev uplink nexthop via 192.0.2.2 dev second | {"master": null} | uplink
+"#;
+
+fn assert_masters(lab: &Lab, kind: &Stacked, table: &'static str) {
+    second_master(lab);
+    for [prepare, changes, master, put_back] in cells(table) {
         let container = hasty_container(lab);
-        master_in_container(lab, &container, kind.conf()["vlanId"].as_u64().map(|id| id as u16));
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &inside(json!(true)));
-        let result = attachment.add();
-        assert_eq!(eth0(&container)["link"], "lower");
-        assert_pings(&container, "10.20.0.1");
-        attachment.check(&result).ok();
-        attachment.del();
-        before.assert_unchanged("ADD");
-        // A link in the container is not found on the host, and the reverse.
-        for conf in [
-            inside(json!(false)),
-            inside(Value::Null),
-            with(&kind.conf(), json!({"linkInContainer": true})),
-        ] {
-            let error = lab.attach(&container, &conf).try_add().err();
-            before.assert_unchanged("the refused ADD");
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 7, "{error:?}");
-                assert!(error.text().contains(&format!("master: {}", conf["master"])), "{error:?}");
-            }
+        let is_inside = master == "lower";
+        if is_inside {
+            master_in_container(lab, &container, kind.conf()["vlanId"].as_u64());
         }
-    });
+        lab.host.sh(prepare);
+        let before = Watch::start(lab, &[&container]);
+        let conf = with(&kind.conf(), serde_json::from_str(changes).unwrap());
+        let attachment = lab.attach(&container, &conf);
+        let result = attachment.add();
+        let stands = if is_inside {
+            eth0(&container)["link"] == "lower"
+        } else {
+            stands_on(lab, &container, master)
+        };
+        assert!(stands, "{prepare}, {changes}: {}", eth0(&container));
+        assert_pings(&container, if is_inside { "10.20.0.1" } else { PEER[0] });
+        if lab.peer == Peer::Ours {
+            attachment.check(&result).ok(); // that of the reference's ipvlan needs `master`
+        }
+        attachment.del();
+        before.assert_unchanged(changes);
+        lab.host.sh(put_back);
+    }
+}
+
+pub fn the_master_is_where_the_configuration_says(kind: &Stacked) {
+    kind.for_each_peer(|lab| assert_masters(lab, kind, MASTERS));
 }
 
 /// Without `master` it is the link of the default route (macvlan, ipvlan).
 pub fn the_master_is_the_link_of_the_default_route(kind: &Stacked) {
-    let routes = [
-        ("IPv4", "ip route add default via 198.51.100.2", "ip route del default"),
-        ("IPv6 only", "ip -6 route add default via 2001:db8:ffff::2", "ip -6 route del default"),
-        ("without a gateway", "ip route add default dev uplink", "ip route del default"),
-        (
-            "in the main table",
-            "ip route add default dev second table 77; ip route add default dev uplink",
-            "ip route del default",
-        ),
-    ];
-    let conf = with(&kind.conf(), json!({"master": null}));
-    kind.for_each_peer(|lab| {
-        second_master(lab);
-        for (what, add, del) in routes {
-            lab.host.sh(add);
-            let container = lab.container();
-            let attachment = lab.attach(&container, &conf);
-            attachment.add();
-            assert!(stands_on(lab, &container, "uplink"), "{what}");
-            assert_pings(&container, PEER[0]);
-            attachment.del();
-            lab.host.sh(del);
-        }
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &conf).try_add().err();
-        before.assert_unchanged("the refused ADD");
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 7, "{error:?}");
-            assert!(error.text().contains("master: "), "{error:?}");
-        }
-    });
+    kind.for_each_peer(|lab| assert_masters(lab, kind, DEFAULT_ROUTES));
 }
 
 /// Ours only: the reference finds no link in a default route with several next hops, and its CHECK
 /// of ipvlan needs `master`.
 pub fn the_master_is_that_of_the_first_of_several_next_hops(kind: &Stacked) {
-    kind.for_ours(|lab| {
-        second_master(lab);
-        lab.host.sh("ip addr add 192.0.2.1/24 dev second");
-        lab.host.sh("ip route add default nexthop via 198.51.100.2 dev uplink nexthop via 192.0.2.2 dev second");
-        let container = lab.container();
-        let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": null})));
-        let result = attachment.add();
-        assert!(stands_on(lab, &container, "uplink"));
-        assert_pings(&container, PEER[0]);
-        attachment.check(&result).ok();
-        attachment.del();
-    });
-}
-
-pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        lab.host.sh("ip route add default via 198.51.100.2");
-        let container = lab.container();
-        master_in_container(lab, &container, None);
-        container.sh("ip route add default dev lower metric 7");
-        let conf = with(
-            &kind.conf(),
-            json!({"master": null, "linkInContainer": true, "ipam": {"subnet": "10.20.0.0/24"}}),
-        );
-        let attachment = lab.attach(&container, &conf);
-        attachment.add();
-        assert_eq!(eth0(&container)["link"], "lower");
-        assert_pings(&container, "10.20.0.1");
-        attachment.del();
-    });
+    kind.for_ours(|lab| assert_masters(lab, kind, SEVERAL_NEXT_HOPS));
 }
 
 // --- addresses ---
@@ -285,52 +184,44 @@ pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) 
 /// address without a query. With these sysctls the kernel announces the address when the link comes
 /// up.
 pub fn neighbours_are_told(lab: &Lab, kind: &Stacked) {
-    let device = kind.peer_link;
-    lab.outside
-        .sh(&format!("ip neigh replace 10.10.0.7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
-    lab.outside.sh(&format!(
-        "ip neigh replace 2001:db8:10::7 lladdr 02:00:00:00:00:99 dev {device} nud stale"
-    ));
-    let container = lab.container();
-    let addresses = json!([{"address": "10.10.0.7/24"}, {"address": "2001:db8:10::7/64"}]);
-    lab.attach(&container, &static_ipam(&kind.conf(), addresses, json!([]))).add();
+    let (device, addresses) = (kind.peer_link, ["10.10.0.7", "2001:db8:10::7"]);
+    for address in addresses {
+        lab.outside.sh(&format!(
+            "ip neigh replace {address} lladdr 02:00:00:00:00:99 dev {device} nud stale"
+        ));
+    }
+    let both = json!([{"address": "10.10.0.7/24"}, {"address": "2001:db8:10::7/64"}]);
+    let (container, ..) = lab.added(&static_ipam(&kind.conf(), both, json!([])));
     assert_eq!(sysctl(&container, "ipv4/conf/eth0/arp_notify"), "1");
     assert_eq!(sysctl(&container, "ipv6/conf/eth0/ndisc_notify"), "1");
     let own = mac(&container, "eth0");
-    for address in ["10.10.0.7", "2001:db8:10::7"] {
+    for address in addresses {
+        let known = || lab.outside.sh(&format!("ip neigh show {address} dev {device}"));
         let deadline = Instant::now() + patience(4);
-        let known = || {
-            lab.outside.json(&format!("ip -j neigh show {address} dev {device}"))[0]["lladdr"]
-                .clone()
-        };
-        while known() != own.as_str() {
-            assert!(
-                Instant::now() < deadline,
-                "the peer outside still has {} for {address}",
-                known()
-            );
+        while !known().contains(&own) {
+            assert!(Instant::now() < deadline, "the peer outside still has {}", known());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
+/// A network with one address, and each kind of gateway: one on the link, and none.
+fn gateways(kind: &Stacked, address: &str, gateway: &str) -> [Value; 2] {
+    [json!({"gateway": gateway}), json!({})].map(|gateway| {
+        let address = with(&json!({"address": address}), gateway);
+        static_ipam(&kind.conf(), json!([address]), json!([]))
+    })
+}
+
 /// ADD returns after duplicate address detection, when the addresses can be used.
 pub fn ipv6_addresses_can_be_used_when_add_returns(kind: &Stacked) {
     kind.for_ours(|lab| {
-        for gateway in [json!(PEER[1]), Value::Null] {
-            let container = lab.container();
-            let mut conf = kind.address("2001:db8:10::7/64");
-            conf["ipam"]["addresses"][0] =
-                with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
-            let attachment = lab.attach(&container, &conf);
-            attachment.add();
-            let shown = container.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"]
-                [0]
-            .clone();
-            assert_eq!(shown["local"], "2001:db8:10::7");
-            assert!(shown.get("tentative").is_none() && shown.get("nodad").is_none(), "{shown}");
-            let once = container.try_sh(&format!("ping -n -q -c1 -W3 {}", PEER[1]));
-            assert!(once.status.success(), "the first ping is answered");
+        for conf in gateways(kind, "2001:db8:10::7/64", PEER[1]) {
+            let (container, attachment, _) = lab.added(&conf);
+            let shown = container.sh("ip -6 addr show dev eth0 scope global");
+            assert!(shown.contains("2001:db8:10::7/64"), "{shown}");
+            assert!(!shown.contains("tentative") && !shown.contains("nodad"), "{shown}");
+            container.sh(&format!("ping -n -q -c1 -W3 {}", PEER[1])); // the first ping is answered
             attachment.del();
         }
     });
@@ -338,16 +229,8 @@ pub fn ipv6_addresses_can_be_used_when_add_returns(kind: &Stacked) {
 
 pub fn a_duplicate_ipv6_address_is_refused(kind: &Stacked) {
     kind.for_ours(|lab| {
-        for gateway in [json!("2001:db8:10::99"), Value::Null] {
-            let mut conf = kind.address(&format!("{}/64", PEER[1]));
-            conf["ipam"]["addresses"][0] =
-                with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let error = lab.attach(&container, &conf).try_add().err();
-            assert_eq!(error.code, 102, "{error:?}");
-            assert!(error.text().contains(PEER[1]), "{error:?}");
-            before.assert_unchanged("the failed ADD");
+        for conf in gateways(kind, "2001:db8:10::1/64", "2001:db8:10::99") {
+            assert_refused(lab, &conf, 102, PEER[1]);
         }
     });
 }
@@ -379,38 +262,6 @@ pub fn del_spares_an_interface_of_another_kind(lab: &Lab, kind: &Stacked) -> boo
     container.link("eth0").is_some()
 }
 
-// --- CHECK ---
-
-fn common_breaks() -> Vec<Break> {
-    let renamed = "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up";
-    let replaced = "mac=$(ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'); ip link del eth0; \
-         ip link add eth0 address $mac up type veth peer name other; ip link set other up; \
-         ip addr add 10.10.0.2/24 dev eth0; ip addr add 2001:db8:10::2/64 dev eth0 nodad; \
-         ip route add default via 10.10.0.1; ip route add default via 2001:db8:10::1";
-    let own = vec![
-        Break::new("v4 route removed", "ip route del default", "0.0.0.0/0"),
-        Break::new("v6 route removed", "ip -6 route del default", "::/0"),
-        Break::new("link renamed", renamed, "eth0"),
-        Break::new("replaced by another kind", replaced, "eth0"),
-    ];
-    breaks(["10.10.0.2/24", "2001:db8:10::2/64"], own)
-}
-
-pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
-    let container = hasty_container(lab);
-    let attachment = lab.attach(&container, conf);
-    assert_check_finds(lab, &container, &attachment, case);
-    attachment.del();
-    assert!(
-        !lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
-        "{}: the lease is left",
-        case.what
-    );
-    // The next case gets the same addresses, which a renamed link would still have.
-    container.try_sh("ip link del eth9");
-    lab.host.sh("rm -r /var/lib/cni/networks/net1");
-}
-
 /// The status of CHECK for an attachment on another master, with all else equal.
 pub fn check_with_another_master(lab: &Lab, kind: &Stacked) -> i32 {
     second_master(lab);
@@ -436,6 +287,9 @@ interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name oth
 interface of that kind exists | {} | 102: eth0 | in: ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan
 route unreachable | {"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}} | 100: 10.88.0.1
 master unknown | {"master": "nonesuch"} | 7: master: "nonesuch" | both
+master in the container only | {"master": "lower"} | 7: master: "lower" | in: ip link add lower type veth peer name other | both
+the same, as configured | {"master": "lower", "linkInContainer": false} | 7: master: "lower" | in: ip link add lower type veth peer name other | both
+master on the host only | {"linkInContainer": true} | 7: master: "uplink" | both
 master is no name | {"master": "a name"} | 7: master: "a name" | both
 master of a wrong type | {"master": 7} | 6: master | both
 mtu of a wrong type | {"mtu": "large"} | 6: mtu | both
@@ -459,37 +313,21 @@ mtu negative | {"mtu": -100} | 7: mtu | both
 pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked) {
     let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
     kind.for_ours(|lab| {
-        let container = lab.container();
-        let status =
-            |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
-        assert_eq!(status(json!({})).ok(), Value::Null);
-        assert_eq!(
-            status(json!({"master": "nonesuch", "linkInContainer": true})).ok(),
-            Value::Null,
-            "nobody can know"
-        );
-        let missing = status(json!({"master": "nonesuch"})).err();
-        assert_eq!(missing.code, 50, "{missing:?}");
-        assert!(missing.text().contains("nonesuch"), "{missing:?}");
+        let status = |changes: Value| lab.place(&with(&conf, changes)).1.netns(None).status();
+        status(json!({})).ok();
+        status(json!({"master": "nonesuch", "linkInContainer": true})).ok(); // nobody can know
+        status(json!({"master": "nonesuch"})).fails(50, "nonesuch");
         if kind.plugin != "vlan" {
-            assert_eq!(status(json!({"master": null})).err().code, 50);
+            status(json!({"master": null})).fails(50, "");
             lab.host.sh("ip route add default via 198.51.100.2");
             status(json!({"master": null})).ok();
         }
         let full = json!({"ipam": {"subnet": "10.10.0.0/30"}});
-        let quiet = status(full.clone());
-        assert_eq!((quiet.ok(), quiet.stderr.as_str()), (Value::Null, ""));
-        lab.attach(&container, &with(&conf, full.clone())).add();
+        status(full.clone()).assert_is(0, "", "");
+        lab.added(&with(&conf, full.clone()));
         let full = status(full);
         assert!(full.stderr.contains("no IP addresses available in range set"), "{full:?}");
-        assert_eq!(full.ok(), Value::Null, "the next DEL frees an address");
-    });
-}
-
-pub fn check_finds_what_has_changed(kind: &Stacked) {
-    let cases = case::in_turn(common_breaks().into_iter().chain(own_breaks(kind)), 3);
-    kind.for_each_peer(|lab| {
-        cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
+        full.ok(); // the next DEL frees an address
     });
 }
 
@@ -522,8 +360,6 @@ pub fn del_after_the_master_is_gone_leaves_nothing(kind: &Stacked) {
     for_each_peer_but_of_vlan(kind, |lab| assert_eq!(del_after_the_master(lab, kind), 0));
 }
 
-// --- the tests ---
-
 /// Tests of one kind of link: a function of this file for each name.
 macro_rules! tests_of {
     ($kind:ident: $($case:ident)+) => {$(
@@ -552,16 +388,59 @@ macro_rules! tests_of_each_kind {
 tests_of_each_kind! {
     the_peer_is_reached_and_del_leaves_nothing
     the_result_says_what_the_kernel_has
-    dns_of_the_network_replaces_that_of_ipam_as_a_whole
     the_mtu_is_given_or_the_master_s
-    the_host_may_have_an_interface_of_the_same_name
-    the_master_may_be_named_by_an_alternative_name
-    the_master_is_looked_for_where_link_in_container_says
+    the_master_is_where_the_configuration_says
     a_new_container_is_announced_to_neighbours
     ipv6_addresses_can_be_used_when_add_returns
     a_duplicate_ipv6_address_is_refused
     del_after_the_master_is_gone_leaves_nothing
     status_tells_that_no_container_could_be_attached
-    check_finds_what_has_changed
     add_fails_and_nothing_has_changed
+}
+
+// --- what one kind has alone ---
+
+/// Failures of this kind alone.
+pub fn own_failing(kind: &Stacked) -> Vec<Case> {
+    match kind.plugin {
+        "macvlan" => rows(
+            r#"
+no master and no default route | {"master": null} | 7: master: | both
+no IPAM, interface exists | {"ipam": null} | 102: eth0 | in: ip link add eth0 type veth peer name other | both
+no IPAM, master unknown | {"ipam": null, "master": "nonesuch"} | 7: master: "nonesuch" | both
+mode unknown | {"mode": "nonsense"} | 7: mode: "nonsense" | both
+mode of another plugin | {"mode": "l2"} | 7: mode: "l2" | both
+mode of a wrong type | {"mode": 4} | 6: mode | both
+mac is none | {"mac": "02:00:00:00:00"} | 7: mac: "02:00:00:00:00" | both
+mac of the runtime is none | {"runtimeConfig": {"mac": "x"}} | 7: runtimeConfig.mac: "x" | both
+bcqueuelen of a wrong type | {"bcqueuelen": "long"} | 6: bcqueuelen | both
+passthru on a master in use | {"mode": "passthru"} | 100: uplink | host: ip link add link uplink name other type macvlan mode bridge | both
+another way into a master in passthru mode | {} | 100: uplink | host: ip link add link uplink name other type macvlan mode passthru | both
+the master is a port of a bridge | {"mode": "bridge"} | 100: uplink | host: ip link add br0 type bridge; ip link set uplink master br0 | both
+"#,
+        ),
+        "ipvlan" => rows(
+            r#"
+no master and no default route | {"master": null} | 7: master: | both
+mode unknown | {"mode": "nonsense"} | 7: mode: "nonsense" | both
+mode of another plugin | {"mode": "bridge"} | 7: mode: "bridge" | both
+mode of a wrong type | {"mode": 2} | 6: mode | both
+a macvlan is on the master | {} | 100: uplink | host: ip link add link uplink name other type macvlan | both
+the master is a port of a bridge | {} | 100: uplink | host: ip link add br0 type bridge; ip link set uplink master br0 | both
+"#,
+        ),
+        _ => rows(
+            r#"
+no master | {"master": null} | 7: master: | both
+no master, but a default route | {"master": null} | 7: master: | host: ip route add default via 198.51.100.2 | both
+master empty | {"master": ""} | 7: master: | both
+number too large | {"vlanId": 4095} | 7: vlanId: 4095 | both
+number much too large | {"vlanId": 5000} | 7: vlanId: 5000 | both
+number negative | {"vlanId": -1} | 7: vlanId: -1 | both
+number of a wrong type | {"vlanId": "100"} | 6: vlanId | both
+number taken on the host | {} | 102: vlanId: 100 | host: ip link add link uplink name taken type vlan id 100 | both
+no IPAM | {"ipam": null} | 7: ipam.type:
+"#,
+        ),
+    }
 }

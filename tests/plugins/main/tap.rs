@@ -1,24 +1,26 @@
 //! tap: an interface that exchanges its frames with a program.
 
 mod cable;
-mod selinux;
 
 use serde_json::{Value, json};
 
 use self::cable::{Cable, open_as};
-use crate::support::attachment::{for_ours, ips, skip, with};
-use crate::support::broken::{Break, assert_check_finds_each, breaks};
+use super::stacked::eth0;
+use crate::support::attachment::{Attachment, for_ours, ips, skip, with};
 use crate::support::contract::{
-    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam,
-    assert_mac_is_that_of_the_most_specific_source, assert_result_of_one_link, assert_shown,
+    MainPlugin, assert_del_leaves_nothing, assert_mac_is_that_of_the_most_specific_source,
+    assert_result_of_one_link, assert_shown,
 };
-use crate::support::failed_add::rows;
-use crate::support::failed_add::{Case, assert_fails};
-use crate::support::netns::Namespace;
-use crate::support::networks::bridge::{static_ipam, warm_up};
+use crate::support::failed_add::{Case, assert_fails, assert_refused, rows};
+use crate::support::netns::Lab;
+use crate::support::networks::bridge::warm_up;
+use crate::support::networks::host_device::is_up;
+use crate::support::networks::portmap::at;
 use crate::support::networks::tap::{conf, layer_two, makes_taps};
-use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, assert_pings, assert_pings_with, connect};
+use crate::support::peers::each_case;
+use crate::support::traffic::{
+    TcpServer, assert_carry_frames, assert_mtu_passes, assert_pings, connect,
+};
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.50.0.0/24"}], [{"subnet": "2001:db8:50::/64"}]]);
@@ -30,71 +32,54 @@ fn plugin() -> MainPlugin {
     MainPlugin { name: "tap", prepare: makes_taps }
 }
 
-fn tap(namespace: &Namespace) -> Value {
-    namespace.link("eth0").expect("eth0 is in the container")
-}
-
 fn data(link: &Value) -> &Value {
     assert_eq!(link["linkinfo"]["info_kind"], "tun");
     &link["linkinfo"]["info_data"]
 }
 
-fn is_up(link: &Value) -> bool {
-    link["flags"].as_array().unwrap().contains(&json!("UP"))
-}
-
 #[test]
 fn the_interface_is_a_lasting_tap_and_del_leaves_nothing() {
+    let expected = json!({"type": "tap", "pi": false, "multi_queue": false, "persist": true});
     plugin().for_each_peer(|lab| {
-        for (at, conf) in [conf(), dual_stack(), layer_two()].into_iter().enumerate() {
-            let conf = with(&conf, json!({"name": format!("net{at}")}));
+        for (at, conf) in [conf(), dual_stack(), layer_two()].iter().enumerate() {
+            let conf = with(conf, json!({"name": format!("net{at}")}));
             warm_up(lab, &conf);
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &conf);
+            let (container, attachment, before) = lab.watched(&conf);
             let result = attachment.add();
-            let link = tap(&container);
-            let expected =
-                json!({"type": "tap", "pi": false, "multi_queue": false, "persist": true});
+            let link = eth0(&container);
             assert_eq!(with(data(&link), json!({"vnet_hdr": null})), expected);
-            assert!(is_up(&link));
+            assert!(is_up(&container, "eth0"));
             attachment.check(&result).ok();
             assert_del_leaves_nothing(&attachment, &before);
         }
     });
 }
 
-#[test]
-fn programs_behind_two_taps_let_their_containers_talk() {
-    plugin().for_each_peer(|lab| {
-        for (changes, queues) in [(json!({}), 1), (json!({"multiQueue": true}), 1 + 1)] {
-            let conf = with(&dual_stack(), changes);
-            let (a, b) = (lab.container(), lab.container_of_process());
-            let attachments = [lab.attach(&a, &conf), lab.attach(&b, &conf)];
-            let first = ips(&attachments[0].add());
-            let second = ips(&attachments[1].add());
-            let _cable = Cable::join(lab, &a, &b, queues);
-            let _server = TcpServer::start(&b, 80);
-            assert_pings(&a, &second[0]);
-            assert_pings(&b, &first[1]);
-            assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
-            assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
-            attachments.iter().for_each(|attachment| attachment.del());
+fn programs_behind_two_taps_let_their_containers_talk(lab: &Lab) {
+    for (changes, queues) in [(json!({}), 1), (json!({"multiQueue": true}), 1 + 1)] {
+        let conf = with(&dual_stack(), changes);
+        let (a, b) = (lab.container(), lab.container_of_process());
+        let attachments = [&a, &b].map(|container| lab.attach(container, &conf));
+        let [first, second] = attachments.each_ref().map(|attachment| ips(&attachment.add()));
+        let _cable = Cable::join(lab, &a, &b, queues);
+        let _server = TcpServer::start(&b, 80);
+        assert_pings(&a, &second[0]);
+        assert_pings(&b, &first[1]);
+        for family in [0, 1] {
+            assert_eq!(connect(&a, &at(&second[family], 80)).as_ref(), Some(&first[family]));
         }
-    });
+        attachments.iter().for_each(Attachment::del);
+    }
 }
 
-#[test]
-fn a_tap_of_several_queues_says_so() {
-    plugin().for_each_peer(|lab| {
-        let (a, b) = (lab.container(), lab.container());
-        let conf = with(&layer_two(), json!({"multiQueue": true}));
-        lab.attach(&a, &conf).add();
-        assert_eq!(data(&tap(&a))["multi_queue"], true);
-        lab.attach(&b, &conf).add();
-        let _cable = Cable::join(lab, &a, &b, 3);
-        assert_eq!(data(&tap(&a))["numqueues"], 3);
-    });
+fn a_tap_of_several_queues_says_so(lab: &Lab) {
+    let (a, b) = (lab.container(), lab.container());
+    let conf = with(&layer_two(), json!({"multiQueue": true}));
+    lab.attach(&a, &conf).add();
+    assert_eq!(data(&eth0(&a))["multi_queue"], true);
+    lab.attach(&b, &conf).add();
+    let _cable = Cable::join(lab, &a, &b, 3);
+    assert_eq!(data(&eth0(&a))["numqueues"], 3);
 }
 
 #[test]
@@ -107,98 +92,73 @@ fn result_says_what_the_kernel_has() {
     });
 }
 
-#[test]
-fn layer_two_taps_carry_frames_without_ipam() {
-    plugin().for_each_peer(|lab| {
-        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-            let conf = with(&layer_two(), json!({"cniVersion": version}));
-            let (a, b) = (lab.container(), lab.container());
-            let attachment = lab.attach(&a, &conf);
-            let result = attachment.add();
-            assert_eq!(result.get("ips").filter(|ips| **ips != json!([])), None, "{version}");
-            assert!(is_up(&tap(&a)));
-            lab.attach(&b, &conf).add();
-            a.sh("ip addr add 10.30.0.1/24 dev eth0");
-            b.sh("ip addr add 10.30.0.2/24 dev eth0");
-            let _cable = Cable::join(lab, &a, &b, 1);
-            assert_pings(&a, "10.30.0.2");
-            if version >= "0.4.0" {
-                assert_eq!(attachment.check(&result).ok(), Value::Null);
-            }
-            attachment.del();
+fn layer_two_taps_carry_frames_without_ipam(lab: &Lab) {
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let conf = with(&layer_two(), json!({"cniVersion": version}));
+        let (a, attachment, result) = lab.added(&conf);
+        assert_eq!(result.get("ips").filter(|ips| **ips != json!([])), None, "{version}");
+        assert!(is_up(&a, "eth0"));
+        let (b, ..) = lab.added(&conf);
+        let _cable = Cable::join(lab, &a, &b, 1);
+        assert_carry_frames(&a, &b);
+        if version >= "0.4.0" {
+            attachment.check(&result).ok();
         }
-    });
+        attachment.del();
+    }
 }
 
 /// The bridge is in the container, as launchers of virtual machines set it up.
-#[test]
-fn a_tap_is_a_port_of_a_bridge_of_the_container() {
-    plugin().for_each_peer(|lab| {
-        for base in [layer_two(), conf()] {
-            let (a, b) = (lab.container(), lab.container());
-            a.sh("ip link add br0 up type bridge && ip addr add 10.30.0.1/24 dev br0");
-            let attachment = lab.attach(&a, &with(&base, json!({"bridge": "br0"})));
-            let result = attachment.add();
-            assert_eq!(tap(&a)["master"], "br0");
-            lab.attach(&b, &layer_two()).add();
-            b.sh("ip addr add 10.30.0.2/24 dev eth0");
-            {
-                let _cable = Cable::join(lab, &a, &b, 1);
-                assert_pings(&b, "10.30.0.1");
-            }
-            attachment.check(&result).ok();
-            attachment.del();
-            assert!(a.link("eth0").is_none());
-            assert_eq!(a.addresses("br0"), ["10.30.0.1/24"], "the bridge stays");
-        }
-    });
-}
-
-#[test]
-fn mtu_is_that_of_the_interface_and_the_largest_packet_passes() {
-    plugin().for_each_peer(|lab| {
-        let conf = with(&conf(), json!({"mtu": 5000}));
+fn a_tap_is_a_port_of_a_bridge_of_the_container(lab: &Lab) {
+    for base in [layer_two(), conf()] {
         let (a, b) = (lab.container(), lab.container());
-        lab.attach(&a, &conf).add();
-        let other = ips(&lab.attach(&b, &conf).add());
-        assert_eq!(tap(&a)["mtu"], 5000);
-        let _cable = Cable::join(lab, &a, &b, 1);
-        assert_pings_with(&a, &other[0], "-M do -s 4972");
-        assert!(!a.try_sh(&format!("ping -c1 -W1 -M do -s 4973 {}", other[0])).status.success());
-    });
+        a.sh("ip link add br0 up type bridge && ip addr add 10.30.0.1/24 dev br0");
+        let attachment = lab.attach(&a, &with(&base, json!({"bridge": "br0"})));
+        let result = attachment.add();
+        assert_eq!(eth0(&a)["master"], "br0");
+        lab.attach(&b, &layer_two()).add();
+        b.sh("ip addr add 10.30.0.2/24 dev eth0");
+        {
+            let _cable = Cable::join(lab, &a, &b, 1);
+            assert_pings(&b, "10.30.0.1");
+        }
+        attachment.check(&result).ok();
+        attachment.del();
+        assert!(a.link("eth0").is_none());
+        assert_eq!(a.addresses("br0"), ["10.30.0.1/24"], "the bridge stays");
+    }
 }
 
-#[test]
-fn the_mac_comes_from_the_most_specific_source() {
-    plugin().for_each_peer(|lab| {
-        for base in [conf(), layer_two()] {
-            assert_mac_is_that_of_the_most_specific_source(lab, &base, None);
-        }
-    });
+fn mtu_is_that_of_the_interface_and_the_largest_packet_passes(lab: &Lab) {
+    let conf = with(&conf(), json!({"mtu": 5000}));
+    let [(a, ..), (b, _, result)] = [(), ()].map(|()| lab.added(&conf));
+    assert_eq!(eth0(&a)["mtu"], 5000);
+    let _cable = Cable::join(lab, &a, &b, 1);
+    assert_mtu_passes(&a, &ips(&result)[0], 5000);
+}
+
+fn the_mac_comes_from_the_most_specific_source(lab: &Lab) {
+    for base in [conf(), layer_two()] {
+        assert_mac_is_that_of_the_most_specific_source(lab, &base, None);
+    }
 }
 
 /// The reference ignores mtu and mac if both owner and group are set: see tests/differences.
 #[test]
 fn owner_and_group_go_with_everything_else() {
     let all = json!({"mtu": 1400, "mac": "02:00:00:00:00:01", "multiQueue": true, "owner": 0, "group": 0});
+    let flags = json!({"type": "tap", "pi": false, "multi_queue": true, "persist": true});
     plugin().for_ours(|lab| {
         for base in [conf(), layer_two()] {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &with(&base, all.clone()));
-            let result = attachment.add();
-            let link = tap(&container);
-            assert_eq!(
-                (&link["mtu"], &link["address"]),
-                (&json!(1400), &json!("02:00:00:00:00:01"))
-            );
+            let (container, attachment, result) = lab.added(&with(&base, all.clone()));
+            let link = eth0(&container);
+            assert_eq!((&link["mtu"], &link["address"]), (&all["mtu"], &all["mac"]));
             let has = data(&link);
-            assert_eq!(
-                (&has["pi"], &has["multi_queue"], &has["persist"]),
-                (&json!(false), &json!(true), &json!(true))
-            );
+            for (key, value) in flags.as_object().unwrap() {
+                assert_eq!(has[key], *value, "{key}");
+            }
             assert!(has.get("user").is_some() && has.get("group").is_some(), "{has}");
-            attachment.check(&result).ok();
-            attachment.del();
+            attachment.check_and_del(&result);
         }
     });
 }
@@ -206,82 +166,42 @@ fn owner_and_group_go_with_everything_else() {
 /// The owner and group can open the tap without privileges, and no other user can.
 #[test]
 fn owner_and_group_can_open_the_tap() {
-    const EPERM: &str = "eth0: Operation not permitted";
     let cases = [
         (json!({"owner": 1000}), vec![(1000, 7)], vec![(1001, 7), (1001, 1000)]),
         (json!({"group": 2000}), vec![(7, 2000)], vec![(7, 2001), (2000, 7)]),
         (json!({"owner": 1000, "group": 2000}), vec![(1000, 2000)], vec![(1000, 7), (7, 2000)]),
     ];
+    let refused = Err("eth0: Operation not permitted".to_owned());
     plugin().for_each_peer(|lab| {
-        if !lab
-            .host
-            .try_sh("setpriv --reuid=1000 --regid=2000 --clear-groups true")
-            .status
-            .success()
-        {
+        let as_another = "setpriv --reuid=1000 --regid=2000 --clear-groups true";
+        if !lab.host.try_sh(as_another).status.success() {
             return skip("users beside root");
         }
         for (changes, may, may_not) in &cases {
-            let container = lab.container();
-            lab.attach(&container, &with(&layer_two(), changes.clone())).add();
-            may_not.iter().for_each(|(user, group)| {
-                assert_eq!(
-                    open_as(lab, &container, *user, *group),
-                    Err(EPERM.to_owned()),
-                    "{changes}: {user}:{group}"
-                );
-            });
-            may.iter().for_each(|(user, group)| {
-                assert_eq!(
-                    open_as(lab, &container, *user, *group),
-                    Ok(()),
-                    "{changes}: {user}:{group}"
-                );
-            });
+            let (container, ..) = lab.added(&with(&layer_two(), changes.clone()));
+            for (who, expected) in [(may_not, &refused), (may, &Ok(()))] {
+                for (user, group) in who {
+                    let opened = open_as(lab, &container, *user, *group);
+                    assert_eq!(opened, *expected, "{changes}: {user}:{group}");
+                }
+            }
         }
     });
 }
 
 #[test]
-fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference reports only the network's DNS: see tests/differences.
-    let fixed = static_ipam(&conf(), json!([{"address": "10.50.0.7/24"}]), json!([]));
-    let alone =
-        with(&layer_two(), json!({"cniVersion": "0.4.0", "dns": {"domain": "net.example"}}));
-    plugin().for_ours(|lab| {
-        assert_dns_of_network_or_ipam(lab, &fixed);
-        assert_eq!(lab.attach(&lab.container(), &alone).add()["dns"], alone["dns"]);
-    });
-}
-
-#[test]
-fn check_finds_what_has_changed() {
-    let route = Break::new("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16");
-    let own = vec![route, Break::link_renamed()];
-    let cases = breaks(["10.50.0.2/24", "2001:db8:50::2/64"], own);
-    plugin().for_each_peer(|lab| assert_check_finds_each(lab, &dual_stack(), &cases));
-}
-
-/// The reference's CHECK looks only at addresses and routes: see tests/differences.
-#[test]
-fn check_looks_at_the_interface_itself() {
-    let another_kind = "ip link del eth0 && ip link add eth0 address 02:00:00:00:00:01 type veth peer name other && \
-        ip link set other up && ip link set eth0 up && ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1";
-    let tun = "ip link del eth0 && ip tuntap add eth0 mode tun && ip link set eth0 up && \
-        ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1";
-    let with_addresses = [
-        Break::mac_changed(),
-        Break::new("another kind", another_kind, "eth0"),
-        Break::new("a tun", tun, "eth0"),
-    ];
-    let without = [
-        Break::mac_changed(),
-        Break::link_gone(),
-        Break::new("another kind", another_kind, "eth0"),
-    ];
-    let of_mac = |base: &Value| with(base, json!({"mac": "02:00:00:00:00:01"}));
-    plugin().for_ours(|lab| assert_check_finds_each(lab, &of_mac(&conf()), &with_addresses));
-    plugin().for_ours(|lab| assert_check_finds_each(lab, &of_mac(&layer_two()), &without));
+fn check_looks_at_an_interface_without_addresses() {
+    let conf = with(&layer_two(), json!({"mac": "02:00:00:00:00:01"}));
+    let another = "ip link del eth0; ip link add eth0 address 02:00:00:00:00:01 type veth peer name other; ip link set eth0 up";
+    for change in ["ip link set eth0 address 02:00:00:00:00:99", "ip link del eth0", another] {
+        plugin().for_ours(|lab| {
+            let (container, attachment, result) = lab.added(&conf);
+            attachment.check(&result).ok();
+            container.sh(change);
+            attachment.check(&result).fails(103, "eth0");
+            attachment.del();
+        });
+    }
 }
 
 pub fn failing() -> Vec<Case> {
@@ -341,13 +261,8 @@ fn a_context_of_selinux_needs_a_kernel_with_it() {
             return; // a kernel with SELinux accepts the context
         }
         let context = json!({"selinuxContext": "system_u:system_r:container_t:s0"});
-        let case = Case::new(
-            "no SELinux",
-            context,
-            7,
-            "selinuxContext: \"system_u:system_r:container_t:s0\"",
-        );
-        assert_fails(lab, &conf(), &case);
+        let words = "selinuxContext: \"system_u:system_r:container_t:s0\"";
+        assert_refused(lab, &with(&conf(), context), 7, words);
     });
 }
 
@@ -356,17 +271,78 @@ fn a_host_without_the_tun_driver_gets_an_error_that_says_so() {
     // The reference's STATUS asks only the IPAM plugin.
     for_ours("tap", |lab| {
         lab.host.sh("mount -t tmpfs empty /dev/net");
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
         for base in [conf(), layer_two()] {
-            let attachment = lab.attach(&container, &with(&base, json!({"cniVersion": "1.1.0"})));
-            let status = attachment.status().err();
-            assert_eq!(status.code, 50, "{status:?}");
-            assert!(status.msg.contains("/dev/net/tun"), "{status:?}");
+            let conf = with(&base, json!({"cniVersion": "1.1.0"}));
+            let (_, attachment, before) = lab.watched(&conf);
+            attachment.status().fails(50, "/dev/net/tun");
             let error = attachment.try_add().err();
             assert!(error.text().contains("/dev/net/tun"), "{error:?}");
             attachment.del();
+            before.assert_unchanged("the refused ADD");
         }
-        before.assert_unchanged("the refused ADDs");
     });
+}
+
+// --- `selinuxContext`, without a policy: initial contexts are built into the kernel ---
+
+/// Not `kernel`, which every process has without a policy.
+const CONTEXT: &str = "unlabeled";
+
+/// Since Linux 6.8 a program that is executed gets the context `init` as long as there is no policy.
+fn changes_contexts(lab: &Lab) -> bool {
+    let executed = lab.host.try_sh(&format!(
+        "printf {CONTEXT} >/proc/self/attr/exec && exec grep -aw {CONTEXT} /proc/self/attr/current"
+    ));
+    let changes = executed.status.success();
+    if !changes {
+        skip("SELinux that changes contexts without a policy, as before Linux 6.8");
+    }
+    changes
+}
+
+/// The command line of a process in that context. The test delays the creation of the tap, so that
+/// the process can be observed.
+fn seen_in_context(lab: &Lab) -> String {
+    lab.host.sh(&format!(
+        "for try in $(seq 600); do
+            for context in $(grep -lsaw {CONTEXT} /proc/[0-9]*/attr/current); do
+                line=$(tr '\\0' ' ' <${{context%/attr/current}}/cmdline) && echo \"$line\" && exit
+            done
+            sleep 0.05
+        done"
+    ))
+}
+
+fn the_tap_is_made_in_the_context_asked_for(lab: &Lab) {
+    if !changes_contexts(lab) {
+        return;
+    }
+    let own = json!({"selinuxContext": CONTEXT, "owner": 1000, "group": 1001, "multiQueue": true});
+    let (container, attachment, before) = lab.watched(&with(&layer_two(), own));
+    let mut call = attachment.call("ADD", None);
+    let strace = "strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:delay_enter=2000000";
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
+    let maker = std::thread::scope(|scope| {
+        let adding = scope.spawn(|| call.run().ok());
+        let maker = seen_in_context(lab);
+        adding.join().unwrap();
+        maker
+    });
+    assert!(maker.contains("tap"), "it makes the tap: {maker:?}");
+    let link = eth0(&container);
+    let has = data(&link);
+    assert_eq!((&has["type"], &has["multi_queue"]), (&json!("tap"), &json!(true)), "{has}");
+    assert!(has.get("user").is_some() && has.get("group").is_some(), "{has}");
+    attachment.del();
+    before.assert_unchanged("ADD");
+}
+
+each_case! { |case| plugin().for_each_peer(case);
+    programs_behind_two_taps_let_their_containers_talk
+    a_tap_of_several_queues_says_so
+    layer_two_taps_carry_frames_without_ipam
+    a_tap_is_a_port_of_a_bridge_of_the_container
+    mtu_is_that_of_the_interface_and_the_largest_packet_passes
+    the_mac_comes_from_the_most_specific_source
+    the_tap_is_made_in_the_context_asked_for
 }

@@ -2,39 +2,29 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{for_each_peer, for_ours, interface, with};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 
 /// A configuration with everything an ADD can leave on the host.
 pub fn everything(backend: &str) -> Value {
-    with(
-        &dual_stack(),
-        json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
-    )
+    let keys = json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
+    with(&dual_stack(), keys)
 }
 
 /// At ADD another link has the preferred name of the host's end; at DEL that name is free.
 #[test]
 fn del_finds_the_pair_by_its_second_name_when_the_first_is_free() {
-    for conf in [conf(), with(&conf(), json!({"type": "ptp", "bridge": null, "isGateway": null}))] {
+    let ptp = json!({"type": "ptp", "bridge": null, "isGateway": null});
+    for (at, conf) in [(1, conf()), (0, with(&conf(), ptp))] {
         for_ours("bridge", |lab| {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &conf);
-            let name = |result: &Value| {
-                let mut names = result["interfaces"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|i| i["name"].as_str().unwrap());
-                names.find(|name| name.starts_with("veth")).unwrap().to_owned()
-            };
-            let first = name(&attachment.add());
+            let (container, attachment, result) = lab.added(&conf);
+            let first = interface(&result, at);
             attachment.del();
             let before = Watch::start(lab, &[&container]);
             lab.host.sh(&format!("ip link add {first} type bridge"));
-            assert_ne!(name(&attachment.add()), first);
+            assert_ne!(interface(&attachment.add(), at), first);
             lab.host.sh(&format!("ip link del {first}"));
             attachment.del();
             before.assert_unchanged("DEL");
@@ -63,9 +53,7 @@ fn del_of_an_attachment_with_a_recreated_netns_leaves_nothing() {
 
 /// Destroys the namespace of an attachment in this way, then calls DEL as a runtime would; returns its status.
 pub fn lose_and_delete(lab: &Lab, lose: fn(&Container), conf: &Value) -> i32 {
-    let container = lab.container();
-    let attachment = lab.attach(&container, conf);
-    attachment.add();
+    let (container, attachment, _) = lab.added(conf);
     lose(&container);
     attachment.try_del().status
 }
@@ -73,11 +61,8 @@ pub fn lose_and_delete(lab: &Lab, lose: fn(&Container), conf: &Value) -> i32 {
 #[test]
 fn del_removes_the_link_even_if_the_namespace_has_others() {
     for_each_peer("bridge", |lab| {
-        let container = lab.container();
-        let (first, second) =
-            (lab.attach(&container, &conf()), lab.attach(&container, &conf()).ifname("net1"));
-        first.add();
-        second.add();
+        let (container, first, _) = lab.added(&conf());
+        first.clone().ifname("net1").add();
         first.del();
         assert!(container.link("eth0").is_none());
         assert_eq!(container.addresses("net1"), ["10.10.0.3/24"]);
@@ -93,21 +78,12 @@ fn del_finds_a_container_of_any_id_and_interface() {
     for_ours("bridge", |lab| {
         let conf = with(&conf(), json!({"ipMasq": true, "macspoofchk": true}));
         warm_up(lab, &conf);
-        for (id, ifname) in [
-            ("i".repeat(120), "eth0"),
-            ("i".repeat(300), "eth0"),
-            ("i".repeat(5000), "e"),
-            ("c".into(), "e\u{1}"),
-        ] {
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &conf).id(&id).ifname(ifname);
+        for (length, ifname) in [(120, "eth0"), (300, "eth0"), (5000, "e"), (1, "e\u{1}")] {
+            let (_, attachment, before) = lab.watched(&conf);
+            let attachment = attachment.id(&"i".repeat(length)).ifname(ifname);
             attachment.add();
             attachment.del();
-            before.assert_unchanged(&format!(
-                "ADD of an id of {} bytes, interface {ifname:?}",
-                id.len()
-            ));
+            before.assert_unchanged(&format!("ADD of {length} bytes, interface {ifname:?}"));
         }
     });
 }

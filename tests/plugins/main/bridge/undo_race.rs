@@ -1,22 +1,20 @@
 //! A failing ADD is stopped at each system call of its undo while another ADD to the same bridge
 //! runs; the other container keeps its bridge and its gateway.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 
-use super::sysctl;
+use super::failed_add::MASQUERADE_REFUSED;
+use crate::plugins::main::stacked::sysctl;
 use crate::support::attachment::{Attachment, for_ours, interface, with};
-use crate::support::call::Outcome;
+use crate::support::beside::run_beside;
 use crate::support::netns::Lab;
 use crate::support::networks::bridge::{conf, static_ipam};
 use crate::support::patience;
 use crate::support::tracer::{Stop, Then, is_waited_for, trace};
 use crate::support::traffic::assert_pings;
-
-/// nf_tables refuses the elements: a foreign table has our name.
-const REFUSAL: &str =
-    "nft add table inet cni_multi_masquerade; nft add chain inet cni_multi_masquerade postrouting";
 
 /// The subsystem in the type of a message: NFNL_SUBSYS_NFTABLES, or that of the messages that begin
 /// a batch.
@@ -29,25 +27,22 @@ fn network(name: &str, address: &str) -> Value {
 
 /// An ADD that fails after the bridge has its port and its address.
 fn failing(lab: &Lab) -> Attachment<'_> {
-    lab.attach(
-        &lab.container(),
-        &with(&network("failing", "10.10.0.66/24"), json!({"ipMasq": true})),
-    )
+    lab.place(&with(&network("failing", "10.10.0.66/24"), json!({"ipMasq": true}))).1
 }
 
-/// The number of the refused system call, after which the undo begins.
-fn undo(failing: &Attachment<'_>) -> usize {
-    let mut refused = 0;
+/// The numbers of the refused system call, after which the undo begins, and of the last one.
+fn undo(failing: &Attachment<'_>) -> [usize; 2] {
+    let (mut refused, mut last) = (0, 0);
     let traced = trace(&failing.call("ADD", None), |stop| {
+        last = stop.number;
         if is_of_nftables(stop) {
             refused = stop.number;
         }
         Then::Go
     });
-    let error = traced.outcome.err();
-    assert!(error.code == 100 && error.msg.contains("masquerade"), "{error:?}");
-    assert!(refused > 0, "{error:?}");
-    refused
+    traced.outcome.fails(100, "masquerade");
+    assert!(refused > 0);
+    [refused, last]
 }
 
 fn is_of_nftables(stop: &Stop) -> bool {
@@ -55,61 +50,43 @@ fn is_of_nftables(stop: &Stop) -> bool {
     is_sent && stop.netlink_type() >= 0x100 && NFTABLES.contains(&(stop.netlink_type() >> 8))
 }
 
-/// Runs the other ADD while the failing one is stopped before this call. Returns its outcome and
-/// whether it had to wait; `None` if the failing ADD makes fewer calls.
-fn add_at(
-    lab: &Lab,
-    failing: &Attachment<'_>,
-    number: usize,
-    other: &Attachment<'_>,
-) -> Option<(Outcome, bool)> {
-    std::thread::scope(|scope| {
-        let (mut running, mut waited, lock) = (None, false, lab.path("/run/cni/bridge/lock"));
-        let traced = trace(&failing.call("ADD", None), |stop| {
-            if stop.number == number && stop.result.is_none() {
-                let adding = scope.spawn(|| other.try_add());
-                let deadline = Instant::now() + patience(5);
-                while !adding.is_finished() && !waited && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_millis(2));
-                    waited = is_waited_for(&lock);
-                }
-                running = Some(adding);
-            }
-            Then::Go
-        });
-        assert_eq!(traced.outcome.err().code, 100);
-        running.map(|adding| (adding.join().unwrap(), waited))
-    })
-}
-
 /// Stops the failing ADD at each call; the script prepares the host each time.
 fn assert_undo_disturbs_no_other_add(prepare: &str) {
     for_ours("bridge", |lab| {
-        lab.host.sh(REFUSAL);
+        lab.host.sh(MASQUERADE_REFUSED);
         let failing = failing(lab);
-        let container = lab.container();
-        let other = lab.attach(&container, &network("other", "10.10.0.77/24"));
+        let (container, other) = lab.place(&network("other", "10.10.0.77/24"));
         let prepare = || lab.host.sh(&format!("ip link del br0 2>/dev/null; {prepare}"));
         // A run on a busy machine makes more calls, above all the first one.
-        let begin = || {
+        let begun = [(), (), ()].map(|()| {
             prepare();
             undo(&failing)
-        };
-        let first = begin().min(begin()).min(begin());
-        let mut stops = 0;
+        });
+        let [first, last] =
+            [0, 1].map(|at| begun.map(|numbers| numbers[at]).into_iter().min().unwrap());
+        let lock = lab.path("/run/cni/bridge/lock");
         let mut waited = 0;
-        for number in first.. {
+        for number in first..=last {
             prepare();
-            let Some((outcome, has_waited)) = add_at(lab, &failing, number, &other) else { break };
-            stops += 1;
-            waited += usize::from(has_waited);
-            let port = interface(&outcome.ok(), 1);
+            let has_waited = AtomicBool::new(false);
+            let is_held = || is_waited_for(&lock) && !has_waited.swap(true, Relaxed);
+            let outcomes = run_beside(
+                &failing.call("ADD", None),
+                number,
+                &other.call("ADD", None),
+                is_held,
+                patience(5),
+            );
+            assert_eq!(outcomes[0].err().code, 100);
+            waited += usize::from(has_waited.into_inner());
+            let port = interface(&outcomes[1].ok(), 1);
             assert_eq!(lab.host.link(&port).unwrap()["master"], "br0", "stopped at {number}");
             assert_eq!(lab.host.addresses("br0"), ["10.10.0.1/24"], "stopped at {number}");
             assert_eq!(sysctl(&lab.host, "ipv6/conf/br0/accept_ra"), "0", "stopped at {number}");
             assert_pings(&container, "10.10.0.1");
             lab.host.sh(&format!("ip link del {port}"));
         }
+        let stops = last - first + 1;
         eprintln!("{stops} stops, the other ADD had to wait at {waited}");
         assert!(
             waited > 5 && stops > waited + 5,

@@ -6,8 +6,10 @@ use super::found::fake_sysfs;
 use super::{MAC, assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
 use crate::support::call::Peer;
+use crate::support::contract::assert_del_leaves_nothing;
 use crate::support::netns::Lab;
 use crate::support::networks::host_device::{conf, device, is_up, layer_two, leased, named_device};
+use crate::support::peers::each_case;
 use crate::support::snapshot::Watch;
 use crate::support::tracer::{Then, trace};
 use crate::support::traffic::assert_pings;
@@ -15,160 +17,82 @@ use crate::support::traffic::assert_pings;
 /// RTM_SETLINK is the move, the first message of DEL that changes anything.
 const SETLINK: u16 = 19;
 
-/// The mode and the owner of each record: the state of the device is kept in one file per
-/// attachment, which only its owner can read or write.
-pub fn records(lab: &Lab) -> Vec<String> {
-    let found = lab
-        .host
-        .sh("mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\\n'");
-    found.lines().map(str::to_owned).collect()
+/// The records of devices, whose state is kept in one file per attachment that only its owner can read or write.
+pub fn assert_records(lab: &Lab, number: usize) {
+    let found = lab.host.sh(
+        "mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\n'",
+    );
+    assert_eq!(found, "600 0\n".repeat(number));
 }
+
+fn has_lease(lab: &Lab) -> bool {
+    lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists()
+}
+
+/// Addresses with attributes: noprefixroute, a label and a peer.
+const ATTRIBUTES: &str = "ip addr add 10.42.0.9/24 brd + noprefixroute dev dev0 && \
+    ip addr add 10.43.0.9/24 dev dev0 label dev0:1 && ip addr add 10.44.0.9 peer 10.44.0.1 dev dev0 && \
+    ip addr add 2001:db8:42::9/64 dev dev0 nodad noprefixroute";
 
 /// The reference returns it down and without addresses: see tests/differences.
 #[test]
 fn del_leaves_the_device_as_it_was_before_add() {
-    let addresses = "ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.40.0.10/24 brd + dev dev0 && \
+    let names = "ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.40.0.10/24 brd + dev dev0 && \
         ip addr add 192.0.2.9/32 dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
     let up = "ip link set dev0 up mtu 1400";
+    let states = [
+        format!("{up} && {names}"),
+        format!("{up} && {ATTRIBUTES}"),
+        "ip link set dev0 mtu 9000".to_owned(),
+        names.to_owned(),
+        up.to_owned(),
+    ];
     for_ours("host-device", |lab| {
-        for (state, names) in [
-            (up, addresses),
-            ("ip link set dev0 mtu 9000", "true"),
-            ("true", addresses),
-            (up, "true"),
-        ] {
+        for state in &states {
             lab.host.try_sh("ip link del dev0");
             lab.host.sh(&format!(
-                "ip link add dev0 address {MAC} type veth peer name peer0 netns outside"
+                "ip link add dev0 address {MAC} type veth peer name peer0 netns outside && \
+                 ip -n outside link set peer0 up && {state}"
             ));
-            lab.host.sh(&format!("ip -n outside link set peer0 up && {state} && {names}"));
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
             for base in [conf(), leased(), layer_two()] {
                 let attachment = lab.attach(&container, &base);
                 attachment.add();
-                assert_eq!(records(lab), ["600 0"]);
-                container.sh(
-                    "ip link set eth0 down; ip link set eth0 mtu 1300 address 02:00:00:00:dd:77",
-                );
-                container.sh("ip link set eth0 txqueuelen 77 promisc on allmulticast on");
-                attachment.del();
-                assert_eq!(records(lab), [""; 0]);
-                before.assert_unchanged(&format!("ADD of a device with `{state}`, `{names}`"));
-                attachment.del();
-                before.assert_unchanged("the first DEL");
+                assert_records(lab, 1);
+                container.sh("ip -b - <<'END'
+link set eth0 down
+link set eth0 mtu 1300 address 02:00:00:00:dd:77
+link set eth0 txqueuelen 77 promisc on allmulticast on
+END");
+                assert_del_leaves_nothing(&attachment, &before);
+                assert_records(lab, 0);
             }
         }
-    });
-}
-
-/// Attributes of each address are restored: noprefixroute, the label and the peer.
-#[test]
-fn addresses_come_back_with_their_attributes() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        lab.host.sh("ip addr add 10.42.0.9/24 brd + noprefixroute dev dev0 && \
-            ip addr add 10.43.0.9/24 dev dev0 label dev0:1 && \
-            ip addr add 10.44.0.9 peer 10.44.0.1 dev dev0 && \
-            ip addr add 2001:db8:42::9/64 dev dev0 nodad noprefixroute");
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &conf());
-        attachment.add();
-        attachment.del();
-        before.assert_unchanged("ADD");
     });
 }
 
 /// A DEL was killed after it moved the device to the host and before it restored the device's
 /// state.
-#[test]
-fn a_del_killed_after_the_move_is_finished_by_the_next_call() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &with(&conf(), json!({"cniVersion": "1.1.0"})));
-        for (by_gc, by_add) in [(false, false), (true, false), (false, true)] {
-            attachment.add();
-            let mut moved = false;
-            let traced = trace(&attachment.call("DEL", None), |stop| {
-                moved |= stop.result.is_some()
-                    && stop.call == libc::SYS_sendto
-                    && stop.netlink_type() == SETLINK;
-                if moved { Then::Kill } else { Then::Go }
-            });
-            assert!(traced.killed && lab.host.link("dev0").is_some() && !is_up(&lab.host, "dev0"));
-            if by_add {
-                attachment.add();
-            }
-            if by_gc {
-                assert_eq!(attachment.gc(&[]).ok(), Value::Null);
-            } else {
-                attachment.del();
-            }
-            before.assert_unchanged(&format!("a killed DEL (GC: {by_gc}, ADD: {by_add})"));
-        }
-    });
-}
-
-/// The host can use the device at once.
-#[test]
-fn the_host_talks_through_the_device_again() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        assert_pings(&lab.host, "10.40.0.1");
-        let attachment = lab.attach(&lab.container(), &conf());
+fn a_del_killed_after_the_move_is_finished_by_the_next_call(lab: &Lab) {
+    device(lab);
+    let (_, attachment, before) = lab.watched(&with(&conf(), json!({"cniVersion": "1.1.0"})));
+    for next in ["DEL", "GC", "ADD"] {
         attachment.add();
-        assert!(!lab.host.try_sh("ping -c1 -W1 10.40.0.1").status.success());
-        attachment.del();
-        assert_pings(&lab.host, "10.40.0.1");
-        assert_pings(&lab.host, "2001:db8:40::1");
-    });
-}
-
-/// A link with an alias for another purpose is not a device of the host.
-#[test]
-fn del_spares_a_link_with_an_alias_that_is_no_name() {
-    for_ours("host-device", |lab| {
-        let container = lab.container();
-        container.sh("ip link add eth0 type veth peer name other && ip link set eth0 alias 'uplink of rack 7'");
-        let before = Watch::start(lab, &[&container]);
-        lab.attach(&container, &layer_two()).try_del();
-        before.assert_unchanged("DEL");
-    });
-}
-
-/// A veth is deleted with its namespace, and DEL removes the rest.
-#[test]
-fn del_does_not_need_the_namespace() {
-    for_ours("host-device", |lab| {
-        let mut before = None;
-        for how in ["vanished", "of a process", "stale", "none", "empty"] {
-            // The kernel deletes the links of a destroyed namespace with a delay.
-            lab.outside.try_sh("ip link del peer0");
-            before.get_or_insert_with(|| Watch::start(lab, &[]));
-            device(lab);
-            let container =
-                if how == "of a process" { lab.container_of_process() } else { lab.container() };
-            let attachment = lab.attach(&container, &leased());
+        let mut moved = false;
+        let traced = trace(&attachment.call("DEL", None), |stop| {
+            let is_sent = stop.result.is_some() && stop.call == libc::SYS_sendto;
+            moved |= is_sent && stop.netlink_type() == SETLINK;
+            if moved { Then::Kill } else { Then::Go }
+        });
+        assert!(traced.killed && lab.host.link("dev0").is_some() && !is_up(&lab.host, "dev0"));
+        if next == "ADD" {
             attachment.add();
-            if how == "stale" {
-                container.go_stale()
-            } else {
-                container.vanish()
-            }
-            let attachment = match how {
-                "none" => attachment.netns(None),
-                "empty" => attachment.netns(Some("")),
-                _ => attachment,
-            };
-            attachment.del();
-            assert_eq!(records(lab), [""; 0], "{how}");
-            before.as_ref().unwrap().assert_unchanged(&format!("ADD ({how})"));
-            attachment.del();
         }
-    });
+        let ended = if next == "GC" { attachment.gc(&[]) } else { attachment.try_del() };
+        assert_eq!(ended.ok(), Value::Null);
+        before.assert_unchanged(&format!("a killed DEL, and {next}"));
+    }
 }
 
 /// A device plugin may remove the device, or its driver may be unloaded, while a container has it.
@@ -182,17 +106,15 @@ fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
         json!({"pciBusID": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
         json!({"pciBusID": "../..", "device": "x", "hwaddr": 7}),
     ];
+    let conf = with(&leased(), json!({"device": null, "pciBusID": "0000:00:1f.6"}));
     for_ours("host-device", |lab| {
-        for changes in changes.clone() {
+        for changes in &changes {
             device(lab);
             fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let conf = with(&leased(), json!({"device": null, "pciBusID": "0000:00:1f.6"}));
-            let attachment = lab.attach(&container, &conf);
+            let (_, attachment, before) = lab.watched(&conf);
             attachment.add();
             lab.host.sh("rm -r /sys/bus /sys/devices");
-            attachment.conf(changes).del();
+            attachment.conf(changes.clone()).del();
             before.assert_unchanged("ADD");
             lab.host.sh("umount /sys && ip link del dev0");
         }
@@ -203,22 +125,21 @@ fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
 #[test]
 fn del_waits_until_the_device_s_name_is_free_on_the_host() {
     for_each_peer("host-device", |lab| {
+        let is_ours = lab.peer == Peer::Ours;
         for base in [conf(), layer_two()] {
             device(lab);
-            let container = lab.container();
-            let attachment = lab.attach(&container, &base);
-            let result = attachment.add();
+            let (container, attachment, result) = lab.added(&base);
             lab.host.sh("ip link add dev0 type veth peer name dev0-peer");
-            let error = attachment.try_del().err();
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 102, "{error:?}");
-                assert!(error.text().contains("dev0"), "{error:?}");
-                assert_eq!(records(lab), ["600 0"]);
+            let outcome = attachment.try_del();
+            outcome.err();
+            if is_ours {
+                outcome.fails(102, "dev0");
+                assert_records(lab, 1);
             }
             let link = container.link("eth0").unwrap();
             assert_eq!((&link["address"], &link["ifalias"]), (&json!(MAC), &json!("dev0")));
             assert!(is_up(&container, "eth0"));
-            if lab.peer == Peer::Ours && base.get("ipam").is_some() {
+            if is_ours && base.get("ipam").is_some() {
                 assert_eq!(container.addresses("eth0"), ["10.40.0.2/24", "2001:db8:40::2/64"]);
                 attachment.check(&result).ok();
                 assert_pings(&container, "10.40.0.1");
@@ -232,19 +153,14 @@ fn del_waits_until_the_device_s_name_is_free_on_the_host() {
 }
 
 /// The device, an end of a veth pair, is gone with its namespace.
-#[test]
-fn gc_removes_the_record_and_the_lease_of_a_gone_namespace() {
-    for_ours("host-device", |lab| {
-        device(lab);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &with(&leased(), json!({"cniVersion": "1.1.0"})));
-        attachment.add();
-        container.vanish();
-        assert_eq!(records(lab), ["600 0"]);
-        assert_eq!(attachment.gc(&[]).ok(), Value::Null);
-        assert_eq!(records(lab), [""; 0]);
-        assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
-    });
+fn gc_removes_the_record_and_the_lease_of_a_gone_namespace(lab: &Lab) {
+    device(lab);
+    let (container, attachment, _) = lab.added(&with(&leased(), json!({"cniVersion": "1.1.0"})));
+    container.vanish();
+    assert_records(lab, 1);
+    attachment.gc(&[]).ok();
+    assert_records(lab, 0);
+    assert!(!has_lease(lab));
 }
 
 /// A node is upgraded or rolled back while a container has the device: both plugins find the
@@ -254,28 +170,20 @@ fn a_device_comes_back_from_any_namespace() {
     let Some(reference) = reference_with("host-device") else {
         return not_compared("specification 1.1.0");
     };
+    let v4 = json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}});
     for_ours("host-device", |lab| {
         for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            for base in [
-                with(
-                    &conf(),
-                    json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}}),
-                ),
-                leased(),
-                layer_two(),
-            ] {
+            for base in [with(&conf(), v4.clone()), leased(), layer_two()] {
                 device(lab);
-                let container = lab.container();
-                let result = lab.attach(&container, &base).by(from).add();
+                let (container, attachment) = lab.place(&base);
+                let result = attachment.clone().by(from).add();
                 assert_is_inside(lab, &container, "dev0");
-                let attachment = lab.attach(&container, &base).by(to);
-                attachment.check(&result).ok();
-                attachment.del();
+                attachment.clone().by(to).check_and_del(&result);
                 assert_is_back(lab, &container);
-                assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
+                assert!(!has_lease(lab));
                 // A rollback leaves a record, which must not affect the next owner of the device.
-                lab.attach(&container, &base).del();
-                assert_eq!(records(lab), [""; 0]);
+                attachment.del();
+                assert_records(lab, 0);
                 lab.host.sh("ip link del dev0");
             }
         }
@@ -291,9 +199,7 @@ fn a_record_that_a_rollback_left_is_not_believed() {
     };
     for_ours("host-device", |lab| {
         device(lab);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &layer_two());
-        attachment.add();
+        let (container, attachment, _) = lab.added(&layer_two());
         attachment.clone().by(&reference).del();
         // The operator has reconfigured the device since.
         lab.host.sh(&format!(
@@ -302,32 +208,38 @@ fn a_record_that_a_rollback_left_is_not_believed() {
         let before = Watch::start(lab, &[&container]);
         attachment.add();
         attachment.del();
-        let changes = before.changes();
-        let changes: Vec<&str> =
-            changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
-        assert_eq!(changes, [""; 0]);
-        assert_eq!(records(lab), [""; 0]);
+        assert_only_records_changed(&before);
+        assert_records(lab, 0);
     });
+}
+
+/// Nothing but records of devices has changed.
+#[track_caller]
+pub fn assert_only_records_changed(before: &Watch<'_>) {
+    let changes = before.changes();
+    let is_other = |line: &&str| !line.contains("/run/cni/host-device/");
+    assert_eq!(changes.lines().find(is_other), None);
 }
 
 /// The record is of before a rollback to the reference, which has taken `dev0` back and attached
 /// another device.
-#[test]
-fn del_returns_what_the_reference_lent_after_a_rollback() {
-    for_ours("host-device", |lab| {
-        [0, 1].into_iter().for_each(|number| named_device(lab, number));
-        let container = lab.container();
-        let attachment = lab.attach(&container, &layer_two());
-        attachment.add();
-        let host = lab.pid();
-        container.sh(&format!(
-            "ip link set eth0 down; ip link set eth0 name dev0 alias ''; ip link set dev0 netns {host}"
-        ));
-        lab.host.sh(&format!("ip link set dev1 netns {}", container.netns));
-        container.sh("ip link set dev1 name eth0 alias dev1");
-        attachment.del();
-        assert!(container.link("eth0").is_none());
-        assert!(["dev0", "dev1"].iter().all(|device| lab.host.link(device).is_some()));
-        assert_eq!(records(lab), [""; 0]);
-    });
+fn del_returns_what_the_reference_lent_after_a_rollback(lab: &Lab) {
+    [0, 1].into_iter().for_each(|number| named_device(lab, number));
+    let (container, attachment, _) = lab.added(&layer_two());
+    let host = lab.pid();
+    container.sh(&format!(
+        "ip link set eth0 down; ip link set eth0 name dev0 alias ''; ip link set dev0 netns {host}"
+    ));
+    lab.host.sh(&format!("ip link set dev1 netns {}", container.netns));
+    container.sh("ip link set dev1 name eth0 alias dev1");
+    attachment.del();
+    assert!(container.link("eth0").is_none());
+    assert!(["dev0", "dev1"].iter().all(|device| lab.host.link(device).is_some()));
+    assert_records(lab, 0);
+}
+
+each_case! { |case| for_ours("host-device", case);
+    a_del_killed_after_the_move_is_finished_by_the_next_call
+    gc_removes_the_record_and_the_lease_of_a_gone_namespace
+    del_returns_what_the_reference_lent_after_a_rollback
 }

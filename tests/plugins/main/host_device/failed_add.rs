@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use super::assert_is_inside;
 use super::found::fake_sysfs;
 use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::call::Peer;
-use crate::support::failed_add::rows;
-use crate::support::failed_add::{Case, fail};
+use crate::support::failed_add::{Case, assert_all_fail, assert_fails, assert_fails_at, rows};
 use crate::support::networks::host_device::{await_carrier, conf, device, layer_two, leased};
 use crate::support::snapshot::Watch;
 use crate::support::table::cells;
@@ -42,11 +40,6 @@ const MISTAKES: &str = r#"
 {"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}} | runtimeConfig.deviceID: "../devices
 "#;
 
-fn mistakes() -> impl Iterator<Item = (Value, &'static str)> {
-    let rows = cells(MISTAKES).into_iter();
-    rows.map(|[names, begins]| (serde_json::from_str(names).unwrap(), begins))
-}
-
 const SYSFS: &str = "mkdir -p net/dev0 mlx5_core.sf.4/net/dev0; \
     ln -s ../../../devices/pci0000:00/0000:00:1f.6/mlx5_core.sf.4 /sys/bus/auxiliary/devices/; \
     mkdir ../0000:00:1f.8; ln -s ../../../bus/pci/drivers/e1000e ../0000:00:1f.8/driver; \
@@ -59,21 +52,18 @@ fn an_ambiguous_device_is_refused_and_nothing_is_touched() {
         fake_sysfs(lab, "e1000e", SYSFS);
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        for (names, begins) in mistakes() {
+        for [names, begins] in cells(MISTAKES) {
+            let names: Value = serde_json::from_str(names).unwrap();
             for base in [layer_two(), leased()] {
                 let conf = with(&with(&base, json!({"device": null})), names.clone());
-                let error = lab.attach(&container, &conf).try_add().err();
-                assert_eq!(error.code, 7, "{names}: {error:?}");
-                assert!(error.text().contains(begins), "{names}: {error:?}");
+                lab.attach(&container, &conf).try_add().fails(7, begins);
             }
         }
         before.assert_unchanged("the refused ADDs");
     });
 }
 
-pub fn failing() -> Vec<Case> {
-    let cases = rows(
-        r#"
+const FAILING: &str = r#"
 IPAM plugin unknown | {"ipam": {"type": "no-such-ipam"}} | 104: no-such-ipam
 IPAM refuses | {"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}} | 7: 10.40.0.0/31
 IPAM has no address | {"ipam": {"addresses": [], "routes": null}} | 101: missing IP config
@@ -82,19 +72,22 @@ route unreachable, a lease is taken | {"ipam": {"type": "host-local", "subnet": 
 interface exists | {} | 102: eth0 | in: ip link add eth0 type veth peer name other
 a second name is taken | {} | 102: eth0 | in: ip link add other type veth peer name more && ip link property add dev other altname eth0
 wrong type | {"device": 7} | 6: device | both
-"#,
-    );
-    cases.into_iter().map(|case| case.host(DEVICE)).collect()
+"#;
+
+pub fn failing() -> Vec<Case> {
+    rows(FAILING).into_iter().map(|case| case.host(DEVICE)).collect()
 }
 
 /// The same device as `device` creates.
 const DEVICE: &str = "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
     ip -n outside link set peer0 up && ip link set dev0 mtu 1400 && ip link set dev0 up && \
     ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
+const DOWN: &str = "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
+    ip link set dev0 mtu 1400 && ip addr add 10.40.0.9/24 brd + dev dev0";
 
 #[test]
 fn add_fails_and_the_device_is_as_it_was() {
-    crate::support::failed_add::assert_all_fail("host-device", &conf(), &failing());
+    assert_all_fail("host-device", &conf(), &failing());
 }
 
 #[test]
@@ -102,12 +95,7 @@ fn add_fails_and_a_device_that_was_down_is_down() {
     for_ours("host-device", |lab| {
         for case in failing() {
             lab.host.try_sh("ip link del dev0");
-            let down = case.host(
-                "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
-                ip link set dev0 mtu 1400 && ip addr add 10.40.0.9/24 brd + dev dev0",
-            );
-            let (changes, error) = fail(lab, &conf(), &down);
-            assert_eq!(changes, "", "{}: {error:?}", down.what);
+            assert_fails(lab, &conf(), &case.host(DOWN));
         }
     });
 }
@@ -118,20 +106,12 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
     for_each_peer("host-device", |lab| {
         device(lab);
         for base in [conf(), layer_two()] {
-            let container = lab.container();
-            let attachment = lab.attach(&container, &base);
-            let result = attachment.add();
+            let (container, attachment, result) = lab.added(&base);
             await_carrier(&container, "eth0");
-            let before = Watch::start(lab, &[&container]);
-            let error = attachment.try_add().err();
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 102, "{error:?}");
-                assert!(error.text().contains("eth0"), "{error:?}");
-            }
-            before.assert_unchanged("the second ADD");
+            let case = Case::new("the second ADD", json!({}), 102, "eth0");
+            assert_fails_at(lab, &container, &attachment, &case.reference_leaves_nothing());
             assert_is_inside(lab, &container, "dev0");
-            attachment.check(&result).ok();
-            attachment.del();
+            attachment.check_and_del(&result);
             lab.host.sh("ip link set dev0 up");
         }
     });

@@ -6,7 +6,6 @@ use super::{assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
 use crate::support::networks::host_device::{conf, device, layer_two};
-use crate::support::snapshot::Watch;
 use crate::support::table::cells;
 
 /// Replaces the lab's sysfs by one with a single PCI device. The script `makes` runs in the
@@ -49,15 +48,10 @@ fn a_device_is_found_by_whatever_names_it() {
             lab.host.sh("ip link property add dev dev0 altname an-other-name-of-the-device");
             fake_sysfs(lab, "e1000e", sysfs);
             for base in [conf(), layer_two()] {
-                let container = lab.container();
-                let attachment = lab.attach(
-                    &container,
-                    &with(&with(&base, json!({"device": null})), names.clone()),
-                );
-                let result = attachment.add();
+                let conf = with(&with(&base, json!({"device": null})), names.clone());
+                let (container, attachment, result) = lab.added(&conf);
                 assert_is_inside(lab, &container, "dev0");
-                attachment.check(&result).ok();
-                attachment.del();
+                attachment.check_and_del(&result);
                 assert_is_back(lab, &container);
             }
         });
@@ -68,30 +62,25 @@ fn a_device_is_found_by_whatever_names_it() {
 /// are only reported.
 #[test]
 fn a_device_of_a_user_space_driver_stays_where_it_is() {
+    let names = [
+        json!({"pciBusID": "0000:00:1f.6"}),
+        json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+    ];
     for_each_peer("host-device", |lab| {
         for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
             fake_sysfs(lab, driver, "true");
-            for names in [
-                json!({"pciBusID": "0000:00:1f.6"}),
-                json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
-            ] {
-                let container = lab.container();
-                let before = Watch::start(lab, &[&container]);
-                for base in [conf(), layer_two()] {
-                    let conf = with(&with(&base, json!({"device": null})), names.clone());
-                    let attachment = lab.attach(&container, &conf);
-                    let result = attachment.add();
-                    let expected = json!([{"name": "eth0", "sandbox": container.netns}]);
-                    assert_eq!(result["interfaces"], expected, "{driver}");
-                    if conf.get("ipam").is_some() {
-                        assert_eq!(result["ips"][0]["address"], "10.40.0.2/24");
-                        assert_eq!(result["ips"][0]["interface"], 0);
-                    }
-                    before.assert_unchanged("ADD");
-                    attachment.check(&result).ok();
-                    attachment.del();
-                    before.assert_unchanged("DEL");
+            for (names, base) in names.iter().flat_map(|it| [(it, conf()), (it, layer_two())]) {
+                let conf = with(&with(&base, json!({"device": null})), names.clone());
+                let (container, attachment, before) = lab.watched(&conf);
+                let result = attachment.add();
+                let expected = json!([{"name": "eth0", "sandbox": container.netns}]);
+                assert_eq!(result["interfaces"], expected, "{driver}");
+                if conf.get("ipam").is_some() {
+                    assert_eq!(result["ips"][0]["address"], "10.40.0.2/24");
+                    assert_eq!(result["ips"][0]["interface"], 0);
                 }
+                before.assert_unchanged("ADD");
+                attachment.assert_ends(&result, &before);
             }
             lab.host.sh("umount /sys");
         }
@@ -104,10 +93,8 @@ fn a_device_of_a_user_space_driver_stays_where_it_is() {
 fn dpdk_mode_is_no_key() {
     for_ours("host-device", |lab| {
         device(lab);
-        let container = lab.container();
-        let attachment =
-            lab.attach(&container, &with(&conf(), json!({"DPDKMode": true, "dpdkMode": "yes"})));
-        attachment.add();
+        let keys = json!({"DPDKMode": true, "dpdkMode": "yes"});
+        let (container, attachment, _) = lab.added(&with(&conf(), keys));
         assert_is_inside(lab, &container, "dev0");
         attachment.del();
         assert_is_back(lab, &container);
