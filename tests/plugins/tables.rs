@@ -226,12 +226,13 @@ impl Subject {
                 name =
                     format!("$(nft list table {table} | grep -o '{begins}[0-9a-f-]*' | head -1)");
             }
+            if *kind != "flowtable" {
+                damages.push(format!("nft flush {kind} {table} {name}"));
+            }
             let empty = match *kind {
                 "flowtable" => format!("nft flush chain {table} {}", chains[0]),
-                _ => {
-                    damages.push(format!("nft flush {kind} {table} {name}"));
-                    format!("nft flush table {table}; {flush_all} true")
-                }
+                "chain" => format!("nft flush table {table}; {flush_all} true"),
+                _ => format!("nft flush table {table}"),
             };
             damages.push(format!("{empty}; nft delete {kind} {table} {name}"));
         }

@@ -27,7 +27,7 @@ tap | $away; ip tuntap add eth0 mode tun; $again | eth0
 macvlan | ip link set eth0 type macvlan mode private | mode
 ipvlan | ip link set eth0 type ipvlan mode l3 | mode
 ipvlan | true | eth0 | ip link set uplink address 02:00:00:00:00:01
-vlan | true | 200 | ip -n $container link del eth0; ip link add link uplink name other type vlan id 200; ip link set other netns $container name eth0
+vlan | true | 200 | ip -n $container link del eth0; ip link add link uplink name other type vlan id 200; ip link set other netns $container name eth0; $again
 bridge | true | veth | ip link set $port nomaster
 bridge | true | veth | ip link add br9 type bridge; ip link set $port master br9
 bridge | true | br0 | ip link del br0
@@ -52,6 +52,7 @@ fn finds_what_has_changed(plugin: &str) {
         |[plugins, ..]: &[&str; 4]| plugins.split(' ').any(|it| [plugin, "*"].contains(&it));
     for [_, change, names, host] in case::in_turn(cells(CHANGES).into_iter().filter(is_its), 3) {
         let change = change.replace("$away", AWAY).replace("$again", AGAIN);
+        let host = host.replace("$again", &AGAIN.replace("ip ", "ip -n $container "));
         let host = format!("port=$(ip -br link show master br0 2>&1 | cut -d@ -f1); {host}");
         in_a_lab(plugin, |lab, subject| {
             let container = hasty_container(lab);

@@ -360,8 +360,6 @@ pub fn del_after_the_master_is_gone_leaves_nothing(kind: &Stacked) {
     for_each_peer_but_of_vlan(kind, |lab| assert_eq!(del_after_the_master(lab, kind), 0));
 }
 
-// --- the tests ---
-
 /// Tests of one kind of link: a function of this file for each name.
 macro_rules! tests_of {
     ($kind:ident: $($case:ident)+) => {$(
