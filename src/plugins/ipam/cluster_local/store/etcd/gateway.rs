@@ -27,8 +27,10 @@ const GATEWAY_IS_OFF: &str =
 /// The begin of a refusal in plain text, before the gateway reads the request.
 const COMMON_NAME: &str = "CommonName of client";
 
-/// Parts of reasons that are known, whatever their code: what they mean, and what the reader can do.
-const REASONS: [(&str, fn(String) -> Failed, &str); 11] = [
+/// A part of the reason of a refusal: what it means, and what the reader can do.
+type Known = (&'static str, fn(String) -> Failed, &'static str);
+
+const REASONS: [Known; 11] = [
     ("required revision", |_| COMPACTED, ""), // or a member that is behind the one before
     ("too many requests", |_| BUSY, ""),
     ("auth token", Unauthenticated, ""),
