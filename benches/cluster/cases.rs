@@ -224,8 +224,9 @@ fn memory(size: &Size) -> Vec<Figure> {
         node.attachment(&conf, &format!("pod-{pod}")).add();
     }
     let megabytes = |name: &str| {
-        let text = node.daemon_status(name);
-        let kilobytes: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        let status = node.daemon_threads().swap_remove(0);
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         format!("{:.1}", kilobytes / 1024.0)
     };
     vec![

@@ -88,7 +88,7 @@ fn printed(lab: &Lab, container: &Container, at: &Attachment<'_>, script: &str) 
     let previous = conf.as_object_mut().unwrap().remove("prevResult");
     let variables = [
         ("program", lab.peer.dir().join(conf["type"].as_str().unwrap()).display().to_string()),
-        ("path", lab.cni_path(&lab.peer)),
+        ("path", lab.peer.dir().display().to_string()),
         ("conf", conf.to_string()),
         ("prev", previous.map_or_else(String::new, |previous| previous.to_string())),
         ("id", at.container_id.clone()),

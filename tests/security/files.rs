@@ -20,7 +20,7 @@ use crate::support::networks::host_device;
 use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::tuning::tuning;
 #[cfg(feature = "cluster")]
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::Node;
 
 /// The table of SECURITY.md: the pattern of a path, where `*` is part of a name, the file's kind
 /// and its mode.
@@ -176,8 +176,8 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
 /// The files of the IPAM daemon; None without etcd.
 #[cfg(feature = "cluster")]
 fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
-    let etcd = Etcd::one_with(&LISTENING)?;
-    let node = Node::named(&etcd, 1, "n1");
+    let etcd = Etcd::one_with("")?;
+    let node = Node::configured(&etcd, 1, json!({}));
     node.lab.host.sh("mkdir -p /var/lib/cni/cluster-local"); // as a plugin does
     let before = files(&node.lab);
     let anew = r#"rm -r /run/cni-multi; umask 0; exec "$@""#;

@@ -113,7 +113,8 @@ pub fn all() -> Vec<Subject> {
         let tuned = with(&tuned(), json!({"mac": null}));
         vec![whole_bridge(backend), ports(backend), firewall, tuned, bandwidth::both()]
     };
-    let rows: Vec<(_, fn(&Lab) -> bool, _)> = vec![
+    type Row = (&'static str, fn(&Lab) -> bool, Vec<Value>);
+    let rows: Vec<Row> = vec![
         ("bridge", any_host, vec![whole_bridge("nftables")]),
         ("bridge, iptables", any_host, vec![whole_bridge("iptables")]),
         ("ptp", any_host, vec![with(&ptp::conf(), nftables)]),

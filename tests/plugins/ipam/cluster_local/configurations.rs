@@ -158,8 +158,7 @@ fn a_daemon_serves_both_configurations_and_moves_a_network() {
 #[cfg(feature = "cluster")]
 #[test]
 fn a_daemon_serves_one_name_with_ranges_that_are_apart() {
-    let Some(etcd) = etcd() else { return };
-    let node = Node::join(&etcd, 1);
+    let Some((etcd, [node])) = Node::cluster() else { return };
     let [wide, narrow] = ["10.1.0.0/24", "10.1.0.0/29"].map(|range| apart(json!({"range": range})));
     let add = |conf: &Value, id: &str| ips(&node.attachment(conf, id).add()).join(" ");
     add(&wide, "wide");

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni_multi::plugins::ipam::cluster_local::store::etcd::Etcd as Engine;
-use cni_multi::plugins::ipam::cluster_local::store::http::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::store::http::tls;
 use cni_multi::plugins::ipam::cluster_local::store::settings::Access;
 use cni_multi::plugins::ipam::cluster_local::store::{Key, Outcome, Store as _};

@@ -51,13 +51,6 @@ fn del_of_an_attachment_with_a_recreated_netns_leaves_nothing() {
     });
 }
 
-/// Destroys the namespace of an attachment in this way, then calls DEL as a runtime would; returns its status.
-pub fn lose_and_delete(lab: &Lab, lose: fn(&Container), conf: &Value) -> i32 {
-    let (container, attachment, _) = lab.added(conf);
-    lose(&container);
-    attachment.try_del().status
-}
-
 #[test]
 fn del_removes_the_link_even_if_the_namespace_has_others() {
     for_each_peer("bridge", |lab| {

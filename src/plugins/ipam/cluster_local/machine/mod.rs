@@ -109,6 +109,7 @@ enum Purpose {
 
 /// A write that has not been confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // one exists at a time
 enum Writing {
     /// The node's record, and the phase that begins once it is written.
     Node(NodeFile, Option<Phase>),
