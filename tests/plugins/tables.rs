@@ -383,49 +383,38 @@ fn each_flushed_chain_or_set_is_reported_and_repaired() {
     }
 }
 
-/// Debian's nftables.service does this when the host stops and starts.
+/// Debian's nftables.service does this when the host stops and starts; and iptables-save and iptables-restore for the
+/// tables that iptables manages.
 #[test]
 fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
-    for subject in &SUBJECTS {
+    let by_nft =
+        "nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules; cat /run/rules";
+    let by_iptables =
+        "for f in iptables ip6tables; do $f-save > /run/saved && $f-restore < /run/saved; done";
+    let firewalls = [None, Some("iptables")].map(|backend| (&SUBJECTS[3], by_iptables, backend));
+    let all = SUBJECTS.iter().map(|subject| (subject, by_nft, None)).chain(firewalls);
+    for (subject, reload, backend) in all {
         for_ours(subject.plugin, |lab| {
             if !subject.prepare(lab) {
                 return;
             }
-            let before = subject.add(lab, 0);
+            let add = |number| match reload == by_nft {
+                true => subject.add(lab, number),
+                false => One::add(lab, &(forwarded(), Some(isolation::policy(backend, "open")))),
+            };
+            let before = add(0);
             before.check();
-            lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules");
-            eprintln!("{}", lab.host.sh("cat /run/rules")); // shown when the case fails
+            eprintln!("{}", lab.host.sh(reload)); // shown when the case fails
             (subject.works)(lab, &before);
             before.check();
-            let after = subject.add(lab, 1);
+            let after = add(1);
             after.check();
             (subject.works)(lab, &after);
             before.del();
             (subject.works)(lab, &after);
             after.check();
             after.del();
-            assert_eq!(subject.is_left(lab), "", "{}", subject.table);
-        });
-    }
-}
-
-/// The same with iptables-save and iptables-restore, for the tables that iptables manages.
-#[test]
-fn iptables_saved_and_restored_serves_check_add_and_del() {
-    for backend in [None, Some("iptables")] {
-        for_ours("firewall", |lab| {
-            let subject = &SUBJECTS[3];
-            subject.prepare(lab);
-            let conf = || (forwarded(), Some(isolation::policy(backend, "open")));
-            let before = One::add(lab, &conf());
-            lab.host.sh("for f in iptables ip6tables; do $f-save > /run/saved && $f-restore < /run/saved; done");
-            before.check();
-            let after = One::add(lab, &conf());
-            after.check();
-            before.del();
-            (subject.works)(lab, &after);
-            after.del();
-            assert_eq!(subject.is_left(lab), "", "{backend:?}");
+            assert_eq!(subject.is_left(lab), "", "{} with {backend:?}", subject.table);
         });
     }
 }

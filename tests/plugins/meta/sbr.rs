@@ -183,19 +183,6 @@ fn a_configured_table_gets_rules_only() {
 }
 
 #[test]
-fn tables_that_a_rule_leads_to_are_in_use() {
-    for_each_peer("sbr", |lab| {
-        let (container, sbr) = two_uplinks(lab, json!({}));
-        container.sh(
-            "ip rule add from 192.0.2.1 lookup 100; ip -6 rule add from 2001:db8::9 lookup 102",
-        );
-        sbr.add();
-        let own = [pair("10.20.0.2", "101"), pair("2001:db8:20::2", "103")];
-        assert!(own.iter().all(|own| rules(&container).contains(own)), "{:?}", rules(&container));
-    });
-}
-
-#[test]
 fn routes_of_a_ptp_link_move_as_well() {
     let first = bandwidth::network();
     let other = json!({"name": "net2", "ipam": {"ranges": second()["ipam"]["ranges"]}});

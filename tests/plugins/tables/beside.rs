@@ -8,7 +8,6 @@ use super::One;
 use crate::plugins::meta::firewall::isolation;
 use crate::support::attachment::{for_ours, with};
 use crate::support::beside::{run_beside, stops};
-use crate::support::call::Call;
 use crate::support::netns::Lab;
 use crate::support::networks::firewall::{DROPPING, firewall, network as forwarded};
 use crate::support::networks::portmap::{network as published, portmap, web};
@@ -18,63 +17,37 @@ use crate::support::tracer::is_waited_for;
 /// The lock of those that change rules of iptables.
 const LOCK: &str = "/run/cni/iptables/lock";
 
-/// Two containers whose main plugin is done: only the plugin that owns the table takes turns.
-struct Pair<'a> {
-    lab: &'a Lab,
-    ones: [One<'a>; 2],
-}
-
-impl<'a> Pair<'a> {
-    fn new(lab: &'a Lab, confs: [(Value, Option<Value>); 2]) -> Pair<'a> {
-        Pair { lab, ones: confs.map(|conf| One::add(lab, &conf)) }
-    }
-
-    fn call(&self, at: usize, command: &str) -> Call {
-        let one = &self.ones[at];
-        let result = one.result.borrow();
-        match &one.chained {
-            Some(chained) => chained.call(command, Some(&result)),
-            None => one.main.call(command, None),
-        }
-    }
-
-    fn run(&self, at: usize, command: &str) {
-        self.call(at, command).run().ok();
-    }
-
-    #[track_caller]
-    fn assert_whole(&self, at: usize, when: &str) {
-        eprintln!("{when}"); // shown when CHECK fails
-        self.ones[at].check();
-    }
-
-    fn left(&self) -> String {
-        self.lab.host.sh(
-            "(iptables-save; ip6tables-save; nft list tables) | grep -e CNI-FORWARD -e CNI-DN- -e cni_multi || true",
-        )
-    }
-}
-
 /// Of the first the DEL, of the second the ADD: one is stopped, and the other runs.
 fn assert_last_del_and_first_add_do_not_meet(lab: &Lab, confs: [(Value, Option<Value>); 2]) {
-    let pair = Pair::new(lab, confs);
-    pair.run(1, "DEL");
-    let of_del = stops(&pair.call(0, "DEL"));
-    assert_eq!(pair.left(), "");
-    let of_add = stops(&pair.call(1, "ADD"));
-    pair.run(1, "DEL");
+    // The main plugins are done: only the plugin that owns the table takes turns.
+    let ones = confs.map(|conf| One::add(lab, &conf));
+    let call = |at: usize, command: &str| {
+        ones[at].chained.as_ref().unwrap().call(command, Some(&ones[at].result.borrow()))
+    };
+    let run = |at: usize, command: &str| drop(call(at, command).run().ok());
+    let left = || {
+        lab.host.sh(
+            "(iptables-save; ip6tables-save; nft list tables) | grep -e CNI-FORWARD -e CNI-DN- -e cni_multi || true",
+        )
+    };
+    run(1, "DEL");
+    let of_del = stops(&call(0, "DEL"));
+    assert_eq!(left(), "");
+    let of_add = stops(&call(1, "ADD"));
+    run(1, "DEL");
     eprintln!("{} stops of DEL, {} of ADD", of_del.len(), of_add.len());
     for (stopped, running, numbers) in [("DEL", "ADD", of_del), ("ADD", "DEL", of_add)] {
         let at = |command: &str| usize::from(command == "ADD");
         for number in numbers {
-            pair.run(0, "ADD");
-            let [first, other] = [stopped, running].map(|command| pair.call(at(command), command));
+            run(0, "ADD");
+            let [first, other] = [stopped, running].map(|command| call(at(command), command));
             let lock = lab.path(LOCK);
             let outcomes = run_beside(&first, number, &other, || is_waited_for(&lock), patience(5));
             outcomes.iter().for_each(|outcome| drop(outcome.ok()));
-            pair.assert_whole(1, &format!("{stopped} was stopped at {number}"));
-            pair.run(1, "DEL");
-            assert_eq!(pair.left(), "", "{stopped} was stopped at {number}");
+            eprintln!("{stopped} was stopped at {number}"); // shown when CHECK fails
+            ones[1].check();
+            run(1, "DEL");
+            assert_eq!(left(), "", "{stopped} was stopped at {number}");
         }
     }
 }

@@ -17,29 +17,6 @@ fn del_with_a_reused_path_keeps_the_limits_of_the_new_container() {
     });
 }
 
-/// The peer of the container's interface is in a third namespace, and its ifindex there equals that
-/// of another container's link on the host.
-#[test]
-fn del_is_not_misled_by_the_numbers_of_links() {
-    for_able_ours(|lab| {
-        let (chain, other, third) =
-            (lab.chain(&network(), &both()), lab.chain(&network(), &both()), lab.container());
-        let limited = other.add();
-        let [end, container] = [lab.host.link(&host_end(&other)), other.container.link("eth0")]
-            .map(|link| link.unwrap()["ifindex"].as_u64().unwrap());
-        lab.host.sh(&format!("ip link del {}", host_end(&chain)));
-        third.sh(&format!(
-            "ip link add x index {end} type veth peer name eth0 index {container}; ip link set eth0 netns {}",
-            chain.container.netns
-        ));
-        assert_eq!(chain.container.link("eth0").unwrap()["ifindex"], container);
-        let before = Watch::start(lab, &[&other.container]);
-        chain.del();
-        before.assert_unchanged("DEL");
-        other.check(&limited).ok();
-    });
-}
-
 /// An administrator has deleted a part: CHECK reports it, DEL removes the rest, and the other
 /// container keeps its limits.
 #[test]

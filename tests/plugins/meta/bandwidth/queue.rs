@@ -1,8 +1,7 @@
-//! bandwidth: how long packets wait in a saturated limit, by `latency` and by `qdisc`.
+//! bandwidth: how long packets wait in a saturated limit, by `latency` and by `qdisc`; and what `net sync` sets again.
 
 use super::*;
 use crate::plugins::meta::bandwidth::failed_add::with_failing_message;
-use crate::plugins::meta::bandwidth::repair::end;
 use crate::support::networks::bandwidth::is_able;
 
 /// The figures of docs/bandwidth.md: 10 Mbit/s, and a burst of 6.4 milliseconds.
@@ -122,5 +121,38 @@ fn a_missing_fq_codel_is_an_error_that_names_its_module() {
         let details = "the kernel has no fq_codel: is the module sch_fq_codel available?";
         assert!(error.text().contains(details), "{error:?}");
         before.assert_unchanged("a failed ADD");
+    });
+}
+
+/// The link of the host that leads to the container.
+fn end(synced: &Synced<'_>) -> String {
+    let index = &synced.container.link("eth0").unwrap()["link_index"];
+    let links = synced.lab.host.json("ip -j link show type veth");
+    let found = links.as_array().unwrap().iter().find(|link| link["ifindex"] == *index).unwrap();
+    found["ifname"].as_str().unwrap().to_owned()
+}
+
+/// The limit of the runtime, which only the record has.
+#[test]
+fn a_limit_of_the_runtime_is_set_again() {
+    for_able_ours(|lab| {
+        let capable = bandwidth(json!({"capabilities": {"bandwidth": true}}));
+        let synced = attach(lab, &[network(), capable], "--bandwidth ingress=20M");
+        let end = end(&synced);
+        let fault = format!("tc qdisc del dev {end} root");
+        synced.assert_repaired(&fault, &[&format!("limit ingress at {end:?} to 20000000 bit/s")]);
+    });
+}
+
+#[test]
+fn a_qdisc_of_an_administrator_stays() {
+    for_able_ours(|lab| {
+        let synced = attach(lab, &[bridge::dual_stack(), both()], "");
+        let end = end(&synced);
+        lab.host.sh(&format!("tc qdisc replace dev {end} root handle 7: pfifo limit 9"));
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("has another qdisc"), "{outcome:?}");
+        assert!(lab.host.sh(&format!("tc qdisc show dev {end}")).contains("pfifo 7:"));
     });
 }

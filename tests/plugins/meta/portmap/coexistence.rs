@@ -1,7 +1,6 @@
 //! portmap beside foreign rules: filters, other redirects, and firewall in the same chain.
 
 use super::*;
-use crate::support::networks::firewall;
 
 /// A host with an nftables policy that drops what no rule accepts.
 const STRICT: &str = r#"nft -f - <<'END'
@@ -96,40 +95,5 @@ fn beside_kube_proxy_client_addresses_are_unchanged() {
         }
         chain.check_and_del_all(&chain.result);
         before.assert_unchanged("ADD beside kube-proxy");
-    });
-}
-
-/// On a host with policy drop, a rule in the administrator's chain accepts published ports, as with
-/// the reference.
-#[test]
-fn firewall_on_policy_drop_forwards_published_ports_if_allowed() {
-    for_each_peer("firewall", |lab| {
-        for backends in [[None, None], [Some("iptables"), Some("iptables")]] {
-            lab.host.sh(firewall::DROPPING);
-            let published = publish(lab, backends[0], json!([web()]));
-            let admitted = published.also(&firewall::firewall(backends[1]));
-            admitted.add();
-            let _server = TcpServer::start(&published.container, 80);
-            UPLINK.iter().for_each(|own| {
-                assert!(connect(&lab.host, &at(own, 8080)).is_some(), "{backends:?}")
-            });
-            assert_eq!(is_open(lab, 8080), [false, false], "{backends:?}");
-            let each = |what: &str| {
-                format!(
-                    "for f in iptables ip6tables; do $f {what} CNI-ADMIN -m conntrack --ctstate DNAT -j ACCEPT; done"
-                )
-            };
-            lab.host.sh(&each("-A"));
-            for (own, outside) in UPLINK.iter().zip(OUTSIDE) {
-                let seen = connect(&lab.outside, &at(own, 8080));
-                assert_eq!(seen.as_deref(), Some(outside), "{backends:?}");
-            }
-            lab.host.sh(&each("-D"));
-            for plugin in [&*published, &admitted] {
-                plugin.check(&published.result).ok();
-            }
-            admitted.del();
-            published.del_all();
-        }
     });
 }

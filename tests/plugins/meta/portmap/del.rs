@@ -13,26 +13,6 @@ fn everything() -> Value {
     ])
 }
 
-/// The reference does nothing without mappings; see tests/differences. Ours needs neither those of ADD nor the backend.
-#[test]
-fn del_needs_nothing_but_the_name() {
-    for_ours_with_each_backend(|lab, backend| {
-        warm_up(lab, &network(), &portmap(backend, everything()));
-        let chain = lab.chain(&network(), &portmap(backend, everything()));
-        let before = Watch::start(lab, &[]);
-        let backends = [backend, None, Some(BACKENDS[0]), Some(BACKENDS[1])];
-        let backends = backends.map(|other| json!({"backend": other}));
-        let port = |port: u16| json!([{"hostPort": port, "containerPort": port}]);
-        let mappings = [json!([]), port(9), port(0)]
-            .map(|other| json!({"runtimeConfig": {"portMappings": other}}));
-        for other in backends.into_iter().chain(mappings) {
-            chain.add();
-            chain.bare().conf(other.clone()).del();
-            before.assert_unchanged(&format!("ADD with {backend:?}, DEL with {other}"));
-        }
-    });
-}
-
 /// The reference's nftables backend removes the rules of this container id in all networks; see
 /// tests/differences.
 #[test]

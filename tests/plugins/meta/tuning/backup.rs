@@ -164,26 +164,6 @@ fn del_does_all_it_can_and_says_what_it_could_not() {
     });
 }
 
-/// A malformed file restores nothing, fails neither ADD nor DEL, and is removed.
-#[test]
-fn a_torn_file_is_no_backup() {
-    for_ours("tuning", |lab| {
-        let chain = chain(lab, json!({"mtu": 1400}));
-        let path = lab.path(&backup_of(&chain));
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        for content in ["", "{", "[]", "7", r#"{"mtu":"x"}"#, r#"{"cni-multi":{"network":"../x"}}"#]
-        {
-            std::fs::write(&path, content).unwrap();
-            chain.del();
-            assert!(!path.exists(), "{content}");
-            std::fs::write(&path, content).unwrap();
-            chain.add();
-            chain.del();
-            assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500, "{content}");
-        }
-    });
-}
-
 /// A path that cannot hold a backup leaves DEL and GC nothing to do. An error would make every
 /// retry fail. hostile::planted_files has links and the like in place of the files.
 #[test]

@@ -29,45 +29,37 @@ fn del_takes_not_there_as_done() {
     });
 }
 
-/// Also after a refused ADD, of an interface that was in the VRF before: a runtime calls DEL then.
 #[test]
 fn a_vrf_of_others_stays() {
     // The reference removes the VRF; see tests/differences.
-    for_ours_in_blue(|lab, container, member| {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
         container.sh("ip link add blue up type vrf table 20");
-        bare(member).del(); // never added
+        let before = Watch::start(lab, &[&container]);
+        let member = in_blue(lab, &container);
+        bare(&member).del(); // never added
         assert!(container.link("blue").is_some());
-        let before = Watch::start(lab, &[container]);
         member.add();
-        assert_eq!(master(container, "net1"), "blue");
+        assert_eq!(master(&container, "net1"), "blue");
         member.del();
         member.del();
+        member.main.del();
+        lab.host.sh("ip link del br1");
         before.assert_unchanged("ADD");
-
-        container.sh("ip link set net1 master blue");
-        let before = Watch::start(lab, &[container]);
-        for _ in 0..2 {
-            member.try_add().fails(102, "");
-        }
-        member.del();
-        before.assert_unchanged("the refused ADD");
     });
 }
 
-/// Any process in a container can hold the lock of its namespace.
+/// A runtime calls DEL after a refused ADD. The interface was in the VRF before.
 #[test]
-fn del_does_not_need_the_lock() {
-    for_ours_in_blue(|_, container, member| {
-        member.add();
-        container
-            .sh("setsid sh -c 'exec 9</proc/self/ns/net; flock 9; sleep 60' >/dev/null 2>&1 & echo $! >/run/holder");
-        container.sh("until ! flock -n /proc/self/ns/net true; do sleep 0.1; done");
+fn del_after_a_refused_add_leaves_the_vrf_and_its_interface() {
+    for_ours_in_blue(|lab, container, member| {
+        container.sh("ip link add blue up type vrf table 20; ip link set net1 master blue");
+        let before = Watch::start(lab, &[container]);
+        for again in [1, 2] {
+            assert_eq!(member.try_add().err().code, 102, "{again}");
+        }
         member.del();
-        assert!(container.link("blue").is_none());
-        let begun = std::time::Instant::now();
-        member.del(); // nothing is left to do, so it does not wait for the lock
-        assert!(begun.elapsed() < std::time::Duration::from_secs(15)); // the timeout of the lock is 20 s
-        container.sh("kill -- -$(cat /run/holder); rm /run/holder");
+        before.assert_unchanged("the refused ADD");
     });
 }
 
