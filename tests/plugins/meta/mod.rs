@@ -19,6 +19,7 @@ use crate::support::call::Peer;
 use crate::support::chain::{Chain, Chained};
 use crate::support::failed_add::{Case, assert_fails_at, rows};
 use crate::support::netns::{Container, Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::networks;
 use crate::support::networks::bandwidth::{both, network};
 use crate::support::networks::bridge;
 use crate::support::networks::sbr::two_uplinks;
@@ -58,4 +59,31 @@ fn a_second_add_is_refused_and_leaves_the_first() {
             assert_refused(lab, &chain.container, &chain);
         });
     }
+}
+
+/// It fails after it has changed something; DEL then takes what the first has made.
+#[test]
+fn a_failed_second_add_leaves_the_first_as_it_was() {
+    let assert_left =
+        |lab: &Lab, container: &Namespace, first: &Attachment<'_>, bad: Value, code| {
+            let untouched = Watch::start(lab, &[container]);
+            first.add();
+            let before = Watch::start(lab, &[container]);
+            first.clone().conf(bad).try_add().fails(code, "");
+            before.assert_unchanged("the failed ADD");
+            first.clone().conf(json!({"table": null})).del();
+            untouched.assert_unchanged("all");
+        };
+    let nowhere = json!([{"address": "10.30.0.5/24", "gateway": "10.99.0.1"}]);
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
+        let bad = json!({"table": null, "prevResult": {"ips": nowhere}});
+        assert_left(lab, &container, &sbr, bad, 100);
+    });
+    for_ours("tuning", |lab| {
+        let chain = networks::tuning::chain(lab, tuning::failed_add::after(json!({})));
+        let sysctls = json!({"net.core.somaxconn": "7", "net.ipv4.ip_forward": "x"});
+        let bad = json!({"mtu": 1300, "txQLen": 5, "sysctl": sysctls});
+        assert_left(lab, &chain.container, &chain, bad, 7);
+    });
 }

@@ -20,6 +20,13 @@ fn issue_40_published_ports_are_open_if_that_is_asked() {
             let closed = published(lab, &firewall(Some(backend)));
             let server = TcpServer::start(&closed.container, 80);
             assert_eq!(is_open(lab, 8080), [false, false], "{backend}");
+            // The host itself forwards nothing, and the administrator's chain may accept, as with the reference.
+            assert!(UPLINK.iter().all(|own| connect(&lab.host, &at(own, 8080)).is_some()));
+            let rule = "CNI-ADMIN -m conntrack --ctstate DNAT -j ACCEPT";
+            lab.host.sh(&format!("iptables -A {rule}; ip6tables -A {rule}"));
+            let seen = UPLINK.map(|own| connect(&lab.outside, &at(own, 8080)));
+            assert_eq!(seen, OUTSIDE.map(|own| Some(own.to_owned())), "{backend}");
+            lab.host.sh(&format!("iptables -D {rule}; ip6tables -D {rule}"));
             closed.check().ok();
             closed.del();
             drop(server);

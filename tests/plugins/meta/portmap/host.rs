@@ -184,52 +184,42 @@ fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
     });
 }
 
-/// A service of a cluster: its address is not the host's, and its rule is in a foreign table.
-/// Service and mapping may come in either order.
+/// A service of a cluster: its address is not the host's, and its rule is in a foreign table. The address
+/// 203.0.113.10:8080 leads to port 80 of 10.10.0.3, or the host's port 8080 does.
+#[derive(Debug)]
 pub struct Service {
-    pub what: &'static str,
-    /// Makes 203.0.113.10:8080 lead to port 80 of 10.10.0.3, and the host's port 8080 as well if
-    /// `node_port` is set.
-    script: &'static str,
+    by_iptables: bool,
     pub node_port: bool,
 }
 
 pub const SERVICES: [Service; 4] = [
-    Service {
-        what: "cluster address, iptables",
-        script: "iptables -t nat -N KUBE-SERVICES; for c in PREROUTING OUTPUT; do iptables -t nat -A $c -j KUBE-SERVICES; done; \
-            iptables -t nat -A KUBE-SERVICES -d 203.0.113.10 -p tcp --dport 8080 -j DNAT --to-destination 10.10.0.3:80",
-        node_port: false,
-    },
-    Service {
-        what: "node port, iptables",
-        script: "iptables -t nat -N KUBE-SERVICES; for c in PREROUTING OUTPUT; do iptables -t nat -A $c -j KUBE-SERVICES; done; \
-            iptables -t nat -A KUBE-SERVICES -p tcp --dport 8080 -m addrtype --dst-type LOCAL -j DNAT --to-destination 10.10.0.3:80",
-        node_port: true,
-    },
-    Service {
-        what: "cluster address, nftables",
-        script: r#"nft -f - <<'END'
-            table ip kube-proxy {
-                chain services { ip daddr 203.0.113.10 tcp dport 8080 dnat to 10.10.0.3:80; }
-                chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
-                chain nat-output { type nat hook output priority -100; jump services; }
-            }
-END"#,
-        node_port: false,
-    },
-    Service {
-        what: "node port, nftables",
-        script: r#"nft -f - <<'END'
-            table ip kube-proxy {
-                chain services { fib daddr type local tcp dport 8080 dnat to 10.10.0.3:80; }
-                chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
-                chain nat-output { type nat hook output priority -100; jump services; }
-            }
-END"#,
-        node_port: true,
-    },
+    Service { by_iptables: true, node_port: false },
+    Service { by_iptables: true, node_port: true },
+    Service { by_iptables: false, node_port: false },
+    Service { by_iptables: false, node_port: true },
 ];
+
+impl Service {
+    fn script(&self) -> String {
+        if self.by_iptables {
+            let at =
+                if self.node_port { "-m addrtype --dst-type LOCAL" } else { "-d 203.0.113.10" };
+            return format!(
+                "iptables -t nat -N KUBE-SERVICES; for c in PREROUTING OUTPUT; do iptables -t nat -A $c -j KUBE-SERVICES; done; \
+                 iptables -t nat -A KUBE-SERVICES {at} -p tcp --dport 8080 -j DNAT --to-destination 10.10.0.3:80"
+            );
+        }
+        let at = if self.node_port { "fib daddr type local" } else { "ip daddr 203.0.113.10" };
+        format!(
+            "nft 'add table ip kube-proxy; add chain ip kube-proxy services; \
+             add rule ip kube-proxy services {at} tcp dport 8080 dnat to 10.10.0.3:80'
+             for hook in prerouting output; do
+                 nft \"add chain ip kube-proxy nat-$hook {{ type nat hook $hook priority -100; }}\"
+                 nft add rule ip kube-proxy nat-$hook jump services
+             done"
+        )
+    }
+}
 
 /// Which container answers at the service's address and at the host's port: the service's or the
 /// published one.
@@ -245,11 +235,11 @@ pub fn answering(
     let serving = lab.container();
     assert_eq!(ips(&lab.attach(&serving, &network()).add())[0], "10.10.0.3");
     if service_first {
-        lab.host.sh(service.script);
+        lab.host.sh(&service.script());
         published.add();
     } else {
         published.add();
-        lab.host.sh(service.script);
+        lab.host.sh(&service.script());
     }
     let who_serves = |to: &str| {
         let answers = |container: &Namespace| {
@@ -276,7 +266,7 @@ fn cve_2019_9946_services_keep_their_addresses_and_ports() {
         let expected =
             if service.node_port { ["nobody", "service"] } else { ["service", "published"] };
         let seen = answering(&lab, service, backend, service_first);
-        assert_eq!(seen, expected, "{}, {backend:?}, first: {service_first}", service.what);
+        assert_eq!(seen, expected, "{service:?}, {backend:?}, first: {service_first}");
     };
     for_each_backend(|lab, backend| {
         for service in SERVICES.iter().filter(|service| !service.node_port) {

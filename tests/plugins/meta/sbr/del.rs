@@ -2,8 +2,6 @@
 
 use super::*;
 
-const KEPT: &str = "/run/cni/sbr";
-
 /// sbr as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(sbr: &Attachment<'a>) -> Attachment<'a> {
     sbr.clone().conf(json!({"prevResult": null}))
@@ -145,7 +143,7 @@ fn an_add_forgets_rules_that_the_reference_s_del_has_removed() {
         let mut again = sbr.clone();
         again.conf["prevResult"] = result;
         again.add();
-        let kept = lab.host.sh(&format!("cat {KEPT}/*"));
+        let kept = lab.host.sh("cat /run/cni/sbr/*");
         assert!(kept.contains("10.20.0.9") && !kept.contains("10.20.0.2\""), "{kept}");
         again.del();
         assert_eq!(rules(&container), []);

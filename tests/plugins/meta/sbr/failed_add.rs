@@ -97,18 +97,3 @@ fn del_after_a_refused_add_spares_the_owner_of_the_address() {
     for_ours("sbr", spares);
     for_reference("sbr", spares);
 }
-
-#[test]
-fn a_late_failure_of_a_second_add_leaves_the_first() {
-    for_ours("sbr", |lab| {
-        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
-        sbr.add();
-        let before = Watch::start(lab, &[&container]);
-        let nowhere = json!([{"address": "10.30.0.5/24", "gateway": "10.99.0.1"}]);
-        let again = sbr.clone().conf(json!({"table": null, "prevResult": {"ips": nowhere}}));
-        assert_eq!(again.try_add().err().code, 100);
-        before.assert_unchanged("the second ADD");
-        sbr.clone().conf(json!({"prevResult": null, "table": null})).del();
-        assert_eq!(rules(&container), []);
-    });
-}
