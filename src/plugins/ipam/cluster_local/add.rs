@@ -60,6 +60,7 @@ pub fn addresses(wish: &Wish<'_>) -> Result<Vec<IpConfig>> {
             let is_usable = usable.is_ok();
             let wanted = held.wanted();
             match usable.and_then(|()| allocate(wish, &mut files, &held, &wanted, || Ok(()))) {
+                Err(e) if !is_usable && e.code == Code::IO => return Err(e),
                 // The daemon may claim what the blocks lack.
                 Err(e) if !is_asked && (!is_usable || e.code == Code::ADDRESS_UNAVAILABLE) => (),
                 // Another ADD was faster, or the daemon is about to confirm the blocks.
@@ -203,7 +204,7 @@ impl HeldBlocks<'_> {
             return Err(Error::new(Code::TRY_AGAIN, msg)
                 .with_details("the network changes its realm once it has none: try again"));
         }
-        if !node::is_confirmed(&self.wish.data_dir) {
+        if !node::is_confirmed(&self.wish.data_dir)? {
             let msg = "the daemon has not confirmed the blocks of this node in this boot";
             return Err(Error::new(UNCONFIRMED, msg).with_details(
                 "the daemon confirms them once it reaches the cluster: see its log",

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::Name;
 use super::store::Token;
+use crate::error::{Error, Result};
 use crate::plain_file;
 
 /// The name of the file, beside the daemon's socket.
@@ -59,9 +60,11 @@ pub fn path(socket: &Path) -> PathBuf {
 }
 
 impl Confirmation {
-    /// Reads the file; None if there is none, or none that is understood.
-    pub fn read(path: &Path) -> Option<Confirmation> {
-        plain_file::read(path, LIMIT).ok().and_then(|text| serde_json::from_slice(&text).ok())
+    /// Reads the file; None if there is none, or none that is understood. One that cannot be read may
+    /// say that the node was withdrawn.
+    pub fn read(path: &Path) -> Result<Option<Confirmation>> {
+        let text = plain_file::read_if_any(path, LIMIT).map_err(Error::at_path("read", path))?;
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     /// Whether it is of this boot and of the record that the data directory has now.
@@ -88,7 +91,7 @@ mod tests {
         let confirmed = Confirmation { boot, node, machine: Token(7), record, withdrawn };
         let file = path(&dir.path().join("ipam.sock"));
         plain_file::put(&file, &serde_json::to_vec(&confirmed).unwrap()).unwrap();
-        let read = Confirmation::read(&file).unwrap();
+        let read = Confirmation::read(&file).unwrap().unwrap();
         assert_eq!(read, confirmed);
         assert!(read.fits("boot", dir.path()));
         assert!(!read.fits("other", dir.path()) && !read.fits("", dir.path()));

@@ -8,6 +8,7 @@ use super::daemon::identity;
 #[cfg(feature = "cluster")]
 use super::store::settings::Settings;
 use super::wire::SOCKET;
+use crate::error::Result;
 use crate::steps::allocation::files::lock::boot_id;
 
 /// The configuration of the machine's part in a cluster.
@@ -15,13 +16,14 @@ pub const CONFIGURATION: &str = "/etc/cni-multi/ipam.json";
 
 /// Whether plugins may allocate from the blocks in a data directory: the daemon has confirmed them in
 /// this boot, or the machine may do without.
-pub fn is_confirmed(data_dir: &Path) -> bool {
-    match Confirmation::read(&confirmed::path(Path::new(SOCKET))) {
+pub fn is_confirmed(data_dir: &Path) -> Result<bool> {
+    let path = confirmed::path(Path::new(SOCKET));
+    Ok(match Confirmation::read(&path)? {
         Some(confirmed) => confirmed.fits(boot_id().trim(), data_dir),
-        // One that cannot be read may say that nothing is confirmed.
-        None if confirmed::path(Path::new(SOCKET)).try_exists().unwrap_or(true) => false,
+        // One that is not understood may say that nothing is confirmed.
+        None if path.try_exists().unwrap_or(true) => false,
         None => trusts_reboot(Path::new(CONFIGURATION), data_dir),
-    }
+    })
 }
 
 /// Whether `trustReboot` is set, and the node's record is of this name and machine, and was not

@@ -138,7 +138,7 @@ impl Identity {
         path: PathBuf,
         confirmation: Confirmation,
     ) -> Result<Identity> {
-        let found = Confirmation::read(&path).filter(|found| found.boot == confirmation.boot);
+        let found = Confirmation::read(&path)?.filter(|found| found.boot == confirmation.boot);
         let is_withdrawn = found.as_ref().is_some_and(|found| found.withdrawn);
         let found = found.filter(|found| found.record.is_some()); // else it was void already
         let fits = found.as_ref().is_some_and(|found| found.fits(&confirmation.boot, data_dir));

@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(answer["answer"], "claimed", "{answer}");
         let blocks = Blocks::read(&dir.path().join("pods")).unwrap().unwrap();
         assert!(blocks.has("10.1.0.7".parse().unwrap()), "{blocks:?}");
-        let confirmation = Confirmation::read(&dir.path().join(confirmed::FILE)).unwrap();
+        let confirmation = Confirmation::read(&dir.path().join(confirmed::FILE)).unwrap().unwrap();
         assert!(confirmation.fits("boot", dir.path()));
         let status = ask(&mut daemon, "{\"protocol\":2,\"op\":\"status\"}\n");
         assert_eq!(status["answer"], "connected", "{status}");

@@ -37,7 +37,7 @@ fn found(dir: &Scratch, confirmation: Confirmation) -> (bool, bool) {
 }
 
 fn fits(dir: &Scratch) -> bool {
-    let read = Confirmation::read(&dir.path().join("confirmed"));
+    let read = Confirmation::read(&dir.path().join("confirmed")).unwrap();
     read.is_some_and(|read| read.fits("boot", dir.path()))
 }
 
@@ -138,7 +138,7 @@ fn a_record_that_the_daemon_writes_stays_confirmed() {
     identity.write(&file(2)).unwrap();
     assert!(fits(&dir));
     identity.confirm(Allocation::Refused).unwrap();
-    assert_eq!(Confirmation::read(&dir.path().join("confirmed")).unwrap().record, None);
+    assert_eq!(Confirmation::read(&dir.path().join("confirmed")).unwrap().unwrap().record, None);
     identity.write(&file(3)).unwrap();
     drop(identity);
     assert_eq!(found(&dir, of_node("n1", "boot")), (false, false));
