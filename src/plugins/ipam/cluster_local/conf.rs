@@ -13,10 +13,8 @@ use super::name::{LONGEST_REALM, Name};
 use super::pool::{BlockSize, Pool, Span};
 use super::sticky;
 use crate::cni::addr;
-use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::cni::result::Route;
-use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::plugin::{Context, PluginConf};
@@ -35,10 +33,6 @@ const MOST_SPARE: u64 = 64;
 pub const DEFAULT_PATIENCE: u64 = 10;
 /// The most seconds: runtimes kill a plugin after two minutes.
 pub const MOST_PATIENCE: u64 = 60;
-/// What the name of a realm has that is a range's: a network may have several of them.
-pub const OF_RANGE: &str = ".range-";
-/// What stands between the names of a network and of such a realm in the name of a directory.
-pub const APART: &str = "._realm_";
 
 /// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
 /// not fail DEL or GC.
@@ -201,7 +195,7 @@ impl Conf {
     pub fn place(&self, cx: &Context<'_>) -> Place {
         match self.scope {
             Scope::Machine => machine_scope::place(cx, &self.terms.realm),
-            Scope::Cluster => place(cx, &self.terms.realm),
+            Scope::Cluster => place(cx),
         }
     }
 }
@@ -260,45 +254,23 @@ fn at_most(most: u64, written: Option<u64>, path: &str) -> Result<Option<u64>> {
     }
 }
 
-/// Every place where the network may have leases: the scope, the realm and the ranges may have been
-/// others at ADD. The network's own place comes first.
+/// Every place where the network may have leases: the scope and the realm may have been others at ADD.
+/// That of scope `cluster` comes first.
 pub fn places(cx: &Context<'_>) -> Vec<Result<Place>> {
-    let data_dir = directory(cx);
-    let start = [cx.config.name.as_str(), APART].concat();
-    let apart = names_in(&data_dir).map(|names| {
-        let realms = names.iter().filter_map(|name| name.strip_prefix(&start)?.parse().ok());
-        realms.map(|realm| place(cx, &realm)).collect::<Vec<_>>()
-    });
-    let of_realms = machine_scope::realms(&data_dir)
-        .map(|realms| realms.iter().map(|realm| machine_scope::place(cx, realm)).collect());
-    let mut places = vec![Ok(place(cx, &Name::default()))];
-    for found in [apart, of_realms] {
-        match found {
-            Ok(found) => places.extend(found.into_iter().map(Ok)),
-            Err(error) => places.push(Err(error)),
+    let mut places = vec![Ok(place(cx))];
+    match machine_scope::realms(&directory(cx)) {
+        Ok(realms) => {
+            places.extend(realms.iter().map(|realm| Ok(machine_scope::place(cx, realm))));
         }
+        Err(error) => places.push(Err(error)),
     }
     places
 }
 
 /// The place of the network with scope `cluster`, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
-fn place(cx: &Context<'_>, realm: &Name) -> Place {
-    place_in(&directory(cx), &cx.config.name, realm, cx.deadline())
-}
-
-/// The place of a network in a realm of the cluster. A file of blocks has one realm, so those of ranges are
-/// apart, and their leases have the name of the network: GC tells them from those of a network whose name
-/// is the directory's.
-pub fn place_in(data_dir: &Path, network: &NetworkName, realm: &Name, deadline: Deadline) -> Place {
-    let place = match realm.as_str().contains(OF_RANGE) {
-        false => Place::new(data_dir, network, deadline),
-        true => {
-            let name = [network.as_str(), APART, realm.as_str()].concat();
-            Place::shared(data_dir, &name, network, deadline)
-        }
-    };
-    place.of_this_boot()
+fn place(cx: &Context<'_>) -> Place {
+    Place::new(&directory(cx), &cx.config.name, cx.deadline()).of_this_boot()
 }
 
 /// The parent of the networks' directories.

@@ -63,7 +63,11 @@ impl Confirmation {
     /// Reads the file; None if there is none, or none that is understood. One that cannot be read may
     /// say that the node was withdrawn.
     pub fn read(path: &Path) -> Result<Option<Confirmation>> {
-        let text = plain_file::read_if_any(path, LIMIT).map_err(Error::at_path("read", path))?;
+        let text = plain_file::read_if_any(path, LIMIT).map_err(|e| {
+            Error::at_path("read", path)(e).with_details(
+                "it says whether this node was withdrawn: boot the machine, or remove the file if no copy of the machine runs",
+            )
+        })?;
         Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::conf::{self, APART, Conf, DEFAULT_DATA_DIR, Scope};
+use super::conf::{self, Conf, DEFAULT_DATA_DIR, Scope};
 use super::machine_scope::REALMS;
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
@@ -34,21 +34,16 @@ impl FileLeases for Leases {
         conf::places(cx)
     }
 
-    /// A directory that is not a network's own has leases with the names of networks.
+    /// The directory of a realm has leases with the names of networks.
     fn networks(&self) -> Result<Vec<NetworkName>> {
         let data_dir = Path::new(DEFAULT_DATA_DIR);
-        let mut found = BTreeSet::new();
-        for parent in [data_dir, &data_dir.join(REALMS)] {
-            for name in operator::networks(parent) {
-                if parent == data_dir && !name.as_str().contains(APART) {
-                    found.insert(name);
-                    continue;
-                }
-                let place = Place::new(parent, &name, Deadline::default()).of_this_boot();
-                for lease in place.leases()?.unwrap_or_default() {
-                    let network = lease.owner.network.map(|name| NetworkName::parse(&name));
-                    found.extend(network.transpose()?);
-                }
+        let mut found: BTreeSet<NetworkName> = operator::networks(data_dir).into_iter().collect();
+        let realms = data_dir.join(REALMS);
+        for realm in operator::networks(&realms) {
+            let place = Place::new(&realms, &realm, Deadline::default()).of_this_boot();
+            for lease in place.leases()?.unwrap_or_default() {
+                let network = lease.owner.network.map(|name| NetworkName::parse(&name));
+                found.extend(network.transpose()?);
             }
         }
         Ok(found.into_iter().collect())

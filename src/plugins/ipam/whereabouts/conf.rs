@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::cluster_local::conf::{
-    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, OF_RANGE, Scope,
+    self as shared, DEFAULT_PATIENCE, DEFAULT_SPARE, Scope,
 };
 use crate::plugins::ipam::cluster_local::held::Blocks;
 use crate::plugins::ipam::cluster_local::name::{LONGEST_REALM, Name};
@@ -135,15 +135,26 @@ fn read(config: &Config, args: &str) -> Result<Conf> {
         patience: Duration::from_secs(DEFAULT_PATIENCE),
         ..shared::Conf::default()
     };
-    let realm = network_name(&ipam)?;
-    let parts = if ipam.enable_overlapping_ranges.unwrap_or(true) {
-        vec![part(realm, sets, pools)]
-    } else {
-        let of_each = sets.into_iter().zip(pools);
-        let parts =
-            of_each.map(|(set, pool)| Ok(part(of_range(&realm, &set)?, vec![set], vec![pool])));
-        parts.collect::<Result<_>>()?
+    let network = network_name(&ipam)?;
+    // The file of blocks of a cluster has one realm.
+    let common = match ipam.enable_overlapping_ranges.unwrap_or(true) {
+        true => Some(network.clone()),
+        false if scope == Scope::Cluster => Some(of_ranges(&network, &sets)?),
+        false => None,
     };
+    let mut realms: Vec<(Name, Vec<RangeSet>, Vec<Pool>)> = vec![];
+    for (set, pool) in sets.into_iter().zip(pools) {
+        let own = || of_ranges(&network, std::slice::from_ref(&set));
+        let realm = common.clone().map_or_else(own, Ok)?;
+        match realms.iter_mut().find(|(known, ..)| *known == realm) {
+            Some((_, sets, pools)) => {
+                sets.push(set);
+                pools.push(pool);
+            }
+            None => realms.push((realm, vec![set], vec![pool])),
+        }
+    }
+    let parts = realms.into_iter().map(|(realm, sets, pools)| part(realm, sets, pools)).collect();
     Ok(Conf { parts, assigned, gateway, dns: ipam.dns })
 }
 
@@ -174,15 +185,17 @@ fn network_name(ipam: &Ipam) -> Result<Name> {
     shared::realm(&name, "ipam.network_name")
 }
 
-/// The realm in which only equal ranges exclude each other's addresses. A name that is too long ends with its
-/// hash.
-fn of_range(network: &Name, set: &RangeSet) -> Result<Name> {
-    let subnets: Vec<String> = set.ranges().iter().map(|range| range.subnet.to_string()).collect();
-    let range = subnets.join("-").replace([':', '/'], "-");
-    let mut realm = format!("{network}{OF_RANGE}{range}");
-    if realm.len() > LONGEST_REALM {
-        let end = format!("{OF_RANGE}{}", hex(&Sha256::digest(&realm)[..4]));
-        realm.truncate(network.as_str().len().min(LONGEST_REALM - end.len()));
+/// The realm in which only equal ranges exclude each other's addresses, in any order. A name that is too
+/// long, or that of several ranges, ends with a hash.
+fn of_ranges(network: &Name, sets: &[RangeSet]) -> Result<Name> {
+    let ranges = sets.iter().flat_map(RangeSet::ranges);
+    let mut subnets: Vec<String> = ranges.map(|range| range.subnet.to_string()).collect();
+    subnets.sort_unstable();
+    let mut realm = format!("{network}.range-{}", subnets.join("-").replace([':', '/'], "-"));
+    if subnets.len() > 1 || realm.len() > LONGEST_REALM {
+        let end = format!(".ranges-{}", hex(&Sha256::digest(&realm)[..4]));
+        realm = network.to_string();
+        realm.truncate(LONGEST_REALM - end.len());
         realm += &end;
     }
     shared::realm(&realm, "ipam.network_name")

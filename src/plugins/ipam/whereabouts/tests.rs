@@ -160,31 +160,32 @@ fn network_name_and_ranges_make_the_realm() {
     assert_eq!(v6.parts[0].terms.realm.as_str(), "default.range----64");
 }
 
-/// In the cluster each has a directory as well, so that a network may have several.
+/// Ranges of one subnet are in one realm; in a cluster all of a network are.
 #[test]
-fn each_range_is_in_a_realm_of_its_own() {
-    for scope in ["machine", "cluster"] {
-        let parts = |network: &str| {
-            let conf = of(&format!(
-                r#""range":"10.1.2.0/24","ipRanges":[{{"range":"fd00::/64"}}],"scope":"{scope}",
-                "network_name":"{network}","enable_overlapping_ranges":false"#
-            ));
-            let of_part = |part: &shared::Conf| {
-                let counts = (part.allocation.sets.len(), part.terms.pools.len());
-                (part.terms.realm.to_string(), counts)
-            };
-            conf.unwrap().parts.iter().map(of_part).collect::<Vec<_>>()
+fn ranges_that_may_overlap_are_in_realms_of_their_own() {
+    let parts = |scope: &str, network: &str, ranges: [&str; 2]| {
+        let [first, second] = ranges;
+        let conf = of(&format!(
+            r#""range":"{first}","ipRanges":[{{"range":"{second}"}}],"scope":"{scope}",
+            "network_name":"{network}","enable_overlapping_ranges":false"#
+        ));
+        let of_part = |part: &shared::Conf| {
+            let counts = (part.allocation.sets.len(), part.terms.pools.len());
+            (part.terms.realm.to_string(), counts)
         };
-        let ranges = ["10.1.2.0-24", "fd00---64"];
-        let expected = ranges.map(|range| (format!("default.range-{range}"), (1, 1)));
-        assert_eq!(parts(""), expected, "{scope}");
-        let long = ["a", "b"].map(|end| parts(&format!("{}{end}", "n".repeat(62))));
-        assert!(
-            long.iter().flatten().all(|(realm, _)| realm.len() == 63 && realm.contains(".range-")),
-            "{long:?}"
-        );
-        assert!(long[0][0].0 != long[0][1].0 && long[0][0].0 != long[1][0].0, "{long:?}");
-    }
+        conf.unwrap().parts.iter().map(of_part).collect::<Vec<_>>()
+    };
+    let ranges = ["10.1.2.0/24", "fd00::/64"];
+    let expected = ["default.range-10.1.2.0-24", "default.range-fd00---64"];
+    assert_eq!(parts("machine", "", ranges), expected.map(|realm| (realm.to_owned(), (1, 1))));
+    let halves = ["10.1.2.1-10.1.2.99/24", "10.1.2.101-10.1.2.200/24"];
+    assert_eq!(parts("machine", "", halves), [(expected[0].to_owned(), (2, 2))]);
+    let common = parts("cluster", "", ranges);
+    assert!(common[0].0.starts_with("default.ranges-") && common[0].1 == (2, 2), "{common:?}");
+    assert_eq!(parts("cluster", "default", ["fd00::/64", "10.1.2.0/24"]), common);
+    assert_ne!(parts("cluster", "", ["10.1.2.0/24", "fd01::/64"]), common);
+    let long = ["a", "b"].map(|end| parts("cluster", &format!("{}{end}", "n".repeat(62)), ranges));
+    assert!(long[0] != long[1] && long.iter().all(|it| it[0].0.len() == 63), "{long:?}");
 }
 
 #[test]

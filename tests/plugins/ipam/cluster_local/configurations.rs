@@ -57,40 +57,19 @@ fn configurations_of_one_name_with_different_ranges_are_served() {
     });
 }
 
-/// Ranges that may overlap: each has a realm, and a directory for it.
-fn apart(ipam: Value) -> Value {
-    whereabouts(with(&ipam, json!({"enable_overlapping_ranges": false})))
-}
-
 #[test]
-fn a_network_has_a_directory_for_each_range_that_is_apart() {
+fn ranges_of_two_families_are_in_one_realm_of_the_cluster() {
     for_ours("cluster-local", |lab| {
-        let both = apart(json!({"range": "10.1.0.0/16", "ipRanges": [{"range": "fd00::/64"}]}));
-        let (both, narrow) = (Held::of(lab, both), apart(json!({"range": "10.1.0.0/24"})));
-        let narrow = Held::of(lab, narrow);
+        let both = json!({"range": "10.1.0.0/16", "ipRanges": [{"range": "fd00::/64"}],
+            "enable_overlapping_ranges": false});
+        let held = Held::of(lab, whereabouts(both));
+        held.try_add("a").fails(11, WAYS_OUT);
+        let realm = file(lab)["realm"].as_str().unwrap().to_owned();
+        assert!(realm.starts_with("default.ranges-"), "{realm}");
         let chunk = format!("6-fd{}40-122", "0".repeat(28));
+        held.hold(&[("4-0a010008-29", json!({})), (&chunk, json!({}))]);
         lab.confirm();
-        for (held, part, block) in [
-            (&both, "10.1.0.0-16", "4-0a010008-29"),
-            (&both, "fd00---64", &chunk),
-            (&narrow, "10.1.0.0-24", "4-0a010009-32"),
-        ] {
-            held.try_add("a").fails(11, WAYS_OUT);
-            lab.hold(&format!("pods._realm_default.range-{part}"), &[(block, json!({}))]);
-        }
-        // An ADD that failed for the second range has moved the round robin of the first.
-        assert_eq!([both.add("a"), narrow.add("b")], ["10.1.0.9 fd00::40", "10.1.0.9"]);
-        let leases = || {
-            let found = lab.host.sh(&format!("cd {DATA} && ls -d pods*/[1f]*"));
-            found.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let all = ["10.1.0.0-16/10.1.0.9", "10.1.0.0-24/10.1.0.9", "fd00---64/fd00::40"];
-        assert_eq!(leases(), all.map(|lease| format!("pods._realm_default.range-{lease}")));
-        both.attachment("b").del();
-        narrow.attachment("x").gc(&[("a", "eth0")]).ok();
-        assert_eq!(leases().len(), 2, "those of \"a\"");
-        narrow.attachment("a").del();
-        assert!(lab.host.try_sh(&format!("ls -d {DATA}/pods*/[1f]*")).stdout.is_empty());
+        assert_eq!(held.add("a"), "10.1.0.8 fd00::40");
     });
 }
 
@@ -153,29 +132,4 @@ fn a_daemon_serves_both_configurations_and_moves_a_network() {
     let keys = etcd.members[0].ctl("get --prefix --keys-only /cni-multi/v2/test/b/");
     let is_left = |key: &str| key.contains("/b/default/") && key.ends_with("-32");
     assert!(keys.contains("/b/blue/") && !keys.lines().any(is_left), "{keys}");
-}
-
-#[cfg(feature = "cluster")]
-#[test]
-fn a_daemon_serves_one_name_with_ranges_that_are_apart() {
-    let Some((etcd, [node])) = Node::cluster() else { return };
-    let [wide, narrow] = ["10.1.0.0/24", "10.1.0.0/29"].map(|range| apart(json!({"range": range})));
-    let add = |conf: &Value, id: &str| ips(&node.attachment(conf, id).add()).join(" ");
-    add(&wide, "wide");
-    let mut given: Vec<String> = (0..6).map(|id| add(&narrow, &format!("n{id}"))).collect();
-    given.sort();
-    assert_eq!(given, [1, 2, 3, 4, 5, 6].map(|last| format!("10.1.0.{last}")));
-    node.attachment(&narrow, "full").try_add().fails(101, "no address of network \"pods\" is free");
-    add(&wide, "wide-too");
-    let keys = etcd.members[0].ctl("get --prefix --keys-only /cni-multi/v2/test/b/");
-    for range in ["10.1.0.0-24", "10.1.0.0-29"] {
-        assert!(keys.contains(&format!("/b/default.range-{range}/")), "{keys}");
-    }
-    node.attachment(&wide, "n3").del();
-    assert_eq!(
-        node.leases("pods._realm_default.range-10.1.0.0-29").len(),
-        5,
-        "whatever the configuration"
-    );
-    add(&narrow, "again");
 }

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
-use crate::support::netns::{Container, Lab};
 use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 

@@ -26,8 +26,7 @@ fn narrow(test: u8) -> Value {
 }
 
 fn publish<'a>(lab: &'a Lab, main: &Value, backend: Option<&str>) -> Chain<'a> {
-    let chain = lab.chain_added(main, &portmap(backend, json!([web()])));
-    chain
+    lab.chain_added(main, &portmap(backend, json!([web()])))
 }
 
 /// The next container has the port, and a late DEL of the first one leaves it alone.

@@ -39,8 +39,7 @@ fn spied(lab: &Lab) -> (Container, TcpServer) {
 fn one_more<'l>(lab: &'l Lab, backend: Option<&str>, port: u16) -> Chain<'l> {
     let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
     let v11 = json!({"cniVersion": "1.1.0"});
-    let chain = lab.chain_added(&with(&network(), v11), &portmap(backend, mapping));
-    chain
+    lab.chain_added(&with(&network(), v11), &portmap(backend, mapping))
 }
 
 #[test]

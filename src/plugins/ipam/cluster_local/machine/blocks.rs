@@ -41,7 +41,8 @@ fn is_taken(stored: &Stored, taken: Token) -> bool {
 impl Machine {
     /// What a record says of a block.
     fn known(&self, held: &Held, found: Option<Stored>) -> Known {
-        let (Some(stored), Some(file)) = (found, &self.file) else { return Known::Absent };
+        let Some(stored) = found else { return Known::Absent };
+        let Some(file) = &self.file else { return Known::Foreign };
         match claim_of(&stored).filter(|it| it.node == self.setup.node && it.token == held.token) {
             Some(claim) if file.uid == claim.uid => Known::Own(stored),
             Some(claim) if file.earlier.contains(&claim.uid) => Known::Earlier(stored),
@@ -492,9 +493,10 @@ impl Machine {
         let Some(network) = self.networks.get_mut(&at.network) else { return };
         let is_leased = network.is_leased(at.block);
         let Some(tracked) = network.blocks.get_mut(&at.block) else { return };
-        let is_new = tracked.held.state == State::Claiming && !tracked.is_on_disk;
-        if is_lost && is_new && !is_leased {
-            network.blocks.remove(&at.block); // another has it: whoever it is
+        let is_new = tracked.held.state == State::Claiming && tracked.key == Known::Absent;
+        if is_lost && is_new && !tracked.is_on_disk && !is_leased {
+            // Another node has it; or this one, by a create whose outcome was unknown: an orphan then.
+            network.blocks.remove(&at.block);
             return;
         }
         match outcome {

@@ -25,8 +25,8 @@ const SOONEST: Duration = Duration::from_millis(250);
 const LATEST: Duration = Duration::from_secs(3);
 /// A list of this age is made again after a claim that was lost.
 const OLD: Duration = Duration::from_secs(30);
-/// One that has cost so many is made again sooner.
-const MOST_LOST: usize = 1;
+/// One that has cost another claim before is made again at this age.
+const OLD_AT_ONCE: Duration = Duration::from_secs(1);
 /// How many blocks of a pool are looked at one by one.
 const MOST_COUNTED: u128 = 16_384;
 /// How many are tried of a larger one.
@@ -242,23 +242,27 @@ impl Machine {
             divided.map(|(chunk, _)| *chunk).partition(known);
         let mut chunks = shuffled(own, turn);
         chunks.extend(shuffled(others, turn));
-        let all = pool.count();
-        chunks.extend(if all <= MOST_COUNTED {
-            let every: BTreeSet<Block> =
-                (0..all).filter_map(|place| pool.block(place)).map(Block::chunk).collect();
-            shuffled(every.into_iter().collect(), turn)
-        } else {
-            let place = |turn: &mut Turn<'_>| u128::from(turn.random.number()) % all;
-            (0..MOST_TRIED).filter_map(|_| pool.block(place(turn))).map(Block::chunk).collect()
-        });
         let (mut found, mut seen) = (vec![], BTreeSet::new());
-        for chunk in chunks {
-            if seen.insert(chunk) {
-                found.extend(parts(chunk, pool, turn).into_iter().filter(|block| is_free(block)));
+        let mut look_in = |chunks: Vec<Block>, turn: &mut Turn<'_>| {
+            for chunk in chunks {
+                if found.len() < count && seen.insert(chunk) {
+                    let blocks = parts(chunk, pool, turn).into_iter();
+                    found.extend(blocks.filter(|block| is_free(block)));
+                }
             }
-            if found.len() >= count {
-                break;
-            }
+            found.len() >= count
+        };
+        if !look_in(chunks, turn) {
+            let all = pool.count();
+            let others: Vec<Block> = if all <= MOST_COUNTED {
+                let chunks = (0..all).filter_map(|place| pool.block(place)).map(Block::chunk);
+                let chunks: BTreeSet<Block> = chunks.collect();
+                shuffled(chunks.into_iter().collect(), turn)
+            } else {
+                let places = (0..MOST_TRIED).map(|_| u128::from(turn.random.number()) % all);
+                places.filter_map(|place| pool.block(place)).map(Block::chunk).collect()
+            };
+            look_in(others, turn);
         }
         found.truncate(count);
         found
@@ -342,7 +346,7 @@ impl super::Request {
 impl RealmHint {
     /// Whether the next candidate of it may be better than the one that was lost.
     fn is_worth_a_try(&self, now: Moment) -> bool {
-        let limit = if self.lost.len() < MOST_LOST { OLD } else { FRESH };
+        let limit = if self.lost.is_empty() { OLD } else { OLD_AT_ONCE };
         self.listed + limit > now
     }
 

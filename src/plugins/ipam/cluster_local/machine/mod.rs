@@ -303,7 +303,9 @@ impl Machine {
             }
             Some(Writing::Node(file, then)) => {
                 self.file = Some(file);
-                self.baton.phase = then.unwrap_or(self.baton.phase.clone());
+                if let Some(phase) = then {
+                    self.baton.phase = phase;
+                }
             }
             Some(Writing::Confirm(allocation)) => self.allocation = Some(allocation),
             Some(Writing::Marks(Marks { network, marks, .. })) => {

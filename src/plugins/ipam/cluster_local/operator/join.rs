@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use clap::ArgMatches;
 
 use super::super::block::{Block, number, width};
-use super::super::conf::{DEFAULT_SPARE, place_in};
+use super::super::conf::DEFAULT_SPARE;
 use super::super::held::{Blocks, Held, State};
 use super::super::machine_scope::{REALMS, realms};
 use super::super::realm_names::RealmNames;
@@ -89,9 +89,7 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
                 put_text(&mut row, "name", names.name_at(address).unwrap_or_default());
                 rows.push(Value::Object(row));
             }
-            let name = NetworkName::parse(&network)?;
-            let directory = place_in(data_dir, &name, realm, Deadline::default()).dir().to_owned();
-            if let Some(other) = realm_of.insert(directory, realm) {
+            if let Some(other) = realm_of.insert(network.clone(), realm) {
                 let msg = format!("network {network:?} has leases in realms {other} and {realm}");
                 return Err(Error::new(Code::CONFLICT, msg)
                     .with_details("in a cluster it has one: detach its containers of the other"));
@@ -105,7 +103,7 @@ fn join(data_dir: &Path, is_dry: bool) -> Result<Vec<Value>> {
         for (network, leases) in of_networks(files.leases()) {
             // The leases and the claims of a network: all or none.
             let name = NetworkName::parse(&network)?;
-            let place = place_in(data_dir, &name, realm, Deadline::after(PATIENCE));
+            let place = Place::new(data_dir, &name, Deadline::after(PATIENCE)).of_this_boot();
             let incoming = Incoming { leases: &leases, tell: &|_, _| () };
             let named =
                 |held: &Holding| (held.address, names.name_at(held.address).map(str::to_owned));

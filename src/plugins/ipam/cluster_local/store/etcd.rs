@@ -152,7 +152,9 @@ impl Etcd {
     fn exchange(&mut self, request: &Request) -> Result<Reply, Failed> {
         let reply = self.http.exchange(request)?;
         gateway::read(&reply).inspect_err(|failed| {
-            if matches!(failed, Failed::Busy(_) | Failed::Unreachable(_) | Failed::Unknown(_)) {
+            let may_be_better_elsewhere =
+                matches!(failed, Failed::Busy(_) | Failed::Unreachable(_) | Failed::Unknown(_));
+            if may_be_better_elsewhere && *failed != COMPACTED {
                 self.http.distrust();
             }
         })

@@ -159,9 +159,11 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
 /// else.
 pub fn read(reply: &http::Reply) -> Result<Reply, Failed> {
     let http::Reply { status, body, server } = reply;
-    let done = match serde_json::from_slice::<Problem>(body) {
-        _ if *status == 200 => parse(body),
-        Ok(problem) if problem.code != 0 => Err(problem.meaning()),
+    let is_problem = *status != 200;
+    let problem = is_problem.then(|| serde_json::from_slice::<Problem>(body).ok()).flatten();
+    let done = match problem {
+        _ if !is_problem => parse(body),
+        Some(problem) if problem.code != 0 => Err(problem.meaning()),
         _ if *status == 404 => Err(Failed::Unreachable(GATEWAY_IS_OFF.to_owned())),
         _ if *status == 400 && body.starts_with(COMMON_NAME.as_bytes()) => {
             Err(meaning(COMMON_NAME, Failed::Unauthenticated))
