@@ -217,7 +217,7 @@ macro_rules! test_plugins {
         fn every_plugin_that_works_in_a_container_is_tried() {
             const TRIED: &[&str] = &[$($subject),*];
             // These change nothing in a container. host-device and bond have their own tests.
-            const OTHERS: [&str; 4] = ["host-local", "static", "cluster-local", "whereabouts"];
+            const OTHERS: [&str; 5] = ["host-local", "static", "cluster-local", "cluster-local, held", "whereabouts"];
             const ON_THE_HOST: [&str; 6] = ["portmap", "firewall", "bandwidth", "iptables", "host-device", "bond"];
             for subject in all() {
                 let is_on_the_host = ON_THE_HOST.iter().any(|word| subject.name.contains(word));

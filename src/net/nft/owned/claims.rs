@@ -8,7 +8,6 @@ use std::ops::Range;
 use nix::errno::Errno;
 
 use super::layout::{ADMIN, Layout, OwnedElement, Owner, SharedChain, chains_of};
-use super::ledger::write_entry;
 use crate::error::{Error, Result};
 use crate::net::netlink::attr::Attrs;
 use crate::net::nft::batch::{Batch, Table};
@@ -216,7 +215,7 @@ impl Claims<'_> {
                 None => element.chain.is_some() && found.chain.as_deref() == element.chain_name(),
             };
         let is_held = is_own || element.is_shared;
-        does_enough && (!is_held || entries.contains(&write_entry(element)))
+        does_enough && (!is_held || entries.contains(&element.entry()))
     }
 }
 

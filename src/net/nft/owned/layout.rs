@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::error::Result;
+use crate::hex;
 use crate::net::nft::batch::{Batch, Element, Holding, Holds, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Verdict};
 
@@ -102,7 +103,17 @@ pub struct OwnedElement {
     pub rivals: Vec<Rival>,
 }
 
+/// An entry of the ledger: `<set> <key in hex>`, which is readable in `nft list` as well.
+pub(super) fn entry_of(set: &str, key: &[u8]) -> String {
+    format!("{set} {}", hex::encode(key))
+}
+
 impl OwnedElement {
+    /// Its entry in the ledger.
+    pub(super) fn entry(&self) -> String {
+        entry_of(self.set, &self.key)
+    }
+
     /// The element of a set with this key.
     pub fn of(set: &Set, key: Vec<u8>) -> OwnedElement {
         OwnedElement { set: set.name, key, ..OwnedElement::default() }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::claims::{Claims, OurTable};
-use super::layout::{LEDGER, OwnedElement, Owner, SHARED};
+use super::layout::{LEDGER, Owner, SHARED, entry_of};
 use crate::error::Result;
 use crate::hex;
 use crate::net::nft::ElementInfo;
@@ -169,15 +169,6 @@ pub(super) fn is_of(comment: &str, owner: &Owner) -> bool {
     comment.starts_with(&format!("{}-{}", hex::encode(first), hex::encode(second)))
 }
 
-/// Writes an entry as `<set> <key in hex>`, which is readable in `nft list` as well.
-pub(super) fn write_entry(element: &OwnedElement) -> String {
-    entry_of(element.set, &element.key)
-}
-
-fn entry_of(set: &str, key: &[u8]) -> String {
-    format!("{set} {}", hex::encode(key))
-}
-
 pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
     let (set, key) = entry.split_once(' ')?;
     Some((set.to_owned(), hex::decode(key)?))
@@ -185,13 +176,14 @@ pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::OwnedElement;
     use super::*;
 
     #[test]
     fn a_ledger_entry_names_its_element() {
         let element =
             OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
-        assert_eq!(write_entry(&element), "masq4 0a0100ff");
+        assert_eq!(element.entry(), "masq4 0a0100ff");
         assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
         for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {
             assert_eq!(read_entry(bad), None, "{bad}");

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::claims::{Claims, Finder};
 use super::layout::{OwnedElement, Owner, Rival, SHARED, chains_of};
-use super::ledger::{is_of, ledger_key, named_in, write_entry};
+use super::ledger::{is_of, ledger_key, named_in};
 use super::release::Search;
 use crate::error::{Error, Result};
 use crate::net::nft::batch::{Batch, Holding};
@@ -172,7 +172,7 @@ impl Claims<'_> {
         let Some(id) = named_in(comment) else { return Ok(false) };
         let named = Owner { id, comment: comment.to_owned() };
         let entries = self.ours.of(&named).entries()?;
-        Ok(entries.iter().any(|(_, entry)| *entry == write_entry(element)))
+        Ok(entries.iter().any(|(_, entry)| *entry == element.entry()))
     }
 
     /// The owner's elements of sets, including those that it shares.
@@ -327,7 +327,7 @@ impl Claims<'_> {
                 };
                 batch.element(table, &element.holding(holding, &self.owner.comment));
             }
-            self.ours.enter(batch, &ledger_key(self.owner, number), &write_entry(element));
+            self.ours.enter(batch, &ledger_key(self.owner, number), &element.entry());
         }
     }
 
