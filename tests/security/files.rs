@@ -190,6 +190,7 @@ fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
 
 #[cfg(not(feature = "cluster"))]
 fn of_the_ipam_daemon() -> Option<BTreeMap<String, (char, u32)>> {
+    crate::support::attachment::skip("feature cluster");
     None
 }
 

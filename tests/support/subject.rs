@@ -141,6 +141,11 @@ pub fn all() -> Vec<Subject> {
         ("whereabouts", any_host, vec![json!({"type": "whereabouts", "ipam": translated})]),
         ("portmap", any_host, vec![portmap::network(), ports("nftables")]),
         ("portmap, iptables", any_host, vec![portmap::network(), ports("iptables")]),
+        (
+            "ptp, portmap", // each container's link is open to 127.0.0.0/8 while its ports are published
+            any_host,
+            vec![json!({"type": "ptp", "ipam": ranges}), ports("nftables")],
+        ),
         ("firewall", strict_host, vec![simple(), isolated]),
         ("firewall, iptables", strict_host, vec![simple(), firewall(Some("iptables"))]),
         ("tuning", any_host, vec![simple(), tuned()]),
@@ -190,6 +195,7 @@ macro_rules! test_each_subject {
             whereabouts "whereabouts"
             portmap "portmap"
             portmap_by_iptables "portmap, iptables"
+            portmap_on_ptp "ptp, portmap"
             firewall "firewall"
             firewall_by_iptables "firewall, iptables"
             tuning "tuning"

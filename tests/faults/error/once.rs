@@ -136,7 +136,10 @@ fn gc_reads_records_and_backups_or_fails() {
     let version = json!({"name": "net1", "cniVersion": "1.1.0"});
     let tuning = with(&tuning(json!({"sysctl": {"net.core.somaxconn": "517"}})), version.clone());
     for (dir, conf) in [("/run/cni/macvlan", MACVLAN.conf()), ("/run/cni/tuning", tuning)] {
-        MACVLAN.for_ours(|lab| {
+        for_ours(conf["type"].as_str().unwrap(), |lab| {
+            if conf["type"] == "macvlan" && !MACVLAN.prepare(lab) {
+                return;
+            }
             let conf = with(&conf, version.clone());
             let attach = || {
                 let container = hasty_container(lab);

@@ -6,7 +6,7 @@ use crate::support::attachment::{for_each_peer, interface, ips, with};
 use crate::support::contract::{
     MainPlugin, assert_del_leaves_nothing, assert_result_of_one_link, assert_shown,
 };
-use crate::support::failed_add::{assert_fails, assert_refused, rows};
+use crate::support::failed_add::{Case, assert_fails, rows};
 use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::dummy::{conf, makes_dummies};
 use crate::support::networks::ptp;
@@ -94,10 +94,11 @@ fn a_link_of_the_host_with_the_name_is_no_obstacle() {
 fn an_ipam_plugin_is_required() {
     for_each_peer("dummy", |lab| {
         for ipam in [json!(null), json!({"type": null}), json!({"type": ""})] {
-            let conf = with(&conf(), json!({"ipam": ipam}));
-            for words in ["dummy interface requires an IPAM configuration", "ipam.type: "] {
-                assert_refused(lab, &conf, 7, words);
-            }
+            let case = Case::new("the refused ADD", json!({"ipam": ipam}), 7, "ipam.type: ");
+            assert_fails(lab, &conf(), &case.reference_leaves_nothing());
+            let refused = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
+            let text = refused.try_add().err().text();
+            assert!(text.contains("dummy interface requires an IPAM configuration"), "{text}");
         }
     });
 }

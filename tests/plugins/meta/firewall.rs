@@ -132,6 +132,27 @@ fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
     }
 }
 
+/// A second ADD has each rule once, and a second DEL is done.
+#[test]
+fn either_opens_and_closes_a_host_that_drops() {
+    for backend in [None, Some("iptables")] {
+        for_each_peer("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            route_from_outside(lab);
+            let chain = lab.chain(&network(), &firewall(backend));
+            assert_shut_out(&chain);
+            chain.add();
+            let once = rules(lab);
+            chain.add();
+            assert_eq!(rules(lab), once, "{backend:?}");
+            assert_admitted(lab, &chain);
+            chain.del();
+            assert_shut_out(&chain);
+            chain.del();
+        });
+    }
+}
+
 /// Also where Docker drops in one variant of iptables and a hardening script in the other: both need the accept rules.
 #[test]
 fn a_container_passes_a_host_that_drops_by_iptables_legacy() {

@@ -42,6 +42,20 @@ fn what_is_missing_in_the_tables_of_iptables_is_named() {
     }
 }
 
+/// The reference creates missing chains and continues.
+#[test]
+fn a_failing_check_changes_nothing() {
+    for_ours_on_a_host_that_drops(|lab, backend| {
+        let chain = admit(lab, &firewall(backend));
+        lab.host.sh("iptables -F; iptables -X");
+        let rules = || lab.host.sh("iptables-save | grep -v '^#'"); // its comments contain the time
+        let before = rules();
+        chain.check(&chain.result).fails(103, "");
+        assert_eq!(rules(), before, "{backend:?}");
+        chain.del_all();
+    });
+}
+
 #[test]
 fn what_is_missing_in_our_table_is_named() {
     for_ours("firewall", |lab| {

@@ -5,17 +5,13 @@ use super::*;
 use crate::plugins::meta::firewall::isolation::policy;
 use crate::support::networks::bridge::static_ipam;
 
-/// A repeated ADD has each rule once. One after a DEL of the main plugin frees the first container's addresses, and no
-/// later DEL names them.
+/// The DEL of the main plugin frees the first container's addresses, and no later DEL names them.
 #[test]
 fn a_second_add_without_del_removes_the_rules_of_the_first() {
     for_ours_on_a_host_that_drops(|lab, backend| {
         let first = lab.chain(&network(), &firewall(backend));
         let before = rules(lab);
         first.add();
-        let once = rules(lab);
-        first.add();
-        assert_eq!(rules(lab), once, "{backend:?}");
         first.main.del();
         let result = first.main.add();
         assert_ne!(result["ips"], first.result["ips"], "the addresses are other ones");

@@ -167,6 +167,17 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn bridges_are_kept_apart_with_firewalld_too() {
+    for_ours_with_firewalld(|lab, _firewalld| {
+        let chain = admit(lab, &isolation::policy(None, "same-bridge"));
+        assert!(lab.host.sh("nft list set inet cni_multi_firewall bridges").contains("\"br0\""));
+        chain.check(&chain.result).ok();
+        chain.bare().del();
+        assert_no_table(lab);
+    });
+}
+
 /// Runs a call with a bus that accepts connections and never answers.
 #[track_caller]
 fn with_mute_bus(lab: &Lab, attachment: &Attachment<'_>, command: &str, limit: u64) -> Outcome {

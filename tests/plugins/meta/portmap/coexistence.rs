@@ -1,6 +1,7 @@
 //! portmap beside foreign rules: filters, other redirects, and firewall in the same chain.
 
 use super::*;
+use crate::plugins::meta::firewall::firewalld::Firewalld;
 use crate::support::networks::firewall;
 
 /// A host with an nftables policy that drops what no rule accepts.
@@ -131,5 +132,22 @@ fn firewall_on_policy_drop_forwards_published_ports_if_allowed() {
             admitted.del();
             published.del_all();
         }
+    });
+}
+
+/// A reload of firewalld deletes and recreates its own table, which accepts redirected packets.
+#[test]
+fn a_reload_of_firewalld_leaves_published_ports_alone() {
+    for_ours("portmap", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let published = publish(lab, None, json!([web()]));
+        published.also(&firewall::firewall(None)).add();
+        let _server = TcpServer::start(&published.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        lab.host.sh("firewall-cmd --reload");
+        published.check(&published.result).ok();
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        published.del();
+        assert_eq!(is_open(lab, 8080), [false, false]);
     });
 }

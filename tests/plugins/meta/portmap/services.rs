@@ -117,10 +117,13 @@ fn a_later_address_leads_to_the_port() {
     let kubelet = "iptables-nft -t mangle -N KUBE-IPTABLES-HINT";
     let by_chain = format!("{kubelet}; iptables-nft -t nat -N KUBE-SERVICES");
     let by_table = format!("{kubelet}; nft add table ip kube-proxy");
-    for_ours_with_each_backend(|lab, backend| {
+    for_each_backend(|lab, backend| {
         for (made, has_services) in
             [("true", true), ("true", false), (&by_chain, false), (&by_table, false)]
         {
+            if lab.peer != Peer::Ours && (has_services || made != "true") {
+                continue; // the reference knows of no services
+            }
             let lab = Lab::new(lab.peer.clone());
             lab.host.sh(made);
             if has_services {
