@@ -149,7 +149,8 @@ fn a_plugin_gets_its_configuration_and_the_specified_additions() {
 #[test]
 fn names_that_no_attachment_can_have_run_nothing() {
     let host = Host::new("1.0.0");
-    for arguments in ["--container-id some-%%id", "-i 1234567890123456", "-i .", "-i ..", "-i a/b"]
+    for arguments in
+        ["--container-id some-%%id", "-i 1234567890123456", "-i .", "-i ..", "-i a/b", "-i a:b"]
     {
         let outcome = host.net(&format!("add net /x {arguments}"));
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{arguments}");

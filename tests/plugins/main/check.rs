@@ -2,25 +2,27 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::with;
+use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::broken::{Break, assert_check_finds};
+use crate::support::call::Peer;
 use crate::support::case;
+use crate::support::netns::Lab;
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::stacked::hasty_container;
 use crate::support::peers::tests;
-use crate::support::subject::in_a_lab;
+use crate::support::subject::all;
 use crate::support::table::cells;
 
 /// The plugins; what is changed in the container; words of the error; what is changed on the host, where `$container` is
-/// the container's namespace and `$port` the port of the bridge.
+/// the container's namespace and `$port` the port of the bridge; and `both` where the reference finds it too.
 const CHANGES: &str = r#"
-* | ip addr del 10.10.0.2/24 dev eth0 | 10.10.0.2
-* | ip addr del 2001:db8:10::2/64 dev eth0 | 2001:db8:10::2
+* | ip addr del 10.10.0.2/24 dev eth0 | 10.10.0.2 |  | both
+* | ip addr del 2001:db8:10::2/64 dev eth0 | 2001:db8:10::2 |  | both
 * | ip route del 10.99.0.0/16 | 10.99.0.0/16
 * | ip -6 route del 2001:db8:99::/48 | 2001:db8:99::/48
-* | ip link set eth0 down | eth0
-* | ip link del eth0 | eth0
-* | ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up | eth0
+* | ip link set eth0 down | eth0 |  | both
+* | ip link del eth0 | eth0 |  | both
+* | ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up | eth0 |  | both
 bridge ptp macvlan vlan host-device dummy tap | ip link set eth0 address 02:00:00:00:00:99 | eth0
 macvlan ipvlan vlan dummy tap | $away; ip link add eth0 address $mac type veth peer name other; ip link set other up; $again | eth0
 tap | $away; ip tuntap add eth0 mode tun; $again | eth0
@@ -28,9 +30,9 @@ macvlan | ip link set eth0 type macvlan mode private | mode
 ipvlan | ip link set eth0 type ipvlan mode l3 | mode
 ipvlan | true | eth0 | ip link set uplink address 02:00:00:00:00:01
 vlan | true | 200 | ip -n $container link del eth0; ip link add link uplink name other type vlan id 200; ip link set other netns $container name eth0; $again
-bridge | true | veth | ip link set $port nomaster
-bridge | true | veth | ip link add br9 type bridge; ip link set $port master br9
-bridge | true | br0 | ip link del br0
+bridge | true | veth | ip link set $port nomaster | both
+bridge | true | veth | ip link add br9 type bridge; ip link set $port master br9 | both
+bridge | true | br0 | ip link del br0 | both
 "#;
 
 /// What the scripts above begin with and end with: the link goes, and another one has its addresses and routes.
@@ -48,21 +50,34 @@ fn network(base: &Value) -> Value {
 }
 
 fn finds_what_has_changed(plugin: &str) {
+    let subject = all().into_iter().find(|subject| subject.name == plugin).unwrap();
+    let full = &subject.plugins[0];
+    // The reference's CHECK compares none of these.
+    let keys =
+        json!({"ipMasq": null, "macspoofchk": null, "hairpinMode": null, "isDefaultGateway": null});
+    let plain = with(full, keys);
     let is_its =
-        |[plugins, ..]: &[&str; 4]| plugins.split(' ').any(|it| [plugin, "*"].contains(&it));
-    for [_, change, names, host] in case::in_turn(cells(CHANGES).into_iter().filter(is_its), 3) {
+        |[plugins, ..]: &[&str; 5]| plugins.split(' ').any(|it| [plugin, "*"].contains(&it));
+    let rows = case::in_turn(cells(CHANGES).into_iter().filter(is_its), 3);
+    for [_, change, names, host, peers] in rows {
         let change = change.replace("$away", AWAY).replace("$again", AGAIN);
         let host = host.replace("$again", &AGAIN.replace("ip ", "ip -n $container "));
         let host = format!("port=$(ip -br link show master br0 2>&1 | cut -d@ -f1); {host}");
-        in_a_lab(plugin, |lab, subject| {
+        let finds = |lab: &Lab| {
+            if !(subject.prepare)(lab) {
+                return;
+            }
+            let is_ours = lab.peer == Peer::Ours;
             let container = hasty_container(lab);
-            let attachment = lab.attach(&container, &network(&subject.plugins[0]));
+            let base = if is_ours { full } else { &plain };
+            let attachment = lab.attach(&container, &network(base));
             let case = Break::new(&change, &change, names).host(&host);
             assert_check_finds(lab, &container, &attachment, &case);
-            if plugin != "host-device" {
+            if is_ours && plugin != "host-device" {
                 attachment.del(); // that of a lost device fails while its namespace lives
             }
-        });
+        };
+        if peers == "both" { for_each_peer(plugin, finds) } else { for_ours(plugin, finds) }
     }
 }
 
