@@ -133,6 +133,20 @@ const MUTANTS: &[Mutant] = &[
         to: "                if found.record.key == fence.record.key =>",
         kind: "reclaimed",
     },
+    Mutant {
+        rule: "each batch of claims has a session of its own",
+        file: "machine/baton.rs",
+        from: "        self.baton.session = Some(turn.token());",
+        to: "        self.baton.session = Some(self.baton.session.unwrap_or(turn.token()));",
+        kind: "resumed",
+    },
+    Mutant {
+        rule: "a chunk that one node had as a whole is tried again",
+        file: "machine/claim.rs",
+        from: "*of != realm || *size != Some(0)",
+        to: "*of != realm || *size != Some(9)",
+        kind: "other_sizes",
+    },
 ];
 
 /// Each change can be made: its text stands once in its file.
