@@ -260,7 +260,7 @@ fn each_rule_can_be_broken() {
 // --- circles ---
 
 /// Folders whose modules still import each other in circles.
-const WITH_CIRCLES: [&str; 11] = [
+const WITH_CIRCLES: [&str; 12] = [
     "commands/doctor",
     "commands/doctor/selftest/plugins",
     "commands/ipam",
@@ -272,6 +272,7 @@ const WITH_CIRCLES: [&str; 11] = [
     "plugins/main/bridge",
     "plugins/meta/sbr/source_routing",
     "plugins/meta/vrf/membership",
+    "steps/allocation",
 ];
 
 /// The name of the folder's own module. What its children need from it belongs in one of them.

@@ -354,7 +354,8 @@ impl Replay {
         let args: String = args
             .map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..])
             .collect();
-        call.env("CNI_ARGS", &args)
+        let path = self.lab.peer.dir().to_str().unwrap(); // not that of the record
+        call.env("CNI_ARGS", &args).env("CNI_PATH", path)
     }
 
     /// Makes the call; returns its result, or null without one.

@@ -4,8 +4,10 @@
 //! Beyond libcni: a failed ADD is undone, operations on one container wait for each other, and a
 //! plugin that is compiled in runs in this process.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -14,7 +16,6 @@ use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::lock::Held;
 use super::parameters::Parameters;
-use super::programs::Program;
 use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
@@ -44,6 +45,24 @@ pub struct Runtime<'a> {
     pub handles: Rc<Handles>,
     /// Whether each call of a plugin is reported to `stderr`.
     pub is_traced: bool,
+}
+
+/// The program that runs for a plugin's name.
+pub(super) enum Program {
+    /// Code of this binary, run in this process.
+    Own(&'static Entry),
+    /// Another program.
+    File(PathBuf),
+}
+
+impl Program {
+    /// For a report.
+    pub(super) fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Program::Own(_) => "compiled in".into(),
+            Program::File(program) => program.to_string_lossy(),
+        }
+    }
 }
 
 /// A command for the plugins of a network, about one attachment.

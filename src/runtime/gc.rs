@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::cache::{Found, Record};
-use super::chain::Runtime;
+use super::chain::{Program, Runtime};
 use super::derive;
 use super::directory;
 use super::list::{NetworkList, PluginConfig};
 use super::living::{Living, Verdict, is_gone};
 use super::lock::Held;
 use super::parameters::Parameters;
-use super::programs::Program;
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::delegate;
 use crate::cni::env::Command;

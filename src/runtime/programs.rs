@@ -1,11 +1,10 @@
 //! The programs of plugins: which one runs for a name, the advice about a name that is not found, and
 //! whether a network's plugins support its version, which runtimes check before they use a network.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::chain::Runtime;
+use super::chain::{Program, Runtime};
 use super::check::Checked;
 use super::find::listed;
 use super::list::NetworkList;
@@ -13,24 +12,6 @@ use crate::cni::{delegate, version};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::Entry;
 use crate::terminal::nearest::nearest;
-
-/// The program that runs for a plugin's name.
-pub(super) enum Program {
-    /// Code of this binary, run in this process.
-    Own(&'static Entry),
-    /// Another program.
-    File(PathBuf),
-}
-
-impl Program {
-    /// For a report.
-    pub(super) fn to_text(&self) -> Cow<'_, str> {
-        match self {
-            Program::Own(_) => "compiled in".into(),
-            Program::File(program) => program.to_string_lossy(),
-        }
-    }
-}
 
 impl Runtime<'_> {
     /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled

@@ -12,13 +12,12 @@
 
 use std::rc::Rc;
 
-use super::chain::{Operation, Runtime, has_check, reported_by, without_result};
+use super::chain::{Operation, Program, Runtime, has_check, reported_by, without_result};
 use super::check::is_host_s;
 use super::derive;
 use super::find::Recorded;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
-use super::programs::Program;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;

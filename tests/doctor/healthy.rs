@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::site::{Site, bridge};
 use crate::support::attachment::skip;
+use crate::support::extent::is_emulated;
 use crate::support::table::cells;
 use crate::support::traffic::TcpServer;
 
@@ -36,6 +37,9 @@ fn ipam(subnet: &str) -> Value {
 #[test]
 fn healthy_hosts_have_no_finding() {
     for [what, needs, script, options, packets, plugins] in cells(HEALTHY) {
+        if needs == "true" && is_emulated() {
+            continue; // it has run on the ordinary kernel
+        }
         let site = Site::empty();
         if !site.lab.host.try_sh(needs).status.success() {
             skip(needs);

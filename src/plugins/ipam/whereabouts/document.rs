@@ -25,7 +25,7 @@ pub const KEYS: &[&str] = &[
     "ipam.addresses | list | none | Addresses for the result beside the allocated ones. The plugin never allocates them.",
     assigned::KEYS,
     "ipam.network_name | string | `default` | The [realm](cluster-local.md#configuration): addresses exclude each other within one. In lower case, and with `-` for any other character than letters, digits, `.` and `-`.
-    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it.
+    ipam.enable_overlapping_ranges | boolean | true | Whether addresses exclude each other across ranges. With false each range has a realm, which is named after it. With scope `cluster` all ranges of a network make one realm: then only networks with the same ranges exclude each other.
     ipam.scope | string | `cluster` | As of [cluster-local](cluster-local.md#configuration); the original has no such key.
     ipam.node_slice_size | string | as `blockSize` `auto` | The size of blocks, as in `/29` or `29`: the next smaller one of 64, 8 and 1 addresses. No effect with scope `machine`.
     ipam.configuration_path | path | none | A flat file, by its absolute path.
@@ -77,11 +77,27 @@ pub struct Ipam {
     pub enable_overlapping_ranges: Option<bool>,
     /// The flat file, which is read before.
     pub configuration_path: String,
-    /// For the types of its members alone.
-    pub kubernetes: Kubernetes,
     // Cluster-local reads it for each operation.
     #[serde(rename = "dataDir")]
     pub data_dir: String,
+    // What has no effect is decoded for the schema and for `validate`.
+    kubernetes: Kubernetes,
+    datastore: IgnoredAny,
+    log_file: IgnoredAny,
+    log_level: IgnoredAny,
+    leader_lease_duration: IgnoredAny,
+    leader_renew_deadline: IgnoredAny,
+    leader_retry_period: IgnoredAny,
+    reconciler_cron_expression: IgnoredAny,
+    sleep_for_race: IgnoredAny,
+    exclude_gateway: IgnoredAny,
+    optimistic_ipam: IgnoredAny,
+    etcd_host: IgnoredAny,
+    etcd_username: IgnoredAny,
+    etcd_password: IgnoredAny,
+    etcd_key_file: IgnoredAny,
+    etcd_cert_file: IgnoredAny,
+    etcd_ca_cert_file: IgnoredAny,
 }
 
 /// A range as configured.
@@ -95,10 +111,9 @@ pub struct RangeDocument {
     pub enable_l3: bool,
 }
 
-/// Two keys without effect.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Kubernetes {
+struct Kubernetes {
     kubeconfig: IgnoredAny,
     k8s_api_root: IgnoredAny,
 }

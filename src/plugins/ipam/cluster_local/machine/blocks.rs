@@ -112,7 +112,7 @@ impl Machine {
                 self.change(at, if is_own { State::Active } else { State::Claiming }, turn)
             }
             (State::Returning, Known::Own(seen) | Known::Earlier(seen)) => {
-                self.return_block(at, &tracked, seen.clone())
+                self.return_block(at, &tracked, seen.clone(), turn)
             }
             (_, Known::Unknown | Known::Missing) => {
                 self.get(Purpose::ReadBlock(at.clone()), at.key())
@@ -159,6 +159,9 @@ impl Machine {
     pub(super) fn change(&mut self, at: &At, state: State, turn: &mut Turn<'_>) -> Step {
         let Some(tracked) = self.tracked_mut(at) else { return Step::Rest };
         let held = in_state(&tracked.held, state, turn.wall);
+        if state == State::Returning {
+            tracked.gift = None; // an earlier one has failed
+        }
         if !tracked.is_on_disk && state == State::Returning {
             tracked.held = held;
             return Step::Again;

@@ -232,16 +232,13 @@ impl Machine {
                 && self.may_claim(realm, *block)
                 && !batch.iter().any(|other| other.block.overlaps(*block))
         };
-        let known = |chunk: &Block| self.divisions.contains_key(&(realm.clone(), *chunk));
         let size = pool.block(0).map_or(1, Block::size);
-        let divided = hint
-            .divided
-            .iter()
-            .filter(|(chunk, of)| u64::from(**of) == size && pool.meets(**chunk));
-        let (own, others): (Vec<Block>, Vec<Block>) =
-            divided.map(|(chunk, _)| *chunk).partition(known);
-        let mut chunks = shuffled(own, turn);
-        chunks.extend(shuffled(others, turn));
+        let fits = |chunk: &Block, of: u8| u64::from(of) == size && pool.meets(*chunk);
+        let known = self.divisions.iter().filter(|((of, _), _)| of == realm);
+        let known = known.filter(|((_, chunk), of)| of.is_some_and(|of| fits(chunk, of)));
+        let heard = hint.divided.iter().filter(|(chunk, of)| fits(chunk, **of));
+        let mut chunks = shuffled(known.map(|((_, chunk), _)| *chunk).collect(), turn);
+        chunks.extend(shuffled(heard.map(|(chunk, _)| *chunk).collect(), turn));
         let (mut found, mut seen) = (vec![], BTreeSet::new());
         let mut look_in = |chunks: Vec<Block>, turn: &mut Turn<'_>| {
             for chunk in chunks {

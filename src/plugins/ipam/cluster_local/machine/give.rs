@@ -54,13 +54,22 @@ impl Machine {
                 continue;
             }
             let mut free = network.free_for(name, &heard.want);
-            free.retain(|tracked| !going.iter().any(|(block, _)| *block == tracked.held.block));
+            let has_failed = |gift: &Gift| {
+                let want = (heard.want.nonce, heard.want.renewal);
+                gift.is_void && (gift.nonce, gift.renewal) == want
+            };
+            free.retain(|tracked| {
+                let is_going = going.iter().any(|(block, _)| *block == tracked.held.block);
+                !is_going && !tracked.gift.as_ref().is_some_and(has_failed)
+            });
             is_scarce |= !heard.want.spans.is_empty() && network.meets_any(&heard.want);
             if heard.want.gifts.is_empty()
                 && let Some(first) = free.first().map(|tracked| tracked.held.block)
             {
                 let nonce = heard.want.nonce;
-                going.push((first, Some(Gift { node: by.clone(), nonce, is_reserved: false })));
+                let (node, renewal) = (by.clone(), heard.want.renewal);
+                let (is_reserved, is_void) = (false, false);
+                going.push((first, Some(Gift { node, nonce, renewal, is_reserved, is_void })));
             }
         }
         // Another network of this node waits: what is free goes back, and is claimed by that.
@@ -112,15 +121,24 @@ impl Machine {
     }
 
     /// Gives or deletes the key of a block that goes back.
-    pub(super) fn return_block(&mut self, at: &At, of: &Tracked, seen: Stored) -> Step {
+    pub(super) fn return_block(
+        &mut self,
+        at: &At,
+        of: &Tracked,
+        seen: Stored,
+        turn: &mut Turn<'_>,
+    ) -> Step {
         let Some(gift) = of.gift.clone() else {
             return self.send(Purpose::DeleteBlock(at.clone()), Operation::Delete(seen));
         };
+        if gift.is_void {
+            return self.change(at, State::Active, turn);
+        }
         let heard = self.hints.wants.get(&gift.node).filter(|it| it.want.nonce == gift.nonce);
         let heard = heard.filter(|it| gift.is_reserved || it.want.gifts.is_empty()).cloned();
         let Some(heard) = heard else {
             if let Some(tracked) = self.tracked_mut(at) {
-                tracked.gift = None;
+                tracked.void_gift();
             }
             return Step::Again;
         };
@@ -151,7 +169,7 @@ impl Machine {
         let Some(tracked) = self.tracked_mut(at) else { return };
         match (&mut tracked.gift, written) {
             (Some(gift), Some(_)) => gift.is_reserved = true,
-            _ => tracked.gift = None,
+            _ => tracked.void_gift(),
         }
     }
 
@@ -161,6 +179,7 @@ impl Machine {
         match outcome {
             Outcome::Done(_) => (tracked.key, tracked.known) = (Known::Foreign, order),
             Outcome::Lost | Outcome::Unknown(_) => {
+                // The gift may still be executed: nobody may use the block, whatever its key says now.
                 (tracked.key, tracked.known, tracked.gift) = (Known::Unknown, order, None);
                 self.baton.needs_list |= super::is_doubtful(outcome);
             }

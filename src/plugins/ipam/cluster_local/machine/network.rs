@@ -39,8 +39,22 @@ pub struct Gift {
     pub node: Name,
     /// The nonce of its want.
     pub nonce: Token,
+    /// Which renewal of the want it is for.
+    pub renewal: u64,
     /// The want reserves it.
     pub is_reserved: bool,
+    /// It has failed: the address of a name stays here then, and waits for the next renewal.
+    pub is_void: bool,
+}
+
+impl Tracked {
+    /// The gift has failed, or may have.
+    pub fn void_gift(&mut self) {
+        match &mut self.gift {
+            Some(gift) if self.held.name.is_some() => gift.is_void = true,
+            gift => *gift = None,
+        }
+    }
 }
 
 /// What is known of a node's note that it has leases in another's block.
