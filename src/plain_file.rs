@@ -40,7 +40,12 @@ pub fn read_of_others(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 
 /// Reads a file written by an administrator, who may have replaced it with a symlink.
 pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
-    read_seen(open(path, SIGHT, Mode::empty())?, LARGEST_CONFIGURATION)
+    read_configuration_of(path, LARGEST_CONFIGURATION)
+}
+
+/// The same with another limit, in bytes.
+pub fn read_configuration_of(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    read_seen(open(path, SIGHT, Mode::empty())?, limit)
 }
 
 /// Reads a file of another process's root directory, such as `/proc/4711/root`. Links in it lead to

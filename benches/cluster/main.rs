@@ -1,7 +1,8 @@
 //! Figures of cluster-local on a real etcd: pods on ten machines, with addresses in plenty and with
 //! exactly as many as pods; claims per second of forty machines; the time until a starving machine
 //! has the last free address; ADD from a held block beside host-local's; the daemon's memory; and, on
-//! a clock of their own, up to 1000 nodes: addresses that nobody can use, and requests.
+//! a clock of their own, up to 1000 nodes: the requests that they send, and the addresses that stay
+//! stranded on other nodes.
 //!
 //! `cargo bench --bench cluster -- [--nodes N] [--pods N] [--seconds N] [CASE...]`, as root or under
 //! `unshare -Urnm`, prints the table of docs/evidence/cluster.csv. It needs etcd-server and

@@ -103,7 +103,7 @@ impl<'a> Report<'a> {
         self.record(claim, Outcome::Missing(lack.to_string()))
     }
 
-    /// Enters an outcome whose line is printed by the caller.
+    /// Counts an outcome. The caller prints its line.
     pub fn enter(&mut self, claim: &str, outcome: Outcome) {
         self.rows.push(Row { chapter: self.chapter, claim: claim.to_owned(), outcome });
     }

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The code of blocks that the daemon has to confirm.
 const UNCONFIRMED: Code = Code::TRY_AGAIN;
 
-/// What an ADD allocates, for whom, and where.
+/// The addresses that an ADD asks for: the attachment, its names, and the place of the leases.
 pub struct Wish<'a> {
     /// The parent of the networks' directories.
     pub data_dir: PathBuf,

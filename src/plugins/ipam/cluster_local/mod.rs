@@ -5,7 +5,7 @@
 //! node has borrowed, and [`confirmed`] says whether plugins may use it. The rest is the daemon's:
 //! `machine` decides what is asked of the [`store`], and `daemon` joins them.
 
-/// Implements serde's traits for types whose text is displayed and parsed.
+/// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 macro_rules! serde_by_text {
     ($type:ty) => {
         impl serde::Serialize for $type {

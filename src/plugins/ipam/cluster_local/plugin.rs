@@ -97,7 +97,8 @@ impl Plugin for ClusterLocal {
             });
             full.extend(is_full?.then_some(set));
         }
-        if full.is_empty() && node::is_confirmed(&conf::directory(cx))? {
+        let is_confirmed = node::is_confirmed(&conf::directory(cx));
+        if full.is_empty() && is_confirmed.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
             return Ok(());
         }
         client::status(cx.deadline()).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;

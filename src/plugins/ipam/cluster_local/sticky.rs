@@ -55,7 +55,7 @@ pub fn names(keys: &[String], args: &str, ifname: &str, sets: usize) -> Result<V
         let value = given.get(key).filter(|value| !value.is_empty());
         parts.push(value.ok_or_else(|| {
             let error = Error::config("ipam.sticky", format_args!("CNI_ARGS has no {key}"));
-            error.with_details(match POD.contains(&key.as_str()) {
+            error.with_details(match keys.iter().eq(POD) {
                 true => {
                     "only Kubernetes sends it: set ipam.sticky to arg:NAME or to none".to_owned()
                 }

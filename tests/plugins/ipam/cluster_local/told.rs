@@ -42,6 +42,9 @@ fn reconfigure(node: &Node, changes: Value) {
     let blocks = node.prints("blocks");
     assert!(blocks.contains("; it does not run: start cni-multi-ipam.socket or "), "{blocks}");
     assert!(!blocks.contains("scope"), "{blocks}");
+    node.lab.host.sh("chmod 644 /etc/cni-multi/ipam.json");
+    let blocks = node.prints("blocks");
+    assert!(blocks.contains("mode 0644") && blocks.contains("expected 0600"), "{blocks}");
     node.configure(changes);
     node.start();
 }

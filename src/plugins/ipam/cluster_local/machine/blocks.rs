@@ -498,7 +498,8 @@ impl Machine {
         let Some(tracked) = network.blocks.get_mut(&at.block) else { return };
         let is_new = tracked.held.state == State::Claiming && tracked.key == Known::Absent;
         if is_lost && is_new && !tracked.is_on_disk && !is_leased {
-            // Another node has it; or this one, by a create whose outcome was unknown: an orphan then.
+            // Another node owns the key; or this node, by an earlier create whose outcome was unknown:
+            // the list of its own keys then finds an orphan.
             network.blocks.remove(&at.block);
             return;
         }

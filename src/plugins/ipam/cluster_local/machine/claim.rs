@@ -211,8 +211,11 @@ impl Machine {
     /// A block was tried in vain: not again before the next list.
     pub(super) fn note_lost(&mut self, at: &At) {
         let now = self.now;
-        match self.hints.realms.get_mut(&at.realm) {
-            Some(hint) if hint.is_worth_a_try(now) => drop(hint.lost.insert(at.block)),
+        let hint = self.hints.realms.get_mut(&at.realm);
+        // A list that has cost two claims is stale, however young it is.
+        let limit = |hint: &RealmHint| if hint.lost.is_empty() { OLD } else { OLD_AT_ONCE };
+        match hint.filter(|hint| hint.listed + limit(hint) > now) {
+            Some(hint) => drop(hint.lost.insert(at.block)),
             _ => drop(self.hints.realms.remove(&at.realm)),
         }
     }
@@ -341,12 +344,6 @@ impl super::Request {
 }
 
 impl RealmHint {
-    /// Whether the next candidate of it may be better than the one that was lost.
-    fn is_worth_a_try(&self, now: Moment) -> bool {
-        let limit = if self.lost.is_empty() { OLD } else { OLD_AT_ONCE };
-        self.listed + limit > now
-    }
-
     /// The block around an address: as its chunk is divided, if it is.
     fn as_divided(&self, block: Block, ip: std::net::IpAddr) -> Block {
         let chunk = block.chunk();

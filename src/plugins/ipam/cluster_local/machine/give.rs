@@ -179,7 +179,7 @@ impl Machine {
         match outcome {
             Outcome::Done(_) => (tracked.key, tracked.known) = (Known::Foreign, order),
             Outcome::Lost | Outcome::Unknown(_) => {
-                // The gift may still be executed: nobody may use the block, whatever its key says now.
+                // The store may still execute the update: this node must not use the block again.
                 (tracked.key, tracked.known, tracked.gift) = (Known::Unknown, order, None);
                 self.baton.needs_list |= super::is_doubtful(outcome);
             }

@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use super::super::client;
 use super::super::held::{Blocks, State};
 use super::super::name::Name;
+use super::super::store::settings::Settings;
 use super::super::store::{Claim, Key, NodeRecord, Record, Selection, Stored, Value as Content};
 use super::super::wire::DAEMON;
 use super::{Verb, config, data_dir, is_json, open, output, read, value};
@@ -74,10 +75,14 @@ fn run(matches: &ArgMatches, _: &mut Streams<'_>) -> Result<String> {
     if !rows.is_empty() || value(matches, "config").exists() {
         let problem = client::status(Deadline::after(PATIENCE)).err();
         rows.extend(problem.map(|problem| {
-            table::row_of_problem(&match is_not_running(&problem) {
-                true => format!("{}; it does not run: start {}", problem.msg, DAEMON.units),
-                false => problem.to_string(),
-            })
+            if !is_not_running(&problem) {
+                return table::row_of_problem(&problem.to_string());
+            }
+            let config = value(matches, "config");
+            let fault = Settings::load(&config).err().filter(|_| config.exists());
+            let fault = fault.map_or_else(String::new, |fault| format!("; {fault}"));
+            let msg = &problem.msg;
+            table::row_of_problem(&format!("{msg}; it does not run: start {}{fault}", DAEMON.units))
         }));
     }
     Ok(super::table(rows, &COLUMNS, is_json(matches)))

@@ -240,12 +240,6 @@ impl Node {
         }
     }
 
-    /// Whether plugins allocate without a confirmation of this boot.
-    fn is_trusted(&self) -> bool {
-        let own = |file: &NodeFile| file.withdrawn.is_none() && file.machine == self.hardware;
-        self.trusts_reboot && self.confirmed.is_none() && self.disk.file.as_ref().is_some_and(own)
-    }
-
     /// The claims on the disk and in the daemon's memory.
     pub fn claims(&self) -> BTreeSet<Token> {
         let on_disk = self.disk.nets.iter().flat_map(|net| &net.blocks.blocks);
@@ -260,7 +254,11 @@ impl Node {
 
     /// The blocks that plugins allocate from.
     pub fn usable(&self) -> Vec<(usize, Held)> {
-        if !self.is_on || !self.fits() && !self.is_trusted() {
+        // With `trustReboot`, plugins need no confirmation of this boot, if there is none.
+        let own = |file: &NodeFile| file.withdrawn.is_none() && file.machine == self.hardware;
+        let is_trusted = self.trusts_reboot && self.confirmed.is_none();
+        let is_trusted = is_trusted && self.disk.file.as_ref().is_some_and(own);
+        if !self.is_on || !self.fits() && !is_trusted {
             return vec![];
         }
         let of_net = |(number, net): (usize, &Net)| {

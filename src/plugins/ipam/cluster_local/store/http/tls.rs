@@ -16,6 +16,8 @@ use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
 /// The versions that etcd speaks.
+/// The longest file with certificates or a key.
+const LARGEST_FILE: usize = 1 << 20;
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
 
 /// A configuration of TLS, ready for use; None without a CA: then https is refused.
@@ -107,7 +109,7 @@ fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'stati
 
 fn read(key: &str, path: &Path) -> Result<Vec<u8>> {
     // Certificates are rotated by changing a symlink.
-    plain_file::read_configuration(path).map_err(|e| {
+    plain_file::read_configuration_of(path, LARGEST_FILE).map_err(|e| {
         Error::io(format_args!("etcd.{key}: read {}", path.display()), &e)
             .with_code(Code::INVALID_CONFIG)
     })
