@@ -8,17 +8,13 @@ use super::super::store::{
     Answer, Key, NodeRecord, Operation, Outcome, Record, Selection, Stored, Token, Value,
 };
 use super::network::{Known, Note, Tracked};
-use super::{Allocation, Line, Machine, Mark, NodeFile, Purpose, Standing, Step, Turn, Withdrawn};
+use super::{Allocation, Line, Machine, Mark, NodeFile, Purpose, Standing, Step, Turn};
 use crate::sys::clock::Moment;
 
 /// The time from one beat to the next.
 pub const BEAT: Duration = Duration::from_secs(30);
 /// After this time of failures the store may have gone back.
 pub const DOUBT: Duration = Duration::from_secs(10);
-/// How long a record of an unknown session must not move before its machine's disk counts as restored.
-const UNMOVED: Duration = Duration::from_secs(40);
-/// The wait before a record is read again that is another's.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How many nonces of beats without an answer are remembered.
 const MOST_NONCES: usize = 64;
 
@@ -52,13 +48,13 @@ pub struct Baton {
     /// The session; None before the first write that carries it.
     pub session: Option<Token>,
     /// The record that the next beat writes over.
-    record: Option<(Stored, NodeRecord)>,
+    pub(super) record: Option<(Stored, NodeRecord)>,
     /// The beats without an answer: nonce, and the order in which it was sent.
     sent: Vec<(Token, u64)>,
     /// The nonces of earlier beats that had no answer.
-    old: Vec<Token>,
+    pub(super) old: Vec<Token>,
     /// A beat of this session was accepted.
-    is_accepted: bool,
+    pub(super) is_accepted: bool,
     /// The sessions before the accepted one are to be dropped.
     drops_sessions: bool,
     /// The order of the last accepted beat.
@@ -71,9 +67,9 @@ pub struct Baton {
     /// The claims are to be listed.
     pub needs_list: bool,
     /// The store's id as read.
-    meta: Option<Option<Token>>,
+    pub(super) meta: Option<Option<Token>>,
     /// The store's id was read since the last beat.
-    has_meta: bool,
+    pub(super) has_meta: bool,
     /// The record as read.
     found: Option<Option<Stored>>,
     /// Everything is to be verified.
@@ -81,14 +77,14 @@ pub struct Baton {
     /// What is claimed before settles.
     pub settle_until: Moment,
     /// The record of an unknown session, and since when it has not moved.
-    unmoved: Option<(Stored, Moment)>,
+    pub(super) unmoved: Option<(Stored, Moment)>,
     /// The claims that the next list has are taken over.
     pub takes_over: bool,
     /// Why the node may not claim, and no look at its record before.
     pub refused: Option<(Standing, Moment)>,
 }
 
-fn node_record(stored: &Stored) -> Option<&NodeRecord> {
+pub(super) fn node_record(stored: &Stored) -> Option<&NodeRecord> {
     match &stored.record.value {
         Value::Node(record) => Some(record),
         _ => None,
@@ -114,7 +110,7 @@ impl Machine {
     }
 
     /// Forgets what was read.
-    fn forget_all(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.divisions.clear();
         self.orphans.clear();
         self.blocks_mut().for_each(Tracked::forget_key);
@@ -166,251 +162,12 @@ impl Machine {
         Step::Again
     }
 
-    /// Compares the files with the machine: a copy of another node's directory becomes a new node.
-    fn begin(&mut self, turn: &mut Turn<'_>) -> Step {
-        let fresh = NodeFile {
-            node: self.setup.node.clone(),
-            uid: turn.token(),
-            earlier: vec![],
-            machine: self.setup.machine,
-            sessions: vec![],
-            number: 0,
-            store: None,
-            registered: false,
-            withdrawn: None,
-        };
-        let Some(file) = self.file.clone() else { return self.write_node(fresh, None) };
-        if file.node != self.setup.node || file.machine != self.setup.machine {
-            return self.become_new(NodeFile { store: file.store, ..fresh }, turn);
-        }
-        let withdrawn = file.withdrawn.filter(|withdrawn| withdrawn.boot == self.setup.boot);
-        self.baton.phase = match withdrawn {
-            Some(Withdrawn { is_copied: true, .. }) => Phase::Withdrawn(Standing::Copied),
-            Some(_) => Phase::Withdrawn(Standing::Replaced),
-            None if self.setup.is_replaced => Phase::Withdrawn(Standing::Replaced),
-            None => Phase::Meta,
-        };
-        Step::Again
-    }
-
-    /// Marks the copied blocks as lost, network by network, and then writes a new record.
-    fn become_new(&mut self, file: NodeFile, turn: &mut Turn<'_>) -> Step {
-        if !self.is_denied() {
-            return self.confirm(Allocation::Refused);
-        }
-        let mut copied = self.all();
-        copied.retain(|at| self.tracked(at).is_some_and(|it| it.held.state != State::Lost));
-        let Some(first) = copied.first().cloned() else {
-            let step = self.write_node(file, None);
-            if let Step::Do(_) = step {
-                self.lines.push_back(Line::Clone);
-            }
-            return step;
-        };
-        copied.retain(|at| at.network == first.network);
-        let lost = copied.iter().filter_map(|at| self.tracked(at));
-        let lost = lost.map(|it| Mark::Put(super::in_state(&it.held, State::Lost, turn.wall)));
-        let lost = lost.collect();
-        self.mark(&first.network, lost, vec![])
-    }
-
-    /// Ends allocation in this boot: first for the plugins, then on the disk.
-    fn withdraw(&mut self, standing: &Standing) -> Step {
-        let Some(file) = self.file.clone() else { return Step::Rest };
-        if self.allocation != Some(Allocation::Withdrawn) {
-            return self.confirm(Allocation::Withdrawn);
-        }
-        let is_copied = *standing == Standing::Copied;
-        let withdrawn = Some(Withdrawn { boot: self.setup.boot.clone(), is_copied });
-        if file.withdrawn != withdrawn {
-            return self.write_node(NodeFile { withdrawn, ..file }, None);
-        }
-        Step::Rest
-    }
-
-    fn refuse(&mut self, standing: Standing) -> Step {
-        self.baton.refused = Some((standing, self.now + LOOK_AGAIN));
-        self.baton.phase = Phase::Refused;
-        Step::Again
-    }
-
-    fn read_meta(&mut self, turn: &mut Turn<'_>) -> Step {
-        let Some(file) = self.file.clone() else { return Step::Rest };
-        match (self.baton.meta.take(), file.store) {
-            (None, _) => self.get(Purpose::ReadMeta, Key::Meta),
-            (Some(None), None) => {
-                let record = Record { key: Key::Meta, value: Value::Meta(turn.token()) };
-                self.send(Purpose::CreateMeta, Operation::Create(record))
-            }
-            (Some(Some(found)), None) => {
-                self.baton.meta = Some(Some(found));
-                self.write_node(NodeFile { store: Some(found), ..file }, None)
-            }
-            (Some(found), Some(_)) if found != file.store => {
-                self.forget_all();
-                // What was accepted may be of that store.
-                (self.baton.is_accepted, self.baton.record) = (false, None);
-                self.refuse(Standing::OtherStore)
-            }
-            (Some(_), Some(_)) => {
-                self.baton.has_meta = true;
-                self.baton.phase = Phase::Record;
-                Step::Again
-            }
-        }
-    }
-
-    /// What the record that was read says: the table of the design's §3, from the top.
-    fn judge(&mut self, found: Option<Stored>, turn: &mut Turn<'_>) -> Step {
-        let Some(file) = self.file.clone() else { return Step::Rest };
-        if found.as_ref().is_some_and(|stored| node_record(stored).is_none()) {
-            let reason = "the node's record in the store cannot be read".to_owned();
-            return self.refuse(Standing::Away(reason));
-        }
-        let found = found.and_then(|stored| Some((node_record(&stored)?.clone(), stored)));
-        let mine = self.baton.record.as_ref().map_or(file.number, |(_, record)| record.number);
-        let went_back =
-            found.as_ref().is_none_or(|(record, _)| record.number < mine || record.ended);
-        if went_back && !self.baton.has_meta {
-            return self.read_meta_first();
-        }
-        let Some((record, stored)) = found else {
-            if file.registered || !file.earlier.is_empty() {
-                self.doubt("the node's record is gone");
-                self.forget_all();
-            }
-            self.baton.is_accepted = false;
-            if file.registered {
-                return self.change_uid(file, None, turn);
-            }
-            self.baton.phase = Phase::Register(None);
-            return Step::Again;
-        };
-        if record.ended && record.uid == file.uid {
-            self.doubt("the node was reclaimed");
-            return self.change_uid(file, Some(stored), turn);
-        }
-        if record.ended && file.earlier.contains(&record.uid) {
-            self.baton.phase = Phase::Register(Some(stored));
-            return Step::Again;
-        }
-        if record.ended {
-            return self.refuse(Standing::NameTaken);
-        }
-        if record.machine != self.setup.machine {
-            return self.refuse(Standing::NameTaken);
-        }
-        if self.baton.is_accepted {
-            self.judge_later(record, stored)
-        } else {
-            self.judge_first(&file, record, stored)
-        }
-    }
-
-    /// Takes another uid, for a record over this one.
-    fn change_uid(&mut self, file: NodeFile, seen: Option<Stored>, turn: &mut Turn<'_>) -> Step {
-        self.forget_all();
-        (self.baton.is_accepted, self.baton.record) = (false, None);
-        let earlier = [file.earlier, vec![file.uid]].concat();
-        let file = NodeFile { uid: turn.token(), earlier, registered: false, ..file };
-        self.write_node(file, Some(Phase::Register(seen)))
-    }
-
-    fn go_on(&mut self) -> Step {
-        let knows_keys = self.blocks().any(|tracked| tracked.key != Known::Unknown);
-        self.baton.phase = if knows_keys { Phase::Run } else { Phase::List };
-        Step::Again
-    }
-
-    /// The record after an accepted beat of this session.
-    fn judge_later(&mut self, record: NodeRecord, stored: Stored) -> Step {
-        let Some((_, mine)) = self.baton.record.clone() else { return Step::Rest };
-        if let Some(order) = self.order_of(record.nonce) {
-            self.accept(stored, order);
-            return self.go_on();
-        }
-        if record.nonce == mine.nonce && record.number == mine.number {
-            self.baton.record = Some((stored, record));
-            return self.go_on();
-        }
-        if record.number < mine.number || self.baton.old.contains(&record.nonce) {
-            return self.go_back(record, stored, mine.number);
-        }
-        if !self.baton.has_meta {
-            return self.read_meta_first();
-        }
-        self.baton.phase = Phase::Withdrawn(Standing::Copied);
-        Step::Again
-    }
-
-    /// The record may be of another store.
-    fn read_meta_first(&mut self) -> Step {
-        self.forget_all();
-        self.baton.meta = None;
-        self.baton.phase = Phase::Meta;
-        Step::Again
-    }
-
-    /// The record before this session's first accepted beat.
-    fn judge_first(&mut self, file: &NodeFile, record: NodeRecord, stored: Stored) -> Step {
-        let own = (Some(record.session) == self.baton.session).then_some(0);
-        if let Some(order) = self.order_of(record.nonce).or(own) {
-            self.accept(stored, order);
-            self.baton.phase = Phase::List;
-            return Step::Again;
-        }
-        if record.number < file.number {
-            return self.go_back(record, stored, file.number);
-        }
-        if file.sessions.contains(&record.session) {
-            return self.take_uid(file, record, stored);
-        }
-        if record.boot == self.setup.boot {
-            self.baton.phase = Phase::Withdrawn(Standing::Replaced);
-            return Step::Again;
-        }
-        match &self.baton.unmoved {
-            Some((seen, since)) if *seen == stored && self.now >= *since + UNMOVED => {
-                self.baton.takes_over = true;
-                self.take_uid(file, record, stored)
-            }
-            Some((seen, _)) if *seen == stored => self.refuse(Standing::Restored),
-            _ => {
-                self.baton.unmoved = Some((stored, self.now));
-                self.refuse(Standing::Restored)
-            }
-        }
-    }
-
-    /// The record is this node's: its uid is, too.
-    fn take_uid(&mut self, file: &NodeFile, record: NodeRecord, stored: Stored) -> Step {
-        let uid = record.uid;
-        self.baton.record = Some((stored, record));
-        if file.uid == uid {
-            self.baton.phase = Phase::List;
-            return Step::Again;
-        }
-        let others = file.earlier.iter().copied().filter(|known| *known != uid);
-        let earlier = others.chain([file.uid]).collect();
-        self.write_node(NodeFile { uid, earlier, ..file.clone() }, Some(Phase::List))
-    }
-
-    /// The store has an older record than this node has written.
-    fn go_back(&mut self, mut record: NodeRecord, stored: Stored, number: u64) -> Step {
-        self.doubt("the store went back");
-        self.forget_all();
-        record.number = number;
-        self.baton.record = Some((stored, record));
-        self.baton.phase = Phase::List;
-        Step::Again
-    }
-
-    fn order_of(&self, nonce: Token) -> Option<u64> {
+    pub(super) fn order_of(&self, nonce: Token) -> Option<u64> {
         self.baton.sent.iter().find(|(sent, _)| *sent == nonce).map(|(_, order)| *order)
     }
 
     /// The store has this record, which was sent in this order.
-    fn accept(&mut self, stored: Stored, order: u64) {
+    pub(super) fn accept(&mut self, stored: Stored, order: u64) {
         let Some(record) = node_record(&stored).cloned() else { return };
         let baton = &mut self.baton;
         baton.old.extend(baton.sent.drain(..).map(|(nonce, _)| nonce));

@@ -3,8 +3,6 @@
 //!
 //! A claim is a create, a beat, a read of the key, and then use. One beat and one read confirm several.
 
-use std::time::Duration;
-
 use super::super::block::Block;
 use super::super::held::{Held, State};
 use super::super::name::Name;
@@ -14,8 +12,6 @@ use super::super::store::{
 use super::network::{Known, Note, Tracked};
 use super::{At, Line, Machine, Mark, Purpose, Step, Turn, in_state};
 
-/// How long the watch may lag behind a read.
-const WATCH: Duration = Duration::from_secs(10);
 /// How many blocks one read confirms.
 const MOST_READ: usize = 32;
 
@@ -40,7 +36,7 @@ fn is_taken(stored: &Stored, taken: Token) -> bool {
 
 impl Machine {
     /// What a record says of a block.
-    fn known(&self, held: &Held, found: Option<Stored>) -> Known {
+    pub(super) fn known(&self, held: &Held, found: Option<Stored>) -> Known {
         let Some(stored) = found else { return Known::Absent };
         let Some(file) = &self.file else { return Known::Foreign };
         match claim_of(&stored).filter(|it| it.node == self.setup.node && it.token == held.token) {
@@ -58,36 +54,6 @@ impl Machine {
         let node = self.setup.node.clone();
         let claim = Claim { node, uid, token: held.token, taken: None, name };
         Some(Record { key: at.key(), value: Value::Claim(claim) })
-    }
-
-    /// Writes that other nodes have leases in usable blocks, or no longer have.
-    pub(super) fn note_contests(&mut self, _: &mut Turn<'_>) -> Step {
-        let is_disputed = self.blocks().any(|it| it.held.contested || it.held.state == State::Lost);
-        if self.hints.conflicts.is_empty() && !is_disputed {
-            return Step::Rest;
-        }
-        for at in self.all() {
-            let Some(tracked) = self.tracked(&at) else { continue };
-            let held = tracked.held.clone();
-            let contested = self.is_contested(&at);
-            let may_end = self.hints.is_heard && self.now >= tracked.contested + WATCH;
-            let matters = matches!(held.state, State::Active | State::Settling);
-            if !tracked.is_on_disk || !matters || contested == held.contested {
-                continue;
-            }
-            if !contested && !may_end {
-                let end = tracked.contested + WATCH;
-                self.by(end);
-                continue; // a read has shown what the watch has not told yet
-            }
-            let step = self.mark(&at.network, vec![Mark::Put(Held { contested, ..held })], vec![]);
-            if let Step::Do(_) = step {
-                let line = if contested { Line::Contested } else { Line::ContestEnded };
-                self.lines.push_back(line(at.block));
-                return step;
-            }
-        }
-        Step::Rest
     }
 
     /// Does what is due for one block.
@@ -171,7 +137,7 @@ impl Machine {
     }
 
     /// A block that the node no longer has.
-    fn drop_block(&mut self, at: &At) -> Step {
+    pub(super) fn drop_block(&mut self, at: &At) -> Step {
         let is_on_disk = self.tracked(at).is_some_and(|tracked| tracked.is_on_disk);
         if is_on_disk {
             return self.mark(&at.network, vec![Mark::Forget(at.block)], vec![at.block]);
@@ -350,27 +316,6 @@ impl Machine {
         self.baton.confirmed > tracked.known && tracked.read > self.baton.confirmed
     }
 
-    /// Another node has leases in a block of this one, which has some, too.
-    fn contest(&mut self, at: &At) {
-        let now = self.now;
-        if let Some(tracked) = self.tracked_mut(at) {
-            (tracked.held.contested, tracked.contested) = (true, now);
-        }
-    }
-
-    /// Whether another node has leases in a block, as far as it was heard, or another network of this one.
-    fn is_contested(&self, at: &At) -> bool {
-        let meets = |tracked: &Tracked| {
-            tracked.held.state == State::Lost && tracked.held.block.overlaps(at.block)
-        };
-        let mut others = self.networks.iter().filter(|(name, _)| **name != at.network);
-        self.hints.is_contested(&at.realm, at.block, &self.setup.node)
-            || others.any(|(_, network)| {
-                let mut lost = network.blocks.values().filter(|tracked| meets(tracked));
-                network.realm == at.realm && lost.any(|it| network.is_leased(it.held.block))
-            })
-    }
-
     fn is_made_in_doubt(&self, tracked: &Tracked) -> bool {
         tracked.created.unwrap_or(self.now) < self.baton.settle_until
     }
@@ -530,157 +475,6 @@ impl Machine {
         self.baton.needs_list |= super::is_doubtful(outcome);
         if let Some(tracked) = self.tracked_mut(at) {
             (tracked.key, tracked.known) = (known, order);
-        }
-    }
-
-    /// The node's records were listed.
-    pub(super) fn on_own(&mut self, outcome: Outcome<Answer>) {
-        let Outcome::Done(Answer::Listed(listed)) = outcome else { return };
-        let is_first = self.baton.phase == super::Phase::List;
-        let takes_over = std::mem::take(&mut self.baton.takes_over);
-        (self.baton.listed, self.baton.last_list) = (self.order, self.now);
-        self.baton.needs_list = false;
-        self.orphans.clear();
-        for stored in listed {
-            self.on_own_record(stored, is_first, takes_over);
-        }
-        if is_first {
-            self.baton.phase = super::Phase::Run;
-        }
-    }
-
-    fn on_own_record(&mut self, stored: Stored, is_first: bool, takes_over: bool) {
-        let order = self.order;
-        match (&stored.record.key, &stored.record.value) {
-            (Key::Conflict(realm, block), Value::Conflict(_)) => {
-                let lost = self
-                    .find(realm, *block)
-                    .filter(|at| self.tracked(at).is_some_and(|it| it.held.state == State::Lost));
-                match lost.and_then(|at| self.tracked_mut(&at)) {
-                    Some(tracked) => tracked.note = Note::Perhaps,
-                    None => self.orphans.push((stored, order)),
-                }
-            }
-            (Key::Block(realm, block), Value::Claim(claim)) => {
-                let found = self.find(realm, *block);
-                let held = found.as_ref().and_then(|at| self.tracked(at)).map(|it| it.held.clone());
-                let known = held.map(|held| self.known(&held, Some(stored.clone())));
-                let token = claim.token;
-                match (known, found) {
-                    (Some(known @ (Known::Own(_) | Known::Earlier(_))), Some(at)) => {
-                        self.on_own_claim(&at, known, is_first, takes_over);
-                    }
-                    _ if self.want.as_ref().is_some_and(|want| want.nonce == token) => {
-                        self.note_gift(*block); // it was not taken yet
-                    }
-                    _ => self.orphans.push((stored, order)),
-                }
-            }
-            _ => (),
-        }
-    }
-
-    fn on_own_claim(&mut self, at: &At, known: Known, is_first: bool, takes_over: bool) {
-        let order = self.order;
-        let Some(tracked) = self.tracked_mut(at) else { return };
-        let is_news = is_first || matches!(tracked.key, Known::Unknown | Known::Missing);
-        if !is_news {
-            return;
-        }
-        tracked.known = order;
-        tracked.key = match known {
-            Known::Own(stored) if takes_over => Known::Earlier(stored),
-            known => known,
-        };
-    }
-
-    /// Deletes a record of the node that no file of it knows, after a beat that followed the list.
-    pub(super) fn delete_orphans(&mut self, _: &mut Turn<'_>) -> Step {
-        if !self.setup.is_complete || self.retry > self.now {
-            return Step::Rest;
-        }
-        while let Some((stored, _)) = self.orphans.pop() {
-            let is_known = match (&stored.record.key, &stored.record.value) {
-                (Key::Block(realm, block), Value::Claim(claim)) => {
-                    let tracked =
-                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
-                    tracked.is_some_and(|it| it.held.token == claim.token)
-                }
-                (Key::Conflict(realm, block), _) => {
-                    let tracked =
-                        self.find(realm, *block).and_then(|at| self.tracked(&at).cloned());
-                    tracked.is_some_and(|it| it.held.state == State::Lost)
-                }
-                _ => true,
-            };
-            if is_known {
-                continue;
-            }
-            if let Key::Block(_, block) = stored.record.key {
-                self.lines.push_back(Line::Orphan(block));
-            }
-            return self.send(Purpose::DeleteOrphan, Operation::Delete(stored));
-        }
-        Step::Rest
-    }
-
-    /// A block that another node has: a note while it has leases.
-    fn pursue_lost(&mut self, at: &At, of: &Tracked, is_leased: bool) -> Step {
-        /// How long a lost block's key is not read again.
-        const EACH: Duration = Duration::from_secs(10);
-        if is_leased && of.note == Note::None {
-            let value = Value::Conflict(self.setup.node.clone());
-            let record = Record { key: Key::Conflict(at.realm.clone(), at.block), value };
-            return self.send(Purpose::CreateNote(at.clone()), Operation::Create(record));
-        }
-        if !is_leased && of.note != Note::None || of.note == Note::Unread {
-            return self.end_note(at, &of.note);
-        }
-        if !is_leased {
-            return self.drop_block(at);
-        }
-        let since = of.created.unwrap_or_default();
-        let now = self.now;
-        if now >= since + EACH
-            && let Some(tracked) = self.tracked_mut(at)
-        {
-            // Another node's note may have been there in place of this one's.
-            (tracked.created, tracked.key, tracked.note) =
-                (Some(now), Known::Unknown, Note::Unread);
-            return Step::Again;
-        }
-        self.by(since + EACH);
-        Step::Rest
-    }
-
-    /// Deletes the note of a block, if it is this node's.
-    fn end_note(&mut self, at: &At, note: &Note) -> Step {
-        match note {
-            Note::Found(stored) => {
-                self.send(Purpose::DeleteNote(at.clone()), Operation::Delete((**stored).clone()))
-            }
-            Note::Perhaps | Note::Unread | Note::None => {
-                let key = Key::Conflict(at.realm.clone(), at.block);
-                self.get(Purpose::ReadNote(at.clone()), key)
-            }
-        }
-    }
-
-    /// An operation about the note of a block has ended.
-    pub(super) fn on_note(&mut self, at: &At, is_deleted: bool, outcome: Outcome<Answer>) {
-        let (now, own) = (self.now, Value::Conflict(self.setup.node.clone()));
-        let Some(tracked) = self.tracked_mut(at) else { return };
-        match outcome {
-            Outcome::Done(Answer::Found(found)) => {
-                let own = found.filter(|stored| stored.record.value == own);
-                tracked.note = own.map_or(Note::None, |own| Note::Found(Box::new(own)));
-            }
-            Outcome::Done(_) if is_deleted => tracked.note = Note::None,
-            Outcome::Done(_) => (tracked.note, tracked.created) = (Note::Perhaps, Some(now)),
-            // Of a create that has lost, there is one. An unknown one is tried again.
-            Outcome::Lost => tracked.note = Note::Perhaps,
-            Outcome::Unknown(_) if is_deleted => tracked.note = Note::Perhaps,
-            _ => (), // it was not executed
         }
     }
 }

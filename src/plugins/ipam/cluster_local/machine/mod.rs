@@ -8,8 +8,11 @@
 //!
 //! | topic | file |
 //! |---|---|
-//! | which node this is; beats; what a record says that is not as it was written | [`baton`] |
+//! | which node this is; what a record says that is not as it was written | `identity` |
+//! | the node's record and its beats | [`baton`] |
 //! | a block from its claim to its end | [`blocks`] |
+//! | what the list of the node's records says; orphans | `own` |
+//! | leases in a block that is another's | `notes` |
 //! | an ADD that found nothing free | [`claim`], and [`want`] if the pool is full |
 //! | an ADD that needs the address of a name | [`names`] |
 //! | blocks that others need, or nobody | [`give`] |
@@ -20,9 +23,12 @@ pub mod blocks;
 pub mod claim;
 pub mod give;
 pub mod hints;
+mod identity;
 pub mod interface;
 pub mod names;
 pub mod network;
+mod notes;
+mod own;
 pub mod reclaim;
 pub mod want;
 

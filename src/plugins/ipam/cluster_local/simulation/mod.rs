@@ -10,6 +10,7 @@
 mod ends;
 mod kind;
 mod mutants;
+mod network;
 mod node;
 mod promise;
 mod schedule;

@@ -58,7 +58,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         rule: "an older number is a store that went back",
-        file: "machine/baton.rs",
+        file: "machine/identity.rs",
         from: "        if record.number < file.number {\n            return self.go_back(record, stored, file.number);\n        }\n",
         to: "",
         kind: "several_restores",
@@ -93,14 +93,14 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         rule: "a replaced directory allocates nothing",
-        file: "machine/baton.rs",
+        file: "machine/identity.rs",
         from: "None if self.setup.is_replaced => ",
         to: "None if self.setup.is_replaced && file.number > 9 => ",
         kind: "replaced_directory",
     },
     Mutant {
         rule: "of two live copies one stops",
-        file: "machine/baton.rs",
+        file: "machine/identity.rs",
         from: "        self.baton.phase = Phase::Withdrawn(Standing::Copied);\n        Step::Again",
         to: "        self.go_back(record, stored, mine.number)",
         kind: "resumed",
@@ -121,7 +121,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         rule: "a note is written while leases are in another's block",
-        file: "machine/blocks.rs",
+        file: "machine/notes.rs",
         from: "if is_leased && of.note == Note::None {",
         to: "if is_leased && of.note == Note::None && self.order == 0 {",
         kind: "restore",

@@ -9,7 +9,7 @@ use super::super::held::{Held, State};
 use super::super::machine::reclaim::{Reclaim, Step};
 use super::super::machine::{Action, Allocation, Mark, Reply, Request, RequestId, Turn, Written};
 use super::super::name::Name;
-use super::super::store::{Answer, Heard, Operation, Outcome, Selection, Stored, Token};
+use super::super::store::{Answer, Operation, Outcome, Stored, Token};
 use super::kind::{Faults, Kind};
 use super::node::{Add, Disk, Memory, Node, Wish, addresses};
 use super::promise::short;
@@ -38,14 +38,14 @@ pub enum Sender {
 
 /// An operation on its way.
 #[derive(Clone, Debug)]
-struct Flight {
-    operation: Operation,
-    from: Sender,
-    outcome: Option<Outcome<Answer>>,
+pub struct Flight {
+    pub(super) operation: Operation,
+    pub(super) from: Sender,
+    pub(super) outcome: Option<Outcome<Answer>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub enum Event {
     Step(usize, u64),
     Execute(usize),
     Answer(usize),
@@ -62,7 +62,7 @@ enum Event {
 pub struct Reclaiming {
     pub stepper: Reclaim,
     pub is_done: bool,
-    is_asking: bool,
+    pub is_asking: bool,
 }
 
 /// The cluster.
@@ -91,12 +91,12 @@ pub struct World {
     inner: Random,
     queue: BinaryHeap<Reverse<(Moment, u64, Event)>>,
     queued: u64,
-    flights: Vec<Flight>,
+    pub flights: Vec<Flight>,
     /// What watches have heard, in this order.
-    heard: Vec<Vec<Stored>>,
+    pub heard: Vec<Vec<Stored>>,
     /// The records some time ago: what a list of a realm may have.
-    old: Records,
-    version: u64,
+    pub old: Records,
+    pub version: u64,
     fresh: u64,
     ticks: u32,
     pub steps: u64,
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    fn at(&mut self, moment: Moment, event: Event) {
+    pub fn at(&mut self, moment: Moment, event: Event) {
         self.queued += 1;
         self.queue.push(Reverse((moment, self.queued, event)));
     }
@@ -215,114 +215,6 @@ impl World {
     }
 
     // The network.
-
-    fn send(&mut self, from: Sender, operation: Operation) {
-        let id = self.flights.len();
-        let is_write = !matches!(operation, Operation::Get(_) | Operation::List(_));
-        self.flights.push(Flight { operation, from, outcome: None });
-        let unreachable = Outcome::Unreachable("cut off".to_owned());
-        let fate = if self.is_rough && self.faults.net { self.below(24) } else { 0 };
-        if !self.is_up || fate == 23 {
-            self.flights[id].outcome = Some(unreachable);
-            return self.at(self.now + ms(200), Event::Answer(id));
-        }
-        let near = [5, 5, 20, 300, 1500];
-        let (there, back) = match self.is_rough {
-            true => (self.pick(&near), self.pick(&near)),
-            false => (ms(5), ms(5)),
-        };
-        let unknown = Outcome::Unknown("no answer".to_owned());
-        match fate {
-            19 if is_write && self.faults.twice => {
-                let again = self.pick(&[100, 5000, 20_000, 50_000]);
-                self.at(self.now + there, Event::Execute(id));
-                self.at(self.now + there + back, Event::Answer(id));
-                self.at(self.now + there + again, Event::Execute(id));
-            }
-            20..=22 if is_write => {
-                let late = match fate {
-                    20 => None,
-                    22 if self.faults.late > Duration::ZERO => {
-                        let late = self.pick(&[5500, 8000, 20_000, 50_000, 90_000]);
-                        Some(late.min(self.faults.late))
-                    }
-                    _ => Some(there),
-                };
-                self.log(|| format!("   {from:?}: no answer, executed after {late:?}"));
-                self.flights[id].outcome = Some(unknown);
-                if let Some(late) = late {
-                    self.at(self.now + late, Event::Execute(id));
-                }
-                self.at(self.now + ms(5000), Event::Answer(id));
-            }
-            _ => {
-                self.at(self.now + there, Event::Execute(id));
-                self.at(self.now + there + back, Event::Answer(id));
-            }
-        }
-    }
-
-    fn execute(&mut self, id: usize) {
-        let Flight { operation, from, outcome } = self.flights[id].clone();
-        let is_old = self.is_rough
-            && matches!(operation, Operation::List(Selection::Realm(_)))
-            && !self.is_other
-            && self.one_in(3);
-        let mut void = Records::default();
-        let store = match (self.is_other, is_old) {
-            _ if !self.is_up => &mut void,
-            (true, _) => &mut self.other,
-            (false, true) => &mut self.old,
-            (false, false) => &mut self.store,
-        };
-        let found = match (self.is_up, store.execute(&operation, &mut self.version)) {
-            (true, found) if !self.is_other => found,
-            // An engine tells the answers of another store.
-            (true, _) => Outcome::Unknown("another cluster answers".to_owned()),
-            (false, _) => Outcome::Unknown("the store is down".to_owned()),
-        };
-        if matches!(found, Outcome::Done(Answer::Written(_) | Answer::Deleted)) {
-            self.publish();
-        }
-        self.log(|| format!("   {from:?} {} = {}", short(&operation), short(&found)));
-        if outcome.is_none() {
-            self.flights[id].outcome = Some(found);
-        }
-    }
-
-    fn answer(&mut self, id: usize) {
-        let Flight { from, outcome, .. } = self.flights[id].clone();
-        let outcome = outcome.unwrap_or(Outcome::Unknown("no answer".to_owned()));
-        match from {
-            Sender::Daemon(number, generation) => {
-                if self.nodes[number].generation != generation {
-                    return;
-                }
-                if self.nodes[number].stalled_until > self.now {
-                    return self.at(self.nodes[number].stalled_until, Event::Answer(id));
-                }
-                let now = self.now;
-                if let Some(machine) = &mut self.nodes[number].machine {
-                    machine.answered(outcome, now);
-                }
-                let after = if self.is_rough { self.pick(&[5, 5, 5, 100, 1000]) } else { ms(5) };
-                self.wake(number, after);
-            }
-            Sender::Reclaim(number) => {
-                let now = self.now;
-                let reclaim = &mut self.reclaims[number];
-                reclaim.stepper.answered(outcome, now);
-                reclaim.is_asking = false;
-                let slow = [5, 5, 50, 3000, 30_000, 90_000, 200_000];
-                let after = match self.is_rough {
-                    true if self.faults.stalls => self.pick(&slow),
-                    true => self.pick(&[5, 5, 50, 500, 3000]),
-                    false => ms(5),
-                };
-                self.at(self.now + after, Event::Reclaim(number));
-            }
-        }
-    }
 
     // The daemons.
 
@@ -565,37 +457,6 @@ impl World {
                 reclaim.is_done = true;
                 self.log(|| format!("R{number} ends: {end:?}"));
             }
-        }
-    }
-
-    /// Delivers to the daemons, with a delay, what watches see.
-    pub fn publish(&mut self) {
-        let now = self.store.heard();
-        if !self.is_other && self.heard.last() != Some(&now) {
-            self.heard.push(now);
-            (0..self.nodes.len()).for_each(|number| self.tell(number));
-        }
-    }
-
-    pub fn tell(&mut self, number: usize) {
-        if self.is_rough && self.faults.net && self.one_in(8) {
-            return; // the watch stands still
-        }
-        let lag = if self.is_rough { self.pick(&[5, 20, 500, 2000]) } else { ms(20) };
-        let (generation, place) = (self.nodes[number].generation, self.heard.len());
-        self.at(self.now + lag, Event::Hear(number, generation, place));
-    }
-
-    /// A daemon hears what its watch has seen, unless it has heard of something later.
-    fn hear(&mut self, number: usize, generation: u64, place: usize) {
-        let (now, node) = (self.now, &mut self.nodes[number]);
-        let is_news = place > node.heard && node.generation == generation;
-        let (true, Some(machine)) = (is_news, &mut node.machine) else { return };
-        node.heard = place;
-        let heard = self.heard[place - 1].clone();
-        machine.heard(Heard::Now(heard), now);
-        if node.stalled_until <= now {
-            self.wake(number, ms(1));
         }
     }
 
